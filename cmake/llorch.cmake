@@ -1,0 +1,79 @@
+# Build helpers. Every target of the tree goes through llorch_library / llorch_executable / llorch_test,
+# so that warnings, floating-point rules and sanitizers are the same everywhere.
+
+find_package(Threads REQUIRED)
+find_package(OpenSSL 3 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(Boost 1.81 REQUIRED COMPONENTS json url)
+find_package(GTest REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(prometheus-cpp REQUIRED COMPONENTS core)
+find_package(CLI11 REQUIRED)
+find_library(LLORCH_RAPIDCHECK rapidcheck REQUIRED)
+
+find_program(LLORCH_CCACHE ccache)
+if(LLORCH_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${LLORCH_CCACHE})
+endif()
+
+add_library(llorch_options INTERFACE)
+target_include_directories(llorch_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+# -ffp-contract=off: g++ fuses multiply-add otherwise, and the bits of a result are part of the contract.
+target_compile_options(llorch_options INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  -ffp-contract=off -fno-omit-frame-pointer)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 reports these two inside libstdc++ and Boost headers at -O2 (GCC bugs 105329, 105593).
+  target_compile_options(llorch_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
+endif()
+if(LLORCH_SANITIZE)
+  target_compile_options(llorch_options INTERFACE -fsanitize=${LLORCH_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(llorch_options INTERFACE -fsanitize=${LLORCH_SANITIZE})
+  if(LLORCH_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(llorch_options INTERFACE -Wno-tsan)
+  endif()
+endif()
+
+# llorch_library(NAME SOURCES a.cpp ... DEPS llorch_base ...)
+function(llorch_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC llorch_options ${ARG_DEPS})
+endfunction()
+
+# llorch_executable(NAME SOURCES main.cpp ... DEPS ...): NAME is the binary's name under build/<preset>/bin.
+function(llorch_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
+endfunction()
+
+# llorch_test(NAME SOURCES x_test.cpp ... DEPS ...): one GoogleTest binary per folder, registered with CTest.
+function(llorch_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS} GTest::gmock GTest::gtest_main ${LLORCH_RAPIDCHECK})
+  target_compile_definitions(${name} PRIVATE LLORCH_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()
+
+# llorch_fuzzer(NAME SOURCES x_fuzz.cpp DEPS ... CORPUS dir)
+# The source defines LLVMFuzzerTestOneInput. With LLORCH_FUZZERS (clang) it becomes a libFuzzer binary; in every other
+# build the same source is linked with a driver that replays the corpus, so the seeds are tests everywhere.
+function(llorch_fuzzer name)
+  cmake_parse_arguments(ARG "" "CORPUS" "SOURCES;DEPS" ${ARGN})
+  if(LLORCH_FUZZERS)
+    add_executable(${name} ${ARG_SOURCES})
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
+    add_test(NAME ${name}_replay COMMAND ${name} ${ARG_CORPUS})
+  endif()
+  target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+endfunction()

@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "base/file.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/philox.h"
+#include "base/process.h"
+#include "base/sha256.h"
+#include "base/utf8.h"
+
+namespace llorch::base {
+namespace {
+
+// SYS-5.5.1: codes are upper-snake, unique, stable and carry a sensible HTTP status.
+TEST(ErrorTable, RowsAreUniqueAndWellFormed) {
+  std::set<std::string_view> names;
+  std::set<int> numbers;
+  for (const ErrorInfo& row : kErrorTable) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_TRUE(numbers.insert(static_cast<int>(row.code)).second) << row.name;
+    EXPECT_GE(row.http_status, 400) << row.name;
+    EXPECT_LT(row.http_status, 600) << row.name;
+    EXPECT_EQ(row.name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), std::string_view::npos);
+    EXPECT_EQ(error_code_from_name(row.name), row.code);
+  }
+  EXPECT_EQ(error_code_from_name("NO_SUCH_CODE"), std::nullopt);
+}
+
+Result<int> half(int n) {
+  if (n % 2 != 0) return fail(ErrorCode::kInvalidParams, "odd");
+  return n / 2;
+}
+Result<int> quarter(int n) { return TRY(half(TRY(half(n)))); }
+
+TEST(Result, TryPropagatesTheFirstError) {
+  EXPECT_EQ(quarter(12).value(), 3);
+  EXPECT_EQ(quarter(6).error().code, ErrorCode::kInvalidParams);
+}
+
+// Vectors of the Random123 distribution (kat_vectors, philox4x32 10).
+TEST(Philox, KnownAnswers) {
+  EXPECT_EQ(philox4x32_10({0, 0, 0, 0}, {0, 0}), (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32_10({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+            (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+// FIPS 180-2 appendix B.
+TEST(Sha256, KnownAnswersAndRunningDigest) {
+  EXPECT_EQ(to_hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  Sha256 running;
+  running.update("a");
+  EXPECT_EQ(to_hex(running.digest()), to_hex(sha256("a")));
+  running.update("bc");
+  EXPECT_EQ(to_hex(running.digest()), to_hex(sha256("abc")));
+}
+
+TEST(Utf8, EveryScalarValueRoundTripsAndNothingElseIsValid) {
+  for (char32_t c = 1; c <= 0x10FFFF; ++c) {
+    std::string s;
+    if (c < 0x80) {
+      s = {static_cast<char>(c)};
+    } else if (c < 0x800) {
+      s = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    } else if (c < 0x10000) {
+      s = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+    } else {
+      s = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
+           static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+    }
+    const bool surrogate = c >= 0xD800 && c <= 0xDFFF;
+    ASSERT_EQ(is_valid_utf8(s), !surrogate) << static_cast<unsigned>(c);
+    if (!surrogate) {
+      ASSERT_EQ(next_code_point(s).code_point, c);
+    }
+    for (std::size_t cut = 1; !surrogate && cut < s.size(); ++cut) {
+      ASSERT_EQ(next_code_point(s.substr(0, cut)).status, Utf8Status::kIncomplete);
+    }
+  }
+  for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "a\xC3"}) {
+    EXPECT_FALSE(is_valid_utf8(bad));
+  }
+}
+
+TEST(Id, ValidationAndUuid) {
+  EXPECT_TRUE(is_valid_identifier("worker-1_A"));
+  EXPECT_FALSE(is_valid_identifier(""));
+  EXPECT_FALSE(is_valid_identifier("a/b"));
+  EXPECT_FALSE(is_valid_identifier(std::string(257, 'a')));
+  SeededEntropy a(1), b(1), c(2);
+  const std::string id = uuid_v4(a);
+  EXPECT_TRUE(is_uuid(id));
+  EXPECT_EQ(id[14], '4');
+  EXPECT_EQ(id, uuid_v4(b));
+  EXPECT_NE(id, uuid_v4(c));
+}
+
+TEST(Clock, Rfc3339) {
+  EXPECT_EQ(rfc3339(0), "1970-01-01T00:00:00.000Z");
+  EXPECT_EQ(rfc3339(1'767'323'045'678), "2026-01-02T03:04:05.678Z");
+}
+
+// NARR-3001..3008, ORCH-3302, OC-CTRL-2041: no secret reaches a log line.
+TEST(Log, RedactsSecretsAndControlCharacters) {
+  EXPECT_EQ(redact("Authorization: Bearer abc.DEF-123 end"), "Authorization: Bearer [REDACTED] end");
+  EXPECT_EQ(redact("x?api_key=s3cr3t&y=1"), "x?api_key=[REDACTED]&y=1");
+  EXPECT_EQ(redact("jwt eyJhbGciOi.eyJzdWIi.sig next"), "jwt [REDACTED] next");
+  EXPECT_EQ(redact("http://user:pw@host/path"), "http://[REDACTED]@host/path");
+  EXPECT_EQ(redact("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----"), "[REDACTED]");
+  EXPECT_EQ(redact("a\r\nb\tc\xE2\x80\x8B"), "a  b c");
+  EXPECT_EQ(redact("plain text stays"), "plain text stays");
+}
+
+// SYS-10.2.1, SYS-10.2.2: one JSON object per line with component, timestamp, level, correlation id and event code.
+TEST(Log, LineHasTheRequiredFields) {
+  std::string line;
+  capture_log_lines([&](std::string_view l) { line = l; });
+  log_event(LogLevel::kInfo, "test.event", CorrelationId("c-1"), "A \"quoted\" sentence.", {{"n", 3}, {"ok", true}});
+  capture_log_lines({});
+  for (const char* part : {"\"ts\":\"", "\"level\":\"info\"", "\"component\":", "\"event\":\"test.event\"",
+                           "\"correlation_id\":\"c-1\"", "\"human\":\"A \\\"quoted\\\" sentence.\"", "\"n\":3", "\"ok\":true"}) {
+    EXPECT_NE(line.find(part), std::string::npos) << part << " in " << line;
+  }
+}
+
+TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {
+  const auto folder = std::filesystem::temp_directory_path() / ("llorch_base_test_" + std::to_string(::getpid()));
+  ASSERT_TRUE(ensure_private_directory(folder).has_value());
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms::owner_all);
+  const auto path = folder / "f";
+  ASSERT_TRUE(write_file_atomic(path, "one").has_value());
+  ASSERT_TRUE(write_file_atomic(path, "two").has_value());
+  EXPECT_EQ(read_file(path, 100).value(), "two");
+  EXPECT_EQ(read_file(path, 2).error().code, ErrorCode::kIoError);
+  EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 3u);
+  EXPECT_NE(MappedFile::open(folder / "none").error().message.find("none"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Process, StartTicksIdentifyThisProcess) {
+  EXPECT_GT(process_start_ticks(::getpid()).value(), 0u);
+  EXPECT_FALSE(process_start_ticks(0x3fffffff).has_value());
+}
+
+}  // namespace
+}  // namespace llorch::base

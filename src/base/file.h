@@ -1,0 +1,43 @@
+#pragma once
+// The few file operations the tree shares. Paths in errors are the caller's own, as given.
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::base {
+
+// A read-only mapping of a whole file. Owns the mapping; moves, does not copy.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::filesystem::path& path);
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+Result<std::string> read_file(const std::filesystem::path& path, std::size_t bytes_max);
+// Writes beside `path`, fsyncs, renames, fsyncs the folder: readers see the old or the new file, never a part.
+Result<> write_file_atomic(const std::filesystem::path& path, std::string_view content, unsigned mode = 0600);
+// Creates `path` and its parents; the last one gets mode 0700 if it is new.
+Result<> ensure_private_directory(const std::filesystem::path& path);
+// "cannot open FILE: No such file or directory"
+Error io_error(std::string_view action, const std::filesystem::path& path, int error_number);
+
+// Folder for run-time state: $LLORCH_STATE_DIR, else $XDG_STATE_HOME/llorch, else ~/.local/state/llorch.
+std::filesystem::path default_state_directory();
+// $LLORCH_CONFIG, else ~/.config/llorch/config.yaml
+std::filesystem::path default_config_path();
+// ~/.cache/llama-orch/models
+std::filesystem::path default_model_cache();
+
+}  // namespace llorch::base

@@ -1,0 +1,186 @@
+#include "base/log.h"
+
+#include <fmt/core.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cctype>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/utf8.h"
+
+namespace llorch::base {
+namespace {
+
+struct LogState {
+  std::mutex mutex;
+  LogOptions options;
+  std::shared_ptr<spdlog::logger> logger;
+  std::function<void(std::string_view)> capture;
+};
+LogState& state() {
+  static LogState s;
+  return s;
+}
+
+constexpr std::string_view kLevelNames[] = {"trace", "debug", "info", "warn", "error"};
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  for (const char c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+        } else {
+          out += c;
+        }
+    }
+  }
+  out += '"';
+}
+
+bool is_token_char(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '~' || c == '+' ||
+         c == '/' || c == '=';
+}
+
+bool matches_at(std::string_view text, std::size_t at, std::string_view lower_word) {
+  if (text.size() - at < lower_word.size()) return false;
+  for (std::size_t i = 0; i < lower_word.size(); ++i) {
+    if (std::tolower(static_cast<unsigned char>(text[at + i])) != lower_word[i]) return false;
+  }
+  return true;
+}
+
+std::size_t token_end(std::string_view text, std::size_t at) {
+  while (at < text.size() && is_token_char(text[at])) ++at;
+  return at;
+}
+
+constexpr std::string_view kMark = "[REDACTED]";
+
+// If a secret starts at `at`, the end of what to keep and the end of what to hide; else {0, 0}.
+struct SecretSpan {
+  std::size_t keep_end = 0;
+  std::size_t hide_end = 0;
+};
+SecretSpan secret_at(std::string_view text, std::size_t at) {
+  if (matches_at(text, at, "bearer ")) {
+    const std::size_t start = at + 7;
+    if (const std::size_t end = token_end(text, start); end > start) return {start, end};
+  }
+  for (const std::string_view key : {"api_key", "api-key", "apikey", "token", "secret", "password"}) {
+    if (!matches_at(text, at, key)) continue;
+    std::size_t start = at + key.size();
+    if (start < text.size() && (text[start] == '=' || text[start] == ':')) {
+      ++start;
+      if (const std::size_t end = token_end(text, start); end > start) return {start, end};
+    }
+  }
+  if (text.substr(at).starts_with("eyJ")) {
+    const std::size_t end = token_end(text, at);
+    const std::string_view token = text.substr(at, end - at);
+    if (std::count(token.begin(), token.end(), '.') >= 2) return {at, end};
+  }
+  if (text.substr(at).starts_with("-----BEGIN ") && text.substr(at, 64).find("PRIVATE KEY") != std::string_view::npos) {
+    const std::size_t end = text.substr(at, 4096).find("-----END ");
+    return {at, end == std::string_view::npos ? text.size() : std::min(text.size(), at + end + 40)};
+  }
+  if (text.substr(at).starts_with("://")) {
+    const std::size_t stop = text.find_first_of(" \t\n/?#\"", at + 3);
+    const std::string_view authority = text.substr(at + 3, stop == std::string_view::npos ? stop : stop - at - 3);
+    if (const std::size_t sign = authority.rfind('@'); sign != std::string_view::npos) return {at + 3, at + 3 + sign};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string redact(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    if (const SecretSpan secret = secret_at(text, at); secret.hide_end > at) {
+      out += text.substr(at, secret.keep_end - at);
+      out += kMark;
+      at = secret.hide_end;
+      continue;
+    }
+    const Utf8Step step = next_code_point(text.substr(at));
+    const bool zero_width = (step.code_point >= 0x200B && step.code_point <= 0x200D) || step.code_point == 0x2060 ||
+                            step.code_point == 0xFEFF;
+    if (step.status != Utf8Status::kComplete) {
+      out += "\xEF\xBF\xBD";
+    } else if (step.code_point < 0x20 || step.code_point == 0x7F) {
+      out += ' ';
+    } else if (!zero_width) {
+      out += text.substr(at, step.bytes);
+    }
+    at += step.bytes;
+  }
+  return out;
+}
+
+void init_logging(const LogOptions& options) {
+  LogState& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.options = options;
+  s.logger = std::make_shared<spdlog::logger>(options.component, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  s.logger->set_pattern("%v");
+  s.logger->set_level(spdlog::level::trace);
+  s.logger->flush_on(spdlog::level::trace);
+}
+
+LogLevel parse_log_level(std::string_view text, LogLevel fallback) {
+  for (std::size_t i = 0; i < std::size(kLevelNames); ++i) {
+    if (text == kLevelNames[i]) return static_cast<LogLevel>(i);
+  }
+  return fallback;
+}
+
+void capture_log_lines(std::function<void(std::string_view)> sink) {
+  const std::lock_guard lock(state().mutex);
+  state().capture = std::move(sink);
+}
+
+void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
+               std::initializer_list<LogField> fields) {
+  LogState& s = state();
+  if (level < s.options.level) return;
+  std::string line = fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(SystemClock().now().unix_ms),
+                                 kLevelNames[static_cast<int>(level)]);
+  append_json_string(line, s.options.component);
+  line += ",\"event\":";
+  append_json_string(line, event);
+  line += ",\"correlation_id\":";
+  append_json_string(line, redact(correlation_id.value));
+  line += ",\"human\":";
+  append_json_string(line, redact(human));
+  for (const LogField& field : fields) {
+    line += ',';
+    append_json_string(line, field.name);
+    line += ':';
+    if (const auto* text = std::get_if<std::string>(&field.value)) {
+      append_json_string(line, redact(*text));
+    } else if (const auto* integer = std::get_if<std::int64_t>(&field.value)) {
+      line += std::to_string(*integer);
+    } else if (const auto* number = std::get_if<double>(&field.value)) {
+      line += fmt::format("{:.6g}", *number);
+    } else {
+      line += std::get<bool>(field.value) ? "true" : "false";
+    }
+  }
+  line += '}';
+  const std::lock_guard lock(s.mutex);
+  if (s.capture) {
+    s.capture(line);
+  } else if (s.logger) {
+    s.logger->info("{}", line);
+  }
+}
+
+}  // namespace llorch::base

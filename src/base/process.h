@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+
+namespace llorch::base {
+
+// No core files, no ptrace by others: prompts live in this process's memory (DECISIONS §3).
+void harden_process();
+
+// Blocks SIGINT and SIGTERM in every later thread and SIGPIPE everywhere; call first in main.
+void block_stop_signals();
+// Waits for SIGINT or SIGTERM; returns the signal's number. REQUIRES block_stop_signals().
+int wait_for_stop_signal();
+
+// Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat): with the pid it names one process
+// for ever. IO_ERROR if there is no such process.
+Result<std::uint64_t> process_start_ticks(int pid);
+
+// Folder of the running executable, where its sibling binaries are.
+std::string executable_directory();
+
+}  // namespace llorch::base
