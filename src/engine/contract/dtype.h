@@ -1,5 +1,5 @@
 #pragma once
-// Element and block types of stored tensors. Block layouts are in engine/io/quant_blocks.h.
+// Element and block types of stored tensors. Block layouts are in quant_blocks.h.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
