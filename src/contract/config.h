@@ -1,0 +1,140 @@
+#pragma once
+// The configuration file: one YAML document for all programs of a box. Defaults are the member initialisers; names,
+// ranges and texts are in config.cpp, from which the JSON Schema is generated. Precedence: flags > LLORCH_* > file >
+// defaults (SYS-11.4).
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace llorch::contract {
+
+enum class QueuePolicy : std::uint8_t { kReject, kDropLru, kShedLowPriority, kQueue };
+enum class PlacementAlgorithm : std::uint8_t { kLeastLoaded, kMostVramFree, kRoundRobin };
+enum class PayloadSpool : std::uint8_t { kEncrypted, kOff };
+enum class RunningJobs : std::uint8_t { kReplay, kFail };
+
+struct QueueConfig {
+  std::int64_t capacity = 100;  // per pool and priority class together; -1 = unbounded, with policy queue only
+  QueuePolicy policy = QueuePolicy::kReject;
+  std::int64_t batch_promotion_ms = 300000;
+};
+struct SchedulingConfig {
+  PlacementAlgorithm algorithm = PlacementAlgorithm::kLeastLoaded;
+};
+struct TimeoutConfig {
+  std::int64_t default_ms = 300000;
+  std::int64_t max_ms = 1800000;
+  std::int64_t idle_ms = 60000;
+  std::int64_t queue_ms = 0;  // 0 = jobs may wait for ever
+  std::int64_t cancellation_deadline_ms = 5000;
+};
+struct HeartbeatConfig {
+  std::int64_t interval_ms = 15000;
+  std::int64_t missed_threshold = 3;
+};
+struct RetryConfig {
+  bool enabled = true;
+  std::int64_t max_attempts = 5;
+  std::int64_t initial_delay_ms = 1000;
+  double multiplier = 2.0;
+  std::int64_t max_delay_ms = 60000;
+  bool jitter = true;
+};
+struct StreamConfig {
+  std::int64_t reconnect_grace_ms = 10000;
+  std::int64_t slow_client_timeout_ms = 30000;
+  std::int64_t retain_ms = 60000;
+  std::int64_t buffer_bytes_max = 256LL << 20;
+  std::int64_t keep_alive_ms = 15000;
+};
+struct PersistenceConfig {
+  PayloadSpool payload_spool = PayloadSpool::kEncrypted;
+  std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;
+};
+struct RestartConfig {
+  RunningJobs running_jobs = RunningJobs::kReplay;
+};
+struct LimitsConfig {
+  std::int64_t max_tokens = 50000;
+  std::int64_t prompt_bytes_max = 400000;
+  std::int64_t request_bytes_max = 4 << 20;
+  std::int64_t workers_per_gpu = 1;
+};
+struct OrchestratordConfig {
+  std::string bind = "127.0.0.1:8080";
+  QueueConfig queue;
+  SchedulingConfig scheduling;
+  TimeoutConfig timeout;
+  HeartbeatConfig heartbeat;
+  RetryConfig retry;
+  StreamConfig stream;
+  PersistenceConfig persistence;
+  RestartConfig restart;
+  LimitsConfig limits;
+  std::int64_t worker_start_timeout_ms = 60000;
+  std::int64_t worker_slots = 1;
+  std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own context
+  std::string kv_dtype = "f16";
+  std::vector<std::string> pool_managers;  // base URLs asked for /v2/state at start
+};
+struct PoolManagerdConfig {
+  std::string bind = "127.0.0.1:9200";
+  std::string pool_id = "pool-1";
+  std::string orchestrator_url = "http://127.0.0.1:8080";
+  std::int64_t heartbeat_interval_ms = 15000;
+  std::int64_t worker_start_timeout_ms = 60000;
+  std::int64_t worker_health_interval_ms = 10000;
+  std::int64_t worker_drain_grace_ms = 30000;
+  std::int64_t vram_headroom_bytes = 256LL << 20;
+  std::string worker_binary;  // empty: worker-orcd beside pool-managerd
+  std::int64_t worker_threads = 0;  // CPU reference device; 0 = all cores
+};
+struct DevicesConfig {
+  bool allow_cpu = false;
+  std::optional<std::int64_t> cpu_memory_bytes;  // omitted: half of what the cgroup or MemAvailable leaves
+};
+struct ModelsConfig {
+  std::map<std::string, std::string> aliases;  // name -> file:/abs/path.gguf
+  std::vector<std::string> allowed_roots;      // for file: references, besides the model cache
+  std::string cache_dir;                       // empty: ~/.cache/llama-orch/models
+};
+struct AuthConfig {
+  std::string token_file;  // mode 0600; empty: no token, loopback only
+  bool optional_on_loopback = false;
+};
+struct LogConfig {
+  std::string level = "info";
+};
+struct Config {
+  OrchestratordConfig orchestratord;
+  PoolManagerdConfig pool_managerd;
+  DevicesConfig devices;
+  ModelsConfig models;
+  AuthConfig auth;
+  LogConfig log;
+};
+
+struct ConfigSources {
+  std::optional<std::filesystem::path> file;  // named by the user: must exist. Absent: the default path, if it exists
+  std::function<const char*(const char*)> getenv;
+  // Dotted key and text value, as from --set orchestratord.bind=...; strongest.
+  std::vector<std::pair<std::string, std::string>> overrides;
+};
+
+// Merges, validates and returns the configuration. CONFIG_INVALID names the file, the dotted key and what is allowed
+// (OC-CONFIG-6001: unknown keys are errors). Environment: LLORCH_<DOTTED_KEY_WITH_UNDERSCORES>, e.g.
+// LLORCH_ORCHESTRATORD_QUEUE_CAPACITY.
+base::Result<Config> load_config(const ConfigSources& sources);
+// Deterministic JSON Schema of the file (OC-CONFIG-6010).
+std::string config_json_schema();
+// The token of auth.token_file or LLORCH_API_TOKEN(_FILE); empty if none is configured. Refuses files others can read
+// and tokens under 32 characters.
+base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv);
+
+}  // namespace llorch::contract

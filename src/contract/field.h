@@ -1,0 +1,419 @@
+#pragma once
+// The machinery behind json.h: a field table per type, read by the decoder, the encoder and the schema writer.
+// Included only by the .cpp files of this folder.
+#include <fmt/core.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+
+#include "base/utf8.h"
+#include "contract/json.h"
+
+namespace llorch::contract {
+
+namespace bj = boost::json;
+
+enum class Need { kRequired, kOptional };
+
+// Numbers: inclusive range. Strings and arrays: length in bytes or elements.
+struct Bounds {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+};
+
+template <class S, class M>
+struct Field {
+  std::string_view name;
+  M S::*member;
+  Need need;
+  std::string_view doc;
+  Bounds bounds;
+};
+
+template <class S, class M>
+constexpr Field<S, M> required(std::string_view name, M S::*member, std::string_view doc = "", Bounds bounds = {}) {
+  return {name, member, Need::kRequired, doc, bounds};
+}
+template <class S, class M>
+constexpr Field<S, M> optional(std::string_view name, M S::*member, std::string_view doc = "", Bounds bounds = {}) {
+  return {name, member, Need::kOptional, doc, bounds};
+}
+
+// Specialise with: static constexpr auto fields = std::tuple{...}; and optionally
+// static base::Result<> validate(const T&) for rules across fields.
+template <class T>
+struct Table;
+// Specialise with: static constexpr auto names = std::array{std::pair{E::kA, std::string_view("a")}, ...};
+template <class E>
+struct EnumNames;
+
+template <class T>
+concept HasTable = requires { Table<T>::fields; };
+template <class T>
+concept HasValidate = requires(const T& t) { Table<T>::validate(t); };
+
+using Details = std::vector<std::pair<std::string, base::DetailValue>>;
+
+inline tl::unexpected<base::Error> field_error(std::string_view path, std::string_view reason, std::string message) {
+  return base::fail(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
+                        .with("field", std::string(path))
+                        .with("reason", std::string(reason)));
+}
+
+inline std::string join(std::string_view path, std::string_view name) {
+  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+}
+
+template <class T>
+struct Codec;
+
+template <class T>
+base::Result<T> read(const bj::value& value, std::string_view path, const Bounds& bounds, UnknownKeys unknown) {
+  return Codec<T>::read(value, path, bounds, unknown);
+}
+
+template <>
+struct Codec<std::string> {
+  static base::Result<std::string> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+    if (!v.is_string()) return field_error(path, "type", fmt::format("{} must be a string", path));
+    const auto& s = v.get_string();
+    if (static_cast<double>(s.size()) < b.min || static_cast<double>(s.size()) > b.max) {
+      return field_error(path, "length",
+                         fmt::format("{} has {} bytes; allowed are {} to {}", path, s.size(),
+                                     static_cast<std::int64_t>(std::max(0.0, b.min)), b.max));
+    }
+    if (s.find('\0') != bj::string::npos) return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
+    return std::string(s.data(), s.size());
+  }
+  static bj::value write(const std::string& v) { return bj::value(bj::string_view(v.data(), v.size())); }
+  static bj::object schema(const Bounds& b) {
+    bj::object o{{"type", "string"}};
+    if (b.min > 0) o["minLength"] = static_cast<std::int64_t>(b.min);
+    if (std::isfinite(b.max)) o["maxLength"] = static_cast<std::int64_t>(b.max);
+    return o;
+  }
+};
+
+template <>
+struct Codec<bool> {
+  static base::Result<bool> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys) {
+    if (!v.is_bool()) return field_error(path, "type", fmt::format("{} must be true or false", path));
+    return v.get_bool();
+  }
+  static bj::value write(bool v) { return bj::value(v); }
+  static bj::object schema(const Bounds&) { return {{"type", "boolean"}}; }
+};
+
+template <class T>
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+struct Codec<T> {
+  static base::Result<T> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+    const bool is_int = v.is_int64(), is_uint = v.is_uint64();
+    if (!is_int && !is_uint) return field_error(path, "type", fmt::format("{} must be an integer", path));
+    const bool fits = is_int ? std::in_range<T>(v.get_int64()) : std::in_range<T>(v.get_uint64());
+    const double number = is_int ? static_cast<double>(v.get_int64()) : static_cast<double>(v.get_uint64());
+    if (!fits || number < b.min || number > b.max) {
+      return field_error(path, "range", fmt::format("{} must be between {} and {}", path, low(b), high(b)));
+    }
+    return static_cast<T>(is_int ? static_cast<T>(v.get_int64()) : static_cast<T>(v.get_uint64()));
+  }
+  static bj::value write(T v) {
+    if constexpr (std::is_signed_v<T>) {
+      return bj::value(static_cast<std::int64_t>(v));
+    } else {
+      return bj::value(static_cast<std::uint64_t>(v));
+    }
+  }
+  static bj::object schema(const Bounds& b) {
+    bj::object o{{"type", "integer"}};
+    if (std::isfinite(b.min)) o["minimum"] = static_cast<std::int64_t>(b.min);
+    if (std::isfinite(b.max)) o["maximum"] = static_cast<std::int64_t>(b.max);
+    return o;
+  }
+
+ private:
+  static std::string low(const Bounds& b) {
+    return std::isfinite(b.min) ? fmt::format("{:.0f}", b.min) : fmt::format("{}", std::numeric_limits<T>::min());
+  }
+  static std::string high(const Bounds& b) {
+    return std::isfinite(b.max) ? fmt::format("{:.0f}", b.max) : fmt::format("{}", std::numeric_limits<T>::max());
+  }
+};
+
+template <>
+struct Codec<double> {
+  static base::Result<double> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+    if (!v.is_number()) return field_error(path, "type", fmt::format("{} must be a number", path));
+    const double d = v.to_number<double>();
+    if (!std::isfinite(d) || d < b.min || d > b.max) {
+      return field_error(path, "range", fmt::format("{} must be between {} and {}", path, b.min, b.max));
+    }
+    return d;
+  }
+  static bj::value write(double v) { return bj::value(v); }
+  static bj::object schema(const Bounds& b) {
+    bj::object o{{"type", "number"}};
+    if (std::isfinite(b.min)) o["minimum"] = b.min;
+    if (std::isfinite(b.max)) o["maximum"] = b.max;
+    return o;
+  }
+};
+
+template <class E>
+  requires std::is_enum_v<E>
+struct Codec<E> {
+  static std::string allowed() {
+    std::string out;
+    for (const auto& [value, name] : EnumNames<E>::names) {
+      if (!out.empty()) out += ", ";
+      out += name;
+    }
+    return out;
+  }
+  static base::Result<E> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys) {
+    if (v.is_string()) {
+      for (const auto& [value, name] : EnumNames<E>::names) {
+        if (std::string_view(v.get_string().data(), v.get_string().size()) == name) return value;
+      }
+    }
+    return field_error(path, "enum", fmt::format("{} must be one of: {}", path, allowed()));
+  }
+  static bj::value write(E v) {
+    for (const auto& [value, name] : EnumNames<E>::names) {
+      if (value == v) return bj::value(bj::string_view(name.data(), name.size()));
+    }
+    return nullptr;
+  }
+  static bj::object schema(const Bounds&) {
+    bj::array names;
+    for (const auto& [value, name] : EnumNames<E>::names) names.emplace_back(bj::string_view(name.data(), name.size()));
+    return {{"type", "string"}, {"enum", std::move(names)}};
+  }
+};
+
+template <class T>
+struct Codec<std::optional<T>> {
+  static base::Result<std::optional<T>> read(const bj::value& v, std::string_view path, const Bounds& b,
+                                             UnknownKeys unknown) {
+    if (v.is_null()) return std::optional<T>();
+    return std::optional<T>(TRY(Codec<T>::read(v, path, b, unknown)));
+  }
+  static bj::value write(const std::optional<T>& v) { return v ? Codec<T>::write(*v) : bj::value(nullptr); }
+  static bj::object schema(const Bounds& b) { return Codec<T>::schema(b); }
+};
+
+// Bounds of an array count its elements.
+template <class T>
+struct Codec<std::vector<T>> {
+  static base::Result<std::vector<T>> read(const bj::value& v, std::string_view path, const Bounds& b,
+                                           UnknownKeys unknown) {
+    if (!v.is_array()) return field_error(path, "type", fmt::format("{} must be an array", path));
+    const auto& array = v.get_array();
+    if (static_cast<double>(array.size()) < b.min || static_cast<double>(array.size()) > b.max) {
+      return field_error(path, "length", fmt::format("{} has {} elements; at most {} are allowed", path, array.size(), b.max));
+    }
+    std::vector<T> out;
+    out.reserve(array.size());
+    for (std::size_t i = 0; i < array.size(); ++i) {
+      out.push_back(TRY(Codec<T>::read(array[i], fmt::format("{}[{}]", path, i), Bounds{}, unknown)));
+    }
+    return out;
+  }
+  static bj::value write(const std::vector<T>& v) {
+    bj::array out;
+    out.reserve(v.size());
+    for (const T& item : v) out.push_back(Codec<T>::write(item));
+    return out;
+  }
+  static bj::object schema(const Bounds& b) {
+    bj::object o{{"type", "array"}, {"items", Codec<T>::schema({})}};
+    if (std::isfinite(b.max)) o["maxItems"] = static_cast<std::int64_t>(b.max);
+    return o;
+  }
+};
+
+template <>
+struct Codec<std::map<std::string, std::string>> {
+  using Map = std::map<std::string, std::string>;
+  static base::Result<Map> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys unknown) {
+    if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object", path));
+    Map out;
+    for (const auto& [key, item] : v.get_object()) {
+      const std::string name(key.data(), key.size());
+      out[name] = TRY(Codec<std::string>::read(item, join(path, name), Bounds{}, unknown));
+    }
+    return out;
+  }
+  static bj::value write(const Map& v) {
+    bj::object out;
+    for (const auto& [key, item] : v) out[key] = item;
+    return out;
+  }
+  static bj::object schema(const Bounds&) {
+    return {{"type", "object"}, {"additionalProperties", bj::object{{"type", "string"}}}};
+  }
+};
+
+// Free-form error details.
+template <>
+struct Codec<Details> {
+  static base::Result<Details> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys) {
+    if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object", path));
+    Details out;
+    for (const auto& [key, item] : v.get_object()) {
+      std::string name(key.data(), key.size());
+      if (item.is_int64()) {
+        out.emplace_back(std::move(name), item.get_int64());
+      } else if (item.is_string()) {
+        out.emplace_back(std::move(name), std::string(item.get_string().data(), item.get_string().size()));
+      } else {
+        out.emplace_back(std::move(name), bj::serialize(item));
+      }
+    }
+    return out;
+  }
+  static bj::value write(const Details& v) {
+    bj::object out;
+    for (const auto& [key, item] : v) {
+      if (const auto* number = std::get_if<std::int64_t>(&item)) {
+        out[key] = *number;
+      } else {
+        out[key] = std::get<std::string>(item);
+      }
+    }
+    return out;
+  }
+  static bj::object schema(const Bounds&) { return {{"type", "object"}}; }
+};
+
+template <class T>
+bool is_absent(const T&) { return false; }
+template <class T>
+bool is_absent(const std::optional<T>& v) { return !v.has_value(); }
+inline bool is_absent(const Details& v) { return v.empty(); }
+
+template <HasTable T>
+struct Codec<T> {
+  static base::Result<T> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys unknown) {
+    const std::string where = path.empty() ? "the body" : std::string(path);
+    if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be a JSON object", where));
+    const bj::object& object = v.get_object();
+    if (unknown == UnknownKeys::kRefuse) TRY(refuse_unknown(object, path));
+    T out{};
+    base::Result<> status;
+    std::apply([&](const auto&... field) { ((status = read_field(object, field, path, unknown, out)) && ...); },
+               Table<T>::fields);
+    if (!status) return base::fail(std::move(status).error());
+    if constexpr (HasValidate<T>) TRY(Table<T>::validate(out));
+    return out;
+  }
+  static bj::value write(const T& v) {
+    bj::object out;
+    std::apply(
+        [&](const auto&... field) {
+          const auto put = [&](const auto& f) {
+            if (!is_absent(v.*f.member)) {
+              out[bj::string_view(f.name.data(), f.name.size())] =
+                  Codec<std::remove_cvref_t<decltype(v.*f.member)>>::write(v.*f.member);
+            }
+          };
+          (put(field), ...);
+        },
+        Table<T>::fields);
+    return out;
+  }
+  static bj::object schema(const Bounds&) {
+    bj::object properties;
+    bj::array needed;
+    const T defaults{};
+    std::apply(
+        [&](const auto&... field) {
+          const auto put = [&](const auto& f) {
+            using M = std::remove_cvref_t<decltype(defaults.*f.member)>;
+            const bj::string_view name(f.name.data(), f.name.size());
+            bj::object property = Codec<M>::schema(f.bounds);
+            if (!f.doc.empty()) property["description"] = bj::string_view(f.doc.data(), f.doc.size());
+            if (f.need == Need::kRequired) {
+              needed.emplace_back(name);
+            } else if constexpr (!HasTable<M>) {
+              if (!is_absent(defaults.*f.member)) property["default"] = Codec<M>::write(defaults.*f.member);
+            }
+            properties[name] = std::move(property);
+          };
+          (put(field), ...);
+        },
+        Table<T>::fields);
+    bj::object out{{"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
+    if (!needed.empty()) out["required"] = std::move(needed);
+    return out;
+  }
+
+ private:
+  static base::Result<> refuse_unknown(const bj::object& object, std::string_view path) {
+    for (const auto& [key, item] : object) {
+      const std::string_view name(key.data(), key.size());
+      const bool known =
+          std::apply([&](const auto&... field) { return ((field.name == name) || ...); }, Table<T>::fields);
+      if (!known) {
+        // The key itself may be anything, so only a clean identifier is repeated.
+        const bool clean = base::is_valid_utf8(name) && name.size() <= 64 &&
+                           name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+                               std::string_view::npos;
+        const std::string full = join(path, clean ? name : "?");
+        return field_error(full, "unknown", fmt::format("{} is not a known field; the fields are: {}", full, names()));
+      }
+    }
+    return {};
+  }
+  static std::string names() {
+    std::string out;
+    std::apply([&](const auto&... field) { ((out += out.empty() ? "" : ", ", out += field.name), ...); },
+               Table<T>::fields);
+    return out;
+  }
+  template <class M>
+  static base::Result<> read_field(const bj::object& object, const Field<T, M>& field, std::string_view path,
+                                   UnknownKeys unknown, T& out) {
+    const auto it = object.find(bj::string_view(field.name.data(), field.name.size()));
+    const std::string full = join(path, field.name);
+    if (it == object.end()) {
+      if (field.need == Need::kRequired) return field_error(full, "missing", fmt::format("{} is required", full));
+      return {};
+    }
+    auto value = Codec<M>::read(it->value(), full, field.bounds, unknown);
+    if (!value) return base::fail(std::move(value).error());
+    out.*field.member = std::move(*value);
+    return {};
+  }
+};
+
+template <class T>
+base::Result<T> decode(std::string_view json, UnknownKeys unknown) {
+  bj::error_code ec;
+  const bj::value value = bj::parse(bj::string_view(json.data(), json.size()), ec);
+  if (ec) return field_error("", "json", fmt::format("the body is not valid JSON: {}", ec.message()));
+  return Codec<T>::read(value, "", {}, unknown);
+}
+
+template <class T>
+std::string encode(const T& value) {
+  return bj::serialize(Codec<T>::write(value));
+}
+
+template <class T>
+std::string json_schema() {
+  return bj::serialize(Codec<T>::schema({}));
+}
+
+}  // namespace llorch::contract
+
+// At the end of a .cpp, outside any namespace.
+#define LLORCH_INSTANTIATE_WIRE(T)                                                              \
+  template llorch::base::Result<T> llorch::contract::decode<T>(std::string_view, UnknownKeys); \
+  template std::string llorch::contract::encode<T>(const T&);                                  \
+  template std::string llorch::contract::json_schema<T>();

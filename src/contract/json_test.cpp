@@ -1,0 +1,116 @@
+#include "contract/json.h"
+
+#include <gtest/gtest.h>
+
+#include "contract/pool.h"
+#include "contract/task.h"
+#include "contract/worker.h"
+
+namespace llorch::contract {
+namespace {
+
+std::string reason_of(const base::Error& error) {
+  for (const auto& [key, value] : error.details) {
+    if (key == "reason") return std::get<std::string>(value);
+  }
+  return "";
+}
+
+// OC-CORE-1020, SYS-7.1.1: every malformed field of a submission is named, with its own reason.
+TEST(Decode, NamesTheFieldAndTheReason) {
+  struct Case {
+    const char* json;
+    const char* field;
+    const char* reason;
+  };
+  const Case cases[] = {
+      {"", "", "json"},
+      {"{", "", "json"},
+      {"[]", "", "type"},
+      {R"({"model":"m","max_tokens":1})", "prompt", "missing"},
+      {R"({"model":"m","prompt":"p"})", "max_tokens", "missing"},
+      {R"({"prompt":"p","max_tokens":1})", "model", "missing"},
+      {R"({"model":"m","model_ref":"m","prompt":"p","max_tokens":1})", "model", "missing"},
+      {R"({"model":"m","prompt":"p","max_tokens":1.5})", "max_tokens", "type"},
+      {R"({"model":"m","prompt":"p","max_tokens":0})", "max_tokens", "range"},
+      {R"({"model":"m","prompt":"p","max_tokens":99999999999999999999})", "max_tokens", "type"},
+      {R"({"model":"m","prompt":"","max_tokens":1})", "prompt", "length"},
+      {R"({"model":"m","prompt":"a\u0000b","max_tokens":1})", "prompt", "nul"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"temperature":2.1})", "temperature", "range"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"temperature":"hot"})", "temperature", "type"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"priority":"urgent"})", "priority", "enum"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"seed":-1})", "seed", "range"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"stop":["a","b","c","d","e"]})", "stop", "length"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"stop":[1]})", "stop[0]", "type"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"task_id":"a b"})", "task_id", "charset"},
+      {R"({"model":"m","prompt":"p","max_tokens":1,"colour":"red"})", "colour", "unknown"},
+  };
+  for (const Case& c : cases) {
+    const auto result = decode<SubmitRequest>(c.json, UnknownKeys::kRefuse);
+    ASSERT_FALSE(result.has_value()) << c.json;
+    EXPECT_EQ(result.error().code, base::ErrorCode::kInvalidParams) << c.json;
+    EXPECT_EQ(std::get<std::string>(result.error().details.at(0).second), c.field) << c.json;
+    EXPECT_EQ(reason_of(result.error()), c.reason) << c.json;
+  }
+}
+
+TEST(Decode, MessagesNeverQuoteValues) {
+  const auto result = decode<SubmitRequest>(R"({"model":"m","prompt":"p","max_tokens":1,"priority":"needle"})");
+  EXPECT_EQ(result.error().message.find("needle"), std::string::npos);
+  EXPECT_EQ(decode<SubmitRequest>(R"({"model":"m","prompt":"p","max_tokens":1,"a needle":1})", UnknownKeys::kRefuse)
+                .error()
+                .message.find("needle"),
+            std::string::npos);
+}
+
+// SYS-5.1.2: defaults of what the client leaves out.
+TEST(Decode, DefaultsAndUnknownKeysBetweenDaemons) {
+  const auto request = decode<SubmitRequest>(R"({"model":"m","prompt":"p","max_tokens":7,"later_field":1})").value();
+  EXPECT_EQ(request.priority, Priority::kInteractive);
+  EXPECT_FALSE(request.temperature.has_value());
+  EXPECT_EQ(request.top_p, 1.0);
+  EXPECT_EQ(request.on_disconnect, OnDisconnect::kCancel);
+  EXPECT_EQ(request.max_tokens, 7);
+}
+
+TEST(Codec, RoundTripKeepsEverything) {
+  EndEvent end{.job_id = "j", .tokens_in = 3, .tokens_out = 4, .decode_time_ms = 5, .first_token_ms = 6,
+               .stop_reason = StopReason::kStop, .receipt = Receipt{.model_digest = "sha256:00", .engine_build = "b",
+               .numerics = "cpu-1", .device_class = "cpu-x86", .sampler = "s1", .kv_dtype = "f16",
+               .seed = 0xFFFFFFFFFFFFFFFFull, .prompt_sha256 = "p", .output_sha256 = "o", .tokens_out = 4}};
+  const EndEvent back = decode<EndEvent>(encode(end)).value();
+  EXPECT_EQ(back.receipt, end.receipt);
+  EXPECT_EQ(back.stop_reason, StopReason::kStop);
+  EXPECT_EQ(encode(back), encode(end));
+  EXPECT_EQ(encode(TokenEvent{.t = "a\"b\n\xC3\xA9", .i = 2}), "{\"t\":\"a\\\"b\\n\xC3\xA9\",\"i\":2}");
+
+  PoolState state{.pool_id = "p", .endpoint = "http://h:1", .version = "0", .timestamp_ms = 1, .uptime_seconds = 2,
+                  .boot_id = "b", .gpus = {GpuInfo{.gpu_id = "cpu", .model = "m", .device_class = "cpu-x86",
+                  .memory_architecture = "host", .compute_capability = {}, .vram_total_bytes = 9,
+                  .vram_allocated_bytes = 1, .vram_available_bytes = 8, .healthy = true, .workers = {"w"}}},
+                  .workers = {WorkerInfo{.worker_id = "w", .model_ref = "file:/m", .gpu_id = "cpu", .status = WorkerStatus::kBusy}}};
+  EXPECT_EQ(encode(decode<PoolState>(encode(state)).value()), encode(state));
+}
+
+// SYS-5.5.1: code, message, retriable and correlation id are always there; retry_after_ms and policy_label when known.
+TEST(ErrorBody, CarriesTheTableAndTheDetails) {
+  const base::Error error = base::Error{base::ErrorCode::kQueueFull, "full", {}}
+                                .with("retry_after_ms", std::int64_t{250})
+                                .with("policy_label", "reject")
+                                .with("capacity", std::int64_t{100});
+  const ErrorBody body = error_body(error, base::CorrelationId("c"));
+  EXPECT_EQ(encode(body), R"({"code":"QUEUE_FULL","message":"full","retriable":true,"retry_after_ms":250,)"
+                          R"("policy_label":"reject","correlation_id":"c","details":{"capacity":100}})");
+  const base::Error back = to_error(decode<ErrorBody>(encode(body)).value());
+  EXPECT_EQ(back.code, error.code);
+  EXPECT_EQ(back.details.size(), 3u);
+}
+
+TEST(Schema, IsDeterministicAndMarksRequiredFields) {
+  const std::string schema = json_schema<SubmitRequest>();
+  EXPECT_EQ(schema, json_schema<SubmitRequest>());
+  EXPECT_NE(schema.find(R"("required":["prompt","max_tokens"])"), std::string::npos) << schema;
+}
+
+}  // namespace
+}  // namespace llorch::contract

@@ -1,0 +1,150 @@
+#pragma once
+// Wire types between pool-managerd, orchestratord and workers (control-plane §2.3, §2.5, §7). Field tables: pool.cpp.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace llorch::contract {
+
+enum class WorkerStatus : std::uint8_t { kStarting, kReady, kBusy, kDraining, kFailed };
+enum class PoolStatus : std::uint8_t { kHealthy, kUnhealthy, kDraining, kOffline };
+enum class FailureCategory : std::uint8_t { kCrash, kOom, kTimeout, kHang, kExplicitStop };
+
+struct GpuInfo {
+  std::string gpu_id;  // "0", "1", ... or "cpu" for the reference device
+  std::string model;
+  std::string device_class;         // "cpu-x86", or GPU name + sm
+  std::string memory_architecture;  // "vram-only" | "host"
+  std::optional<std::string> compute_capability;
+  std::int64_t vram_total_bytes = 0;
+  std::int64_t vram_allocated_bytes = 0;  // accounted to our workers
+  std::int64_t vram_available_bytes = 0;  // min(total - allocated - headroom, free)
+  bool healthy = true;
+  std::vector<std::string> workers;
+};
+
+struct WorkerInfo {
+  std::string worker_id;
+  std::string model_ref;
+  std::string model_digest;
+  std::string gpu_id;
+  WorkerStatus status = WorkerStatus::kStarting;
+  std::string uri;  // "" until ready
+  std::int64_t vram_bytes = 0;
+  std::int64_t pid = 0;
+  std::string started_at;
+  std::int64_t slots_total = 1;
+  std::int64_t context_length = 0;
+  std::string engine_build;
+  std::string numerics;
+  std::string device_class;
+  std::string sampler;
+  std::string kv_dtype;
+};
+
+// GET /v2/state; also the body of a heartbeat and of a registration.
+struct PoolState {
+  std::string pool_id;
+  std::string endpoint;  // base URL where this pool manager answers
+  std::string version;
+  std::int64_t timestamp_ms = 0;
+  std::int64_t uptime_seconds = 0;
+  // Changes when pool-managerd restarts: worker ids of another boot are gone.
+  std::string boot_id;
+  std::vector<GpuInfo> gpus;
+  std::vector<WorkerInfo> workers;
+};
+
+// POST /v2/pools/register
+struct RegisterReply {
+  std::string pool_id;
+  std::string status;  // "registered"
+  std::int64_t heartbeat_interval_ms = 15000;
+};
+// POST /v2/pools/{id}/heartbeat
+struct HeartbeatReply {
+  std::string status;
+  std::int64_t next_heartbeat_ms = 15000;
+};
+
+// POST /v2/workers/start
+struct StartWorkerRequest {
+  std::string worker_id;  // chosen by orchestratord ("worker-<uuid>"), so that a repeated call starts nothing twice
+  std::string model_ref;  // normalised, file:/absolute/path.gguf
+  std::string gpu_id;
+  std::optional<std::int64_t> context_tokens;
+  std::int64_t slots = 1;
+  std::string kv_dtype = "f16";
+};
+struct StartWorkerReply {
+  std::string worker_id;
+  std::string status;  // "starting"
+};
+// POST /v2/workers/stop
+struct StopWorkerRequest {
+  std::string worker_id;
+};
+struct WorkerStatusReply {
+  std::string worker_id;
+  std::string status;
+};
+
+// POST /v2/internal/workers/ready, worker -> pool-managerd
+struct ReadyCallback {
+  std::string worker_id;
+  std::string spawn_token;
+  std::string model_ref;
+  std::string model_digest;
+  std::string uri;
+  std::int64_t vram_bytes = 0;
+  std::int64_t memory_bytes = 0;  // same figure; both spellings are on the wire (C-49)
+  std::string memory_architecture;
+  std::string worker_type;
+  std::vector<std::string> capabilities;
+  std::int64_t slots_total = 1;
+  std::int64_t context_length = 0;
+  std::string engine_build;
+  std::string numerics;
+  std::string device_class;
+  std::string sampler;
+  std::string kv_dtype;
+};
+struct ReadyReply {
+  std::string status;  // "ready"
+};
+
+// POST /v2/internal/workers/ready, pool-managerd -> orchestratord. Sent at once, so nobody waits for a heartbeat.
+struct WorkerReady {
+  std::string pool_id;
+  WorkerInfo worker;
+};
+
+// POST /v2/internal/workers/failed, pool-managerd -> orchestratord: a worker left, or never became ready.
+struct WorkerFailed {
+  std::string worker_id;
+  std::string pool_id;
+  std::string gpu_id;
+  std::int64_t exit_code = 0;  // 128 + signal when killed
+  FailureCategory category = FailureCategory::kCrash;
+  std::string error_code;  // of the error table: WORKER_START_FAILED, WORKER_START_TIMEOUT, WORKER_RESET, ...
+  std::string error_message;
+  std::int64_t vram_released_bytes = 0;
+  std::int64_t uptime_seconds = 0;
+};
+
+// GET /v2/models/describe?ref=file:/path : what the file says, and what a worker of it would need.
+struct ModelFacts {
+  std::string model_ref;
+  std::string digest;  // "sha256:<hex>"
+  std::string architecture;
+  std::string quant_kind;
+  std::int64_t size_bytes = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t context_length = 0;
+  // Memory for one worker with `context_length` tokens in each of `slots` slots.
+  std::int64_t slots = 1;
+  std::int64_t memory_bytes = 0;
+};
+
+}  // namespace llorch::contract

@@ -1,0 +1,163 @@
+#pragma once
+// Wire types between clients and orchestratord (/v2/tasks). Field tables: task.cpp.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/id.h"
+
+namespace llorch::contract {
+
+enum class Priority : std::uint8_t { kInteractive = 0, kBatch = 1 };
+enum class OnDisconnect : std::uint8_t { kCancel = 0, kResume = 1 };
+enum class Determinism : std::uint8_t { kBestEffort = 0, kStrict = 1 };
+enum class JobStatus : std::uint8_t { kQueued, kDispatched, kRunning, kCompleted, kFailed, kCancelled };
+enum class StopReason : std::uint8_t { kEos, kMaxTokens, kStop, kContext };
+
+constexpr bool is_terminal(JobStatus s) {
+  return s == JobStatus::kCompleted || s == JobStatus::kFailed || s == JobStatus::kCancelled;
+}
+
+// POST /v2/tasks. Exactly one spelling of the model must be present (`model`, or `model_ref` of the older form).
+struct SubmitRequest {
+  std::optional<std::string> model;
+  std::optional<std::string> model_ref;
+  std::string prompt;
+  std::int64_t max_tokens = 0;
+  std::optional<std::string> task_id;
+  std::optional<std::string> session_id;
+  Priority priority = Priority::kInteractive;
+  std::optional<double> temperature;  // omitted: 0.7, or 0 with determinism strict
+  double top_p = 1.0;
+  std::int64_t top_k = 0;
+  double min_p = 0.0;
+  double repetition_penalty = 1.0;
+  std::vector<std::string> stop;
+  std::optional<std::uint64_t> seed;
+  Determinism determinism = Determinism::kBestEffort;
+  OnDisconnect on_disconnect = OnDisconnect::kCancel;
+  std::optional<std::int64_t> timeout_ms;   // from dispatch to the end
+  std::optional<std::int64_t> deadline_ms;  // from admission to the end
+};
+
+// 202 of POST /v2/tasks.
+struct SubmitReply {
+  std::string job_id;
+  std::string task_id;
+  JobStatus status = JobStatus::kQueued;
+  std::int64_t queue_position = 0;  // 0 = next to be dispatched
+  std::int64_t predicted_start_ms = 0;
+  std::int64_t backoff_ms = 0;
+  std::string events_url;
+};
+
+// What a result can be checked against (DECISIONS §2).
+struct Receipt {
+  std::string model_digest;
+  std::string engine_build;
+  std::string numerics;
+  std::string device_class;
+  std::string sampler;
+  std::string kv_dtype;
+  std::uint64_t seed = 0;
+  std::string prompt_sha256;
+  std::string output_sha256;
+  std::int64_t tokens_out = 0;
+
+  bool operator==(const Receipt&) const = default;
+};
+
+// The inner object of every error body and of the SSE event `error`.
+struct ErrorBody {
+  std::string code;
+  std::string message;
+  bool retriable = false;
+  std::optional<std::int64_t> retry_after_ms;
+  std::optional<std::string> policy_label;
+  std::optional<std::string> correlation_id;
+  std::vector<std::pair<std::string, base::DetailValue>> details;  // a JSON object on the wire
+};
+ErrorBody error_body(const base::Error& error, const base::CorrelationId& correlation_id);
+base::Error to_error(const ErrorBody& body);
+
+// GET /v2/tasks/{id}
+struct WaitReason {
+  std::string code;   // e.g. WAITING_FOR_WORKER
+  std::string human;  // one sentence
+};
+struct JobView {
+  std::string job_id;
+  std::string task_id;
+  JobStatus status = JobStatus::kQueued;
+  std::string model;      // as the client wrote it
+  std::string model_ref;  // what it resolved to
+  Priority priority = Priority::kInteractive;
+  std::optional<std::int64_t> queue_position;
+  std::optional<std::int64_t> predicted_start_ms;
+  std::optional<WaitReason> reason;
+  std::string submitted_at;
+  std::optional<std::string> started_at;
+  std::optional<std::string> finished_at;
+  std::int64_t attempts = 0;
+  std::optional<std::string> worker_id;
+  std::optional<std::string> pool_id;
+  std::int64_t tokens_in = 0;
+  std::int64_t tokens_out = 0;
+  std::optional<StopReason> stop_reason;
+  std::optional<ErrorBody> error;
+  OnDisconnect on_disconnect = OnDisconnect::kCancel;
+  std::string events_url;
+  std::optional<std::string> last_event_id;
+  std::optional<Receipt> receipt;
+};
+
+struct JobList {
+  std::vector<JobView> tasks;
+};
+
+struct CancelReply {
+  std::string job_id;
+  std::string status;  // "cancelling" | "cancelled" | the terminal status it already had
+};
+
+// Payloads of the SSE events, both worker -> orchestratord and orchestratord -> client (control-plane §4).
+struct QueuedEvent {
+  std::string job_id;
+  std::int64_t queue_position = 0;
+  std::int64_t predicted_start_ms = 0;
+};
+struct StartedEvent {
+  std::string job_id;
+  std::optional<std::string> worker_id;
+  std::optional<std::string> model;
+  std::optional<std::string> started_at;
+  std::uint64_t seed = 0;
+  std::optional<std::int64_t> queue_wait_ms;
+  std::optional<std::int64_t> queue_position;
+  std::optional<std::int64_t> predicted_start_ms;
+};
+struct TokenEvent {
+  std::string t;       // whole code points; may be empty
+  std::int64_t i = 0;  // 0, 1, 2, ...
+};
+struct MetricsEvent {
+  std::optional<std::int64_t> queue_depth;
+  std::optional<double> on_time_probability;
+  std::optional<std::int64_t> tokens_out;
+  std::optional<std::int64_t> decode_time_ms;
+  std::optional<std::int64_t> vram_bytes;
+};
+struct EndEvent {
+  std::string job_id;
+  std::int64_t tokens_in = 0;
+  std::int64_t tokens_out = 0;
+  std::int64_t decode_time_ms = 0;
+  std::int64_t first_token_ms = 0;  // from the worker's acceptance to the first token
+  StopReason stop_reason = StopReason::kEos;
+  std::optional<Receipt> receipt;
+};
+
+}  // namespace llorch::contract
