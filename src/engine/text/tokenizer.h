@@ -1,0 +1,66 @@
+#pragma once
+// Text to token ids and back. The same bytes give the same ids in every process: no locale, no clock, no global state.
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "engine/text/tokenizer_data.h"
+
+namespace llorch::engine::text {
+
+struct EncodeOptions {
+  bool add_special = true;     // BOS and EOS where the model wants them
+  bool parse_special = false;  // spelled control tokens become tokens; never for text of a user (engine.md §4.2)
+};
+
+struct TokenizerFacts {
+  std::string_view kind;  // "gguf-bpe", "gguf-spm"
+  std::size_t vocab_size = 0;
+  std::optional<TokenId> bos, eos;
+  std::vector<TokenId> end_of_generation;  // ascending
+  bool add_bos = false, add_eos = false, add_space_prefix = false;
+};
+
+class Vocabulary;
+class Model;
+class SpecialTokens;
+
+// Immutable after create; every const member may be called from any thread.
+class Tokenizer {
+ public:
+  // UNSUPPORTED_TOKENIZER: a model or pre-tokenizer this build has no exact implementation of, or a vocabulary that
+  // cannot encode every byte. CONFIG_KEY_INVALID: data that contradicts itself.
+  static base::Result<Tokenizer> create(TokenizerData data);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Total: takes any bytes, also ill-formed UTF-8. O(n log n) in the length of `text`, whatever it holds.
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // The bytes the token adds to the output: may be a part of a code point; empty for control tokens. Lives as long as
+  // the tokenizer. REQUIRES index(token) < vocab_size.
+  std::string_view token_bytes(TokenId token) const;
+  // All bytes in order, less the one leading space that encode put in front. Ill-formed sequences stay as they are;
+  // for text to show use TextStream.
+  std::string decode(std::span<const TokenId> tokens) const;
+
+  bool is_end_of_generation(TokenId token) const;
+  const TokenizerFacts& facts() const { return facts_; }
+
+ private:
+  Tokenizer();
+
+  TokenizerFacts facts_;
+  std::unique_ptr<const Vocabulary> vocabulary_;
+  std::unique_ptr<const SpecialTokens> special_;
+  std::unique_ptr<const Model> model_;
+};
+
+}  // namespace llorch::engine::text

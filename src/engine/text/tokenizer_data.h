@@ -1,0 +1,50 @@
+#pragma once
+// What a model file says about its tokenizer, free of any file format, and its form on the wire: pool-managerd serves it
+// under GET /v2/models/{digest}/tokenizer so that orchestratord can count tokens at admission (DECISIONS §2).
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+
+namespace llorch::engine::text {
+
+using base::TokenId;
+
+// Values of GGUF's tokenizer.ggml.token_type.
+enum class TokenKind : std::uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+struct TokenizerData {
+  std::string model;  // "llama" (SPM), "gpt2" (byte-level BPE); as the file spells it
+  std::string pre;    // name of the pre-tokenizer; byte-level BPE only
+  std::vector<std::string> tokens;
+  std::vector<float> scores;       // one per token for "llama", else empty
+  std::vector<TokenKind> kinds;    // one per token, or empty: all normal
+  std::vector<std::string> merges;  // "left right", best rank first; "gpt2" only
+  std::optional<TokenId> bos, eos, eot, eom, unknown;
+  std::vector<TokenId> more_end_of_generation;  // e.g. what a generation_config adds to eos
+  // Absent: the default of the model and pre-tokenizer.
+  std::optional<bool> add_bos, add_eos, add_space_prefix;
+
+  bool operator==(const TokenizerData&) const = default;
+};
+
+// Bounds of both directions. Largest public vocabulary: 262,144 tokens, 580,604 merges; longest token: 1 KiB.
+struct TokenizerLimits {
+  static constexpr std::size_t kTokensMax = 1u << 20;
+  static constexpr std::size_t kMergesMax = 1u << 21;
+  static constexpr std::size_t kStringBytesMax = 1u << 14;
+};
+
+// The blob: "LLTK", u32 version, then the fields in the order above, little-endian. Equal data gives equal bytes.
+// REQUIRES data within TokenizerLimits.
+std::string serialize(const TokenizerData& data);
+// Safe on hostile bytes: allocates no more than a small multiple of their length.
+// CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION. Whether the data makes a tokenizer is Tokenizer::create's to say.
+base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob);
+
+}  // namespace llorch::engine::text
