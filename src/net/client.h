@@ -1,0 +1,91 @@
+#pragma once
+// HTTP client for the daemons and the CLI: one connection per request, whole or streamed responses.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "net/http/error_response.h"
+#include "net/http/message.h"
+#include "net/http/url.h"
+#include "net/io_runtime.h"
+
+namespace llorch::net {
+
+using http::Response;
+
+struct ClientOptions {
+  std::string token;  // sent as bearer token with every request; empty = none
+  std::int64_t connect_timeout_ms = 5'000;
+  std::int64_t request_timeout_ms = 30'000;  // for requests that name none
+  std::size_t response_bytes_max = 64 << 20;
+};
+
+struct ClientRequest {
+  std::string method = "GET";
+  std::string url;  // http://host:port/path
+  http::Headers headers;
+  std::string body;
+  base::CorrelationId correlation_id;  // sent as X-Correlation-Id unless empty
+  // Whole requests: until the last byte of the response. Streams: until the response's head. 0 = the client's default.
+  std::int64_t timeout_ms = 0;
+  // Streams, after the head: longest silence. 0 = for ever.
+  std::int64_t idle_timeout_ms = 0;
+};
+
+// Called on io threads, one at a time, in this order: on_response at most once, on_data any number of times, on_end
+// exactly once. They must not block.
+struct StreamCallbacks {
+  std::function<void(int status, const http::Headers& headers)> on_response;
+  std::function<void(std::string_view bytes)> on_data;
+  // Success: the response was complete. CANCELLED: after cancel() or by the client's destructor. Else as for request().
+  std::function<void(base::Result<> result)> on_end;
+};
+
+// Controls one streamed response; thread-safe; may be dropped while the stream goes on. None of its members blocks.
+class StreamHandle {
+ public:
+  class Impl;
+
+  StreamHandle() = default;
+  explicit StreamHandle(std::weak_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  // Closes the connection at once; no on_data starts after it, only on_end(CANCELLED) if the stream had not ended.
+  void cancel();
+  // Stops reading after at most the bytes already read (64 KiB), so that TCP slows the sender down. The idle timeout
+  // stands still while paused.
+  void pause();
+  void resume();
+
+ private:
+  std::weak_ptr<Impl> impl_;
+};
+
+// Thread-safe. REQUIRES: `runtime` outlives it.
+// Errors of a request: INVALID_PARAMS (the URL), UNREACHABLE (cannot connect: nothing was delivered), TIMEOUT
+// (connected, too slow), IO_ERROR (closed early, or not HTTP), PAYLOAD_TOO_LARGE (the response), CANCELLED. A status >=
+// 400 is a Response, not an error; see http::error_of.
+class Client {
+ public:
+  explicit Client(IoRuntime& runtime, ClientOptions options = {});
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  // Cancels what is open; when it returns no callback runs or will run. REQUIRES: not on an io thread.
+  ~Client();
+
+  // `done` is called exactly once, on an io thread.
+  void request(ClientRequest request, std::function<void(base::Result<Response>)> done);
+  // Blocks. REQUIRES: not on an io thread.
+  base::Result<Response> call(ClientRequest request);
+  // The callbacks may start before it returns.
+  StreamHandle stream(ClientRequest request, StreamCallbacks callbacks);
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace llorch::net

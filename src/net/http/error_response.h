@@ -1,0 +1,19 @@
+#pragma once
+// The error envelope (SYS-5.5.1, AAPI-15060) and the 429 contract (ORCH-2007).
+#include "base/error.h"
+#include "base/id.h"
+#include "net/http/message.h"
+
+namespace llorch::net::http {
+
+// {"error":{"code","message","details"?,"retriable","retry_after_ms"?,"policy_label"?,"correlation_id"}} with the HTTP
+// status of the error table. The details `retry_after_ms` (integer) and `policy_label` (string) move up into the error
+// object. A retry_after_ms sets Retry-After (whole seconds, at least 1) and X-Backoff-Ms; a 429 always has all of them
+// (retry_after_ms 1000 and policy_label "reject" if not given). Secrets in the message are redacted.
+Response error_response(const base::Error& error, const base::CorrelationId& correlation_id);
+
+// The reverse, for clients: the error of an envelope. A body that is no envelope, or names an unknown code, becomes
+// INTERNAL with the status and the code's name in the message. REQUIRES response.status >= 400.
+base::Error error_of(const Response& response);
+
+}  // namespace llorch::net::http

@@ -1,0 +1,64 @@
+#pragma once
+// The threads and timers that servers and clients of one process share. Hides Asio.
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace llorch::net {
+
+struct IoRuntimeOptions {
+  int threads = 1;
+};
+
+// A pending call. Destroying or cancelling it cancels the call and waits for one that is running, so that what the call
+// refers to may be destroyed next; from inside the call itself it does not wait. Do not hold a lock the call takes.
+class Timer {
+ public:
+  struct State;
+
+  Timer() = default;
+  explicit Timer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  Timer(Timer&&) noexcept = default;
+  Timer& operator=(Timer&& other) noexcept;
+  ~Timer() { cancel(); }
+  void cancel();
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// Owns its threads. REQUIRES: outlives every Server, Client and Timer made with it. Thread-safe.
+class IoRuntime {
+ public:
+  explicit IoRuntime(IoRuntimeOptions options = {});
+  IoRuntime(const IoRuntime&) = delete;
+  IoRuntime& operator=(const IoRuntime&) = delete;
+  ~IoRuntime();  // stop()
+
+  // Runs `fn` on an io thread. Calls may run at the same time and in any order. They must not block.
+  void post(std::function<void()> fn);
+  // Runs `fn` once after `delay_ms`; nothing cancels it but stop().
+  void post_after(std::int64_t delay_ms, std::function<void()> fn);
+  [[nodiscard]] Timer after(std::int64_t delay_ms, std::function<void()> fn);
+  // Runs `fn` every `period_ms`, first after one period; calls of one timer never overlap. REQUIRES period_ms > 0.
+  [[nodiscard]] Timer every(std::int64_t period_ms, std::function<void()> fn);
+
+  // Lets running calls finish, drops the rest, joins the threads. Stop servers and clients first. Idempotent.
+  // REQUIRES: not on an io thread.
+  void stop();
+  bool stopped() const;
+  bool on_io_thread() const;
+
+  // For src/net only.
+  boost::asio::io_context& context();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace llorch::net

@@ -1,0 +1,111 @@
+#pragma once
+// HTTP server. Auth, correlation ids, limits, timeouts and error envelopes are built in; handlers see valid,
+// authorised requests only.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "net/http/auth.h"
+#include "net/http/error_response.h"
+#include "net/http/message.h"
+#include "net/io_runtime.h"
+
+namespace llorch::net {
+
+using http::Request;
+using http::Response;
+
+enum class CloseReason {
+  kFinished,  // the whole response was handed to the kernel
+  kPeerGone,  // the client closed, was reset, or let a finished response lie
+  kAborted,   // abort(), or the server stopped
+};
+
+// One request waiting for its answer. Keep it and answer later from any thread: every member is thread-safe and none
+// blocks. Either respond() once, or start_stream(), write() any number of times, end(). Members that answer return
+// false and do nothing when the exchange is already answered or closed. If the last reference goes unanswered, the
+// client gets INTERNAL; if it goes within a stream, the connection is aborted, so that a cut stream never looks
+// complete.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual bool respond(Response response) = 0;
+  // The envelope of `error` with this request's correlation id.
+  virtual bool respond_error(const base::Error& error) = 0;
+
+  virtual bool start_stream(int status, http::Headers headers) = 0;
+  // Queues bytes after all earlier ones. Never refuses for size: bound the queue with queued_bytes() and on_drain().
+  virtual bool write(std::string bytes) = 0;
+  virtual bool end() = 0;
+
+  // Drops what is queued and closes the connection.
+  virtual void abort() = 0;
+
+  // Bytes the kernel has not taken yet.
+  virtual std::size_t queued_bytes() const = 0;
+  // Bytes the kernel has taken since the answer began; a slow client is one whose number stands still.
+  virtual std::uint64_t sent_bytes() const = 0;
+  virtual bool closed() const = 0;
+
+  // Calls `fn` once, on an io thread, as soon as queued_bytes() <= low_water_bytes. A later call replaces a pending
+  // one. Dropped without a call when the exchange closes.
+  virtual void on_drain(std::size_t low_water_bytes, std::function<void()> fn) = 0;
+  // Calls `fn` exactly once: on an io thread when the exchange closes, or at once on this thread if it has. A client
+  // that goes away is noticed also while nothing is written. One callback per exchange: REQUIRES not called before.
+  virtual void on_close(std::function<void(CloseReason)> fn) = 0;
+};
+using ExchangePtr = std::shared_ptr<Exchange>;
+
+// Called on an io thread; must not block.
+using Handler = std::function<void(Request request, ExchangePtr exchange)>;
+
+struct ServerOptions {
+  std::string component;  // "orchestratord"; names the listener in messages and logs
+  std::string bind_address = "127.0.0.1";
+  std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
+  http::AuthRules auth;
+  std::size_t connections_max = 16384;
+  std::size_t request_bytes_max = 4 << 20;   // body; 413 past it
+  std::size_t header_bytes_max = 16 << 10;   // request line and fields; 431 past it
+  std::int64_t request_timeout_ms = 15'000;  // from a request's first byte to its last; 408 past it
+  std::int64_t idle_timeout_ms = 75'000;     // between requests of a connection
+  // A finished response whose bytes nobody takes. A stream that goes on is its writer's to bound.
+  std::int64_t write_stall_timeout_ms = 30'000;
+  int send_buffer_bytes = 128 << 10;  // kernel buffer per connection; what bounds 10,000 slow readers
+};
+
+// REQUIRES: `runtime` outlives the server. Routes are added before start(). Not thread-safe itself; handlers may run at
+// the same time on all threads of the runtime.
+class Server {
+ public:
+  Server(IoRuntime& runtime, ServerOptions options);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();  // stop(0)
+
+  // `pattern`: literal segments and {name} for exactly one non-empty segment, e.g. "/v2/tasks/{id}/events". A literal
+  // beats a parameter. REQUIRES: the same method and pattern not added before.
+  void route(std::string_view method, std::string_view pattern, Handler handler);
+
+  // Binds and accepts. Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID (address, token), PORT_IN_USE, IO_ERROR.
+  base::Result<> start();
+
+  // The real port and "http://address:port". REQUIRES start() succeeded.
+  std::uint16_t port() const;
+  std::string url() const;
+
+  // Stops accepting, closes idle connections, lets open exchanges finish for up to `grace_ms`, aborts the rest. When it
+  // returns, no handler or callback runs or will run. Idempotent. REQUIRES: not on an io thread.
+  void stop(std::int64_t grace_ms);
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace llorch::net
