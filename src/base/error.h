@@ -20,11 +20,11 @@ struct Error {
   std::string message;
   std::vector<std::pair<std::string, DetailValue>> details;
 
-  Error&& with(std::string key, std::int64_t value) && {
+  Error with(std::string key, std::int64_t value) && {
     details.emplace_back(std::move(key), value);
     return std::move(*this);
   }
-  Error&& with(std::string key, std::string value) && {
+  Error with(std::string key, std::string value) && {
     details.emplace_back(std::move(key), std::move(value));
     return std::move(*this);
   }

@@ -19,6 +19,12 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
 }
 [[nodiscard]] inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
 
+template <class T>
+T take(tl::expected<T, Error>&& result) {
+  return std::move(*result);
+}
+inline void take(tl::expected<void, Error>&&) {}
+
 }  // namespace llorch::base
 
 #define LLORCH_CONCAT_INNER(a, b) a##b
@@ -28,7 +34,7 @@ class [[nodiscard]] Result : public tl::expected<T, Error> {
     auto&& tmp = (__VA_ARGS__);                                      \
     if (!tmp) [[unlikely]]                                           \
       return ::tl::unexpected<::llorch::base::Error>(std::move(tmp).error()); \
-    std::move(tmp).value();                                          \
+    ::llorch::base::take(std::move(tmp));                            \
   })
 // The value of a Result, or return its error from the enclosing function.
 #define TRY(...) LLORCH_TRY_IMPL(LLORCH_CONCAT(try_result_, __COUNTER__), __VA_ARGS__)
