@@ -1,0 +1,150 @@
+#pragma once
+// What a backend offers per opcode, and what each adapter promises.
+//
+// An adapter runs one instruction over the whole ragged batch: no loop over slots outside the kernel, no allocation, no
+// synchronisation, no look-ups by name. It returns a code instead of throwing.
+//
+// Operands, per opcode. All activations are f32, contiguous, [T, width] with T = ctx.total_rows unless said otherwise;
+// y is output(0), x input(0). Weights are in slot order (slots.h); outputs never alias inputs unless
+// AdapterCapability::may_alias_output is set, in which case output(0) may equal input(0).
+//
+//  embedding            ()     -> y [T, D]   w: rows [V, D]. y[r] = scale * w[ctx.row_ids[r]]
+//  rmsnorm              (x)    -> y [T, D]   w: [D]. y = x * rsqrt(mean(x^2) + eps) * (w + weight_offset)
+//  multihead_attention  (x)    -> y [T, D]   q k v o (+ biases): projections of x, biases added, rotation of q and k by
+//                                            ctx.rope_tables[rope_table_id] at ctx.positions, k and v written to the page of
+//                                            (ctx.slot_of_row, ctx.positions), then each row attends to positions 0..own of
+//                                            its slot, then o. State: KV (KvLayout; ctx.kv_pages).
+//  swiglu               (x)    -> y [T, D]   gate up down (+ biases). y = down(act(gate(x)) * up(x))
+//  residual_add         (a, b) -> y [T, D]   y = a + scale * b; y may be a
+//  lm_head              (x)    -> y [O, V]   w: [V, D]. x is [T, D]; y[i] = head of x[ctx.output_rows[i]], O = output_rows
+//                                            size, then times logit_mul, then soft cap
+// The other opcodes are specified with the families that bring them.
+//
+// Row r of y is a function of row r of the inputs, the weights, the params and (attention) the pages of r's own slot; its
+// bits depend on nothing else: not on T, the other rows, the threads or the instruction set (docs/internals/numerics.md).
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/assert.h"
+#include "base/result.h"
+#include "engine/contract/context.h"
+#include "engine/contract/plan.h"
+#include "engine/contract/slots.h"
+
+namespace llorch::engine::contract {
+
+// What an adapter returns: 0, or the number of a base::ErrorCode.
+struct [[nodiscard]] Status {
+  std::uint16_t code = 0;
+  static constexpr Status ok() { return {}; }
+  static constexpr Status failed(base::ErrorCode error) { return {static_cast<std::uint16_t>(error)}; }
+  constexpr bool is_ok() const { return code == 0; }
+  constexpr base::ErrorCode error() const { return static_cast<base::ErrorCode>(code); }
+};
+
+struct PreparedInsn;
+using KernelAdapterFn = Status (*)(ExecutionContext&, const PreparedInsn&) noexcept;
+
+// One instruction with everything looked up: built once at load, never changed by a step.
+// `regs` is inputs, then outputs, then one entry per weight slot; `views` is parallel to it.
+struct PreparedInsn {
+  KernelAdapterFn fn = nullptr;
+  const Instruction* insn = nullptr;
+  std::span<const TensorHandle> regs;
+  std::span<const TensorViewDesc> views;
+  std::span<const StateBlockHandle> states;  // one, or none
+  const ParamBlock* params = nullptr;
+  const void* kernel_choice = nullptr;  // what the prepare function returned
+
+  template <class T = float>
+  const T* input(std::size_t i) const {
+    return static_cast<const T*>(regs[i].ptr);
+  }
+  template <class T = float>
+  T* output(std::size_t i) const {
+    return static_cast<T*>(regs[insn->inputs.size() + i].ptr);
+  }
+  // The backend's own weight object of a slot; null when the slot is absent.
+  template <class Slot>
+  const void* weight(Slot slot) const {
+    return regs[insn->inputs.size() + insn->outputs.size() + static_cast<std::size_t>(slot)].ptr;
+  }
+  template <class P>
+  const P& param() const {
+    return param_as<P>(*params);
+  }
+};
+
+// The most a step may hold; fixed when a model is loaded.
+struct StepLimits {
+  std::uint32_t rows_max = 0;         // T
+  std::uint32_t output_rows_max = 0;  // O
+  std::uint32_t slots_max = 0;        // B
+  std::uint32_t context_tokens_max = 0;
+};
+
+class Backend;
+
+struct PrepareArgs {
+  Backend& backend;
+  const Instruction& insn;
+  const ParamBlock& params;
+  std::span<const TensorHandle> weights;      // [slots of the opcode]
+  std::span<const TensorViewDesc> views;      // parallel; dtype and shape of the stored tensor
+  StepLimits limits;
+};
+
+// Checks weight types and shapes, picks the kernel variant. The result lives as long as the backend and may be null.
+// Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, BATCH_UNSUPPORTED.
+using AdapterPrepareFn = base::Result<const void*> (*)(const PrepareArgs&);
+
+// Scratch an instruction with these params may need under these limits, whatever its weights' types.
+using AdapterWorkspaceFn = std::uint64_t (*)(const ParamBlock&, const StepLimits&, const Backend&) noexcept;
+
+struct AdapterCapability {
+  bool supports_batch = false;
+  bool supports_graph_emit = false;
+  bool may_alias_output = false;
+  std::optional<std::size_t> max_batch_size;
+  std::uint64_t dtype_mask_weights = 0;  // bit 1 << DType of every matrix type the kernels take
+};
+
+constexpr std::uint64_t dtype_bit(DType dtype) { return std::uint64_t{1} << static_cast<unsigned>(dtype); }
+
+using AdapterTable = std::array<KernelAdapterFn, kOpcodeTableSize>;
+using AdapterPrepareTable = std::array<AdapterPrepareFn, kOpcodeTableSize>;
+using AdapterWorkspaceTable = std::array<AdapterWorkspaceFn, kOpcodeTableSize>;
+using AdapterCapabilities = std::array<AdapterCapability, kOpcodeTableSize>;
+
+// Null entries are opcodes the backend does not have: a plan with one is refused at load with UNSUPPORTED_OPCODE.
+struct AdapterTables {
+  AdapterTable run{};
+  AdapterPrepareTable prepare{};
+  AdapterWorkspaceTable workspace_bytes{};
+  AdapterCapabilities capabilities{};
+};
+
+// True iff exactly the opcodes in `claimed` are there, each with run, prepare and workspace functions, batch support and,
+// when it takes weights, at least one type. Use: static_assert(assert_coverage(kCpuTables, kCpuOpcodes)).
+template <std::size_t N>
+consteval bool assert_coverage(const AdapterTables& tables, const std::array<Opcode, N>& claimed) {
+  for (std::size_t i = 0; i < kOpcodeTableSize; ++i) {
+    bool wanted = false;
+    for (Opcode opcode : claimed) wanted = wanted || static_cast<std::size_t>(opcode) == i;
+    const bool complete =
+        tables.run[i] != nullptr && tables.prepare[i] != nullptr && tables.workspace_bytes[i] != nullptr;
+    const bool empty =
+        tables.run[i] == nullptr && tables.prepare[i] == nullptr && tables.workspace_bytes[i] == nullptr;
+    if (wanted ? !complete : !empty) return false;
+    if (!wanted) continue;
+    const auto slots = weight_slots(static_cast<Opcode>(i));
+    if (!slots || !tables.capabilities[i].supports_batch) return false;
+    if (!slots->empty() && tables.capabilities[i].dtype_mask_weights == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace llorch::engine::contract

@@ -1,0 +1,101 @@
+#pragma once
+// The door between the engine and a device. Used at load and between steps; the step itself goes through the adapter tables.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+#include "engine/contract/adapter.h"
+#include "engine/contract/tensor.h"
+
+namespace llorch::engine::contract {
+
+// What memory is for; errors and reports name it.
+enum class MemoryPurpose : std::uint8_t { kWeights, kState, kActivations, kWorkspace, kTables };
+constexpr std::string_view memory_purpose_name(MemoryPurpose purpose) {
+  switch (purpose) {
+    case MemoryPurpose::kWeights: return "weights";
+    case MemoryPurpose::kState: return "state";
+    case MemoryPurpose::kActivations: return "activations";
+    case MemoryPurpose::kWorkspace: return "workspace";
+    case MemoryPurpose::kTables: return "tables";
+  }
+  return "?";
+}
+
+// A tensor as stored in the file. Shape row-major, last dimension contiguous; blocks run along the last dimension.
+struct StoredTensor {
+  DType dtype = DType::kF32;
+  std::uint8_t rank = 0;
+  std::array<std::uint32_t, kTensorRankMax> shape{};
+  std::span<const std::byte> bytes;  // any alignment; valid only during the call
+  std::uint8_t uses = 0;             // union of WeightUse bits of all slots bound to this tensor
+};
+
+// Thread rule: one thread at a time.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view device_class() const = 0;  // "cpu-x86", or GPU name and sm
+  virtual std::string_view numerics() const = 0;      // "cpu-1"
+  virtual std::string_view implementation() const = 0;  // which kernels were chosen: "avx2", "avx512"; never changes a bit
+  virtual const AdapterTables& tables() const = 0;    // same object for the backend's life
+  virtual StreamHandle stream() = 0;
+
+  // Device memory: zero-filled, aligned to 64 bytes. Accounting counts exactly `bytes`.
+  // Errors: OUT_OF_DEVICE_MEMORY with required_bytes, free_bytes, budget_bytes and the purpose.
+  virtual base::Result<std::byte*> allocate(std::uint64_t bytes, MemoryPurpose purpose) = 0;
+  virtual void release(std::byte* ptr) noexcept = 0;  // of allocate; null is fine
+  virtual std::uint64_t memory_budget_bytes() const = 0;
+  virtual std::uint64_t memory_used_bytes() const = 0;
+
+  // Bytes upload_weight will account for; exact, without touching tensor.bytes.
+  virtual std::uint64_t packed_weight_bytes(const StoredTensor& tensor) const = 0;
+  // Copies a stored tensor to the device in the layout its uses want: repacked once, never requantised, one copy even with
+  // several uses. The result is what adapters get as TensorHandle::ptr.
+  // Errors: OUT_OF_DEVICE_MEMORY, WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
+  virtual base::Result<void*> upload_weight(const StoredTensor& tensor) = 0;
+  virtual void release_weight(void* weight) noexcept = 0;
+
+  // Plain copies between host and device, ordered with the stream; download() returns when the bytes are there.
+  virtual void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept = 0;
+  virtual void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept = 0;
+  virtual void zero(std::byte* device, std::uint64_t bytes) noexcept = 0;
+  // Waits for everything enqueued. Errors: CUDA_ERROR.
+  virtual base::Result<> synchronize() = 0;
+};
+
+// Device memory with an owner.
+class DeviceBuffer {
+ public:
+  static base::Result<DeviceBuffer> allocate(Backend& backend, std::uint64_t bytes, MemoryPurpose purpose) {
+    std::byte* ptr = TRY(backend.allocate(bytes, purpose));
+    return DeviceBuffer(&backend, ptr, bytes);
+  }
+  DeviceBuffer() = default;
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : backend_(std::exchange(other.backend_, nullptr)), ptr_(std::exchange(other.ptr_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(ptr_, other.ptr_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (backend_ != nullptr) backend_->release(ptr_);
+  }
+  std::byte* data() const { return ptr_; }
+  std::uint64_t size_bytes() const { return bytes_; }
+
+ private:
+  DeviceBuffer(Backend* backend, std::byte* ptr, std::uint64_t bytes) : backend_(backend), ptr_(ptr), bytes_(bytes) {}
+  Backend* backend_ = nullptr;
+  std::byte* ptr_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace llorch::engine::contract

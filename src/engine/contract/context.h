@@ -1,0 +1,65 @@
+#pragma once
+// Everything that changes from step to step. Filled by the batch builder, read by adapters.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/contract/opcode.h"
+#include "engine/contract/plan.h"
+
+namespace llorch::engine::contract {
+
+// A backend's queue: a CUDA stream, the thread pool of the CPU backend. Opaque to everyone else.
+struct StreamHandle {
+  void* ptr = nullptr;
+};
+
+// Scratch of one instruction, sized at load to the largest need (AdapterTables::workspace_bytes). 64-byte aligned;
+// contents are undefined at the start of every instruction.
+struct Workspace {
+  std::byte* ptr = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+// A rotation table, made once per model: angle = position * inv_freq[i] in f32, cos and sin times attn_factor.
+struct RopeTable {
+  const float* inv_freq = nullptr;  // [R/2], device memory
+  std::uint32_t count = 0;          // R/2
+  float attn_factor = 1.0F;
+};
+
+// Instructions run since the counters were cleared. Plain integers: only the executor writes them.
+struct DispatchCounters {
+  std::array<std::uint64_t, kOpcodeTableSize> per_opcode{};
+  std::uint64_t total = 0;
+};
+
+// A ragged batch. Rows of one slot are consecutive and in ascending position order; slots are in ascending order; row r of
+// active slot b satisfies row_offsets[b] <= r < row_offsets[b+1]. Pages up to each row's position are present.
+// Spans are host memory; plain pointers are device memory (the same thing on the CPU backend).
+struct ExecutionContext {
+  ExecutionMode mode = ExecutionMode::kDecode;
+  std::uint32_t batch_size = 0;                     // B, active slots
+  std::uint32_t total_rows = 0;                     // T
+  std::span<const std::uint32_t> active_slots;      // [B]
+  std::span<const std::uint32_t> sequence_lengths;  // [B] positions cached once this step is done
+  std::span<const std::uint32_t> row_offsets;       // [B+1] prefix sums
+  std::span<const std::uint32_t> output_rows;       // [O] ascending rows whose outputs are wanted; may be empty
+
+  const std::uint32_t* row_ids = nullptr;      // [T] what each row looks up in the embedding table
+  const std::uint32_t* positions = nullptr;    // [T] absolute
+  const std::uint32_t* positions3 = nullptr;   // [3][T] or null (mrope only)
+  const std::uint32_t* slot_of_row = nullptr;  // [T]
+
+  // Page i of slot s: kv_pages[s * kv_pages_stride + i]; see KvLayout.
+  std::byte* const* kv_pages = nullptr;
+  std::uint32_t kv_pages_stride = 0;
+
+  std::span<const RopeTable> rope_tables;
+  Workspace workspace;
+  StreamHandle stream;
+  DispatchCounters* counters = nullptr;  // null = not counted
+};
+
+}  // namespace llorch::engine::contract

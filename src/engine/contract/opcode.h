@@ -1,0 +1,70 @@
+#pragma once
+// The macro-operations a plan is made of. Values are part of the plan format: never renumbered, never reused.
+// 9-15 and 20-31 are kept for structural and vision growth, 32 for a gated-delta mixer, 34-63 for macro-operations,
+// 64-127 for primitives, 128-255 for backend experiments.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace llorch::engine::contract {
+
+enum class Opcode : std::uint8_t {
+  kRmsNorm = 0,             // the norm family: RMS or LayerNorm, with offset or bias
+  kMultiheadAttention = 1,  // projections, rotary embedding, append to the cache, attention, output projection
+  kSwiglu = 2,              // the dense feed-forward family: any activation, gated or not
+  kMoe = 3,
+  kMambaMixer = 4,
+  kShortconv = 5,
+  kMlaAttention = 6,
+  kEmbedding = 7,
+  kResidualAdd = 8,
+  kVisionPatchEmbed = 16,
+  kVisionSpatialMerge = 17,
+  kVisionDeepstackExtract = 18,
+  kVisionScatter = 19,
+  kLmHead = 33,  // output projection, logit multiplier, final soft cap
+};
+
+// Every table over opcodes has this many rows; an opcode is its own index.
+inline constexpr std::size_t kOpcodeTableSize = 256;
+
+struct OpcodeInfo {
+  Opcode opcode;
+  std::string_view name;  // as plan dumps and errors print it
+  std::uint8_t inputs;    // registers read, in order
+  std::uint8_t outputs;   // registers written, in order
+  bool needs_state;       // an instruction of this opcode names a state descriptor
+};
+
+inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
+    {Opcode::kRmsNorm, "rmsnorm", 1, 1, false},
+    {Opcode::kMultiheadAttention, "multihead_attention", 1, 1, true},
+    {Opcode::kSwiglu, "swiglu", 1, 1, false},
+    {Opcode::kMoe, "moe", 1, 1, false},
+    {Opcode::kMambaMixer, "mamba_mixer", 1, 1, true},
+    {Opcode::kShortconv, "shortconv", 1, 1, true},
+    {Opcode::kMlaAttention, "mla_attention", 1, 1, true},
+    {Opcode::kEmbedding, "embedding", 0, 1, false},
+    {Opcode::kResidualAdd, "residual_add", 2, 1, false},
+    {Opcode::kVisionPatchEmbed, "vision_patch_embed", 0, 1, false},
+    {Opcode::kVisionSpatialMerge, "vision_spatial_merge", 1, 1, false},
+    {Opcode::kVisionDeepstackExtract, "vision_deepstack_extract", 1, 1, false},
+    {Opcode::kVisionScatter, "vision_scatter", 2, 1, false},
+    {Opcode::kLmHead, "lm_head", 1, 1, false},
+});
+
+// The row of `opcode`, or null when the value is no opcode.
+constexpr const OpcodeInfo* opcode_info(Opcode opcode) {
+  for (const OpcodeInfo& row : kOpcodes) {
+    if (row.opcode == opcode) return &row;
+  }
+  return nullptr;
+}
+
+constexpr std::string_view opcode_name(Opcode opcode) {
+  const OpcodeInfo* row = opcode_info(opcode);
+  return row != nullptr ? row->name : std::string_view("?");
+}
+
+}  // namespace llorch::engine::contract

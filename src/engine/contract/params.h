@@ -1,0 +1,312 @@
+#pragma once
+// ParamBlock ABI v1: everything numeric an instruction needs, as plain little-endian structs.
+//
+// Rules of every struct: first field `kind_version`, fields naturally aligned, padding spelled out, size a multiple of 8
+// and at most 256, fixed-width integers, flags as u8. The compiler of plans creates the bytes, validate() checks version,
+// opcode and size once at load, param_as<P>() is then a plain cast.
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "base/assert.h"
+#include "engine/contract/opcode.h"
+
+namespace llorch::engine::contract {
+
+static_assert(std::endian::native == std::endian::little);
+
+inline constexpr std::uint8_t kParamBlockVersion = 1;
+inline constexpr std::size_t kParamBlockBytesMax = 256;
+inline constexpr std::size_t kParamBlockAlign = 8;
+
+struct ParamBlock {
+  std::uint8_t version = 0;
+  Opcode opcode{};
+  std::span<const std::byte> data;  // 8-byte aligned, owned by the plan's arena
+};
+
+constexpr std::uint32_t kind_version(Opcode opcode, std::uint8_t version = kParamBlockVersion) {
+  return static_cast<std::uint32_t>(opcode) << 8 | version;
+}
+
+enum class NormKind : std::uint8_t { kRms = 0, kLayerNorm = 1 };
+// Which elements a rotation pairs: x[i] with x[i + R/2], x[2i] with x[2i+1], or two axes of an image.
+enum class RopeLayout : std::uint8_t { kNone = 0, kHalf = 1, kInterleaved = 2, kVision2d = 3 };
+enum class MropeKind : std::uint8_t { kNone = 0, kChunked = 1, kInterleaved = 2 };
+enum class QkNorm : std::uint8_t { kNone = 0, kPerHead = 1 };
+enum class Activation : std::uint8_t { kSilu = 0, kGeluTanh = 1, kGeluErf = 2, kSwigluOai = 3 };
+enum class MoeGate : std::uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxAfterTopk = 3 };
+enum class GroupScore : std::uint8_t { kTop2Sum = 0, kMax = 1 };
+enum class ScatterMode : std::uint8_t { kReplace = 0, kAdd = 1 };
+
+// No rotation table (rope_layout none).
+inline constexpr std::uint32_t kNoRopeTable = 0xFFFFFFFF;
+
+struct RmsNormParams {
+  static constexpr Opcode kOpcode = Opcode::kRmsNorm;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D, elements per row
+  float eps;
+  float weight_offset;           // y = x * rsqrt(mean(x^2) + eps) * (w + weight_offset); 0 or 1
+  std::uint32_t rows_per_group;  // 0 = one norm over the whole row
+  std::uint32_t layer;           // 0xFFFFFFFF outside the layers
+  NormKind kind;
+  std::uint8_t padding[7];
+};
+static_assert(sizeof(RmsNormParams) == 32);
+
+struct AttentionParams {
+  static constexpr Opcode kOpcode = Opcode::kMultiheadAttention;
+  std::uint32_t kind_version;
+  std::uint32_t width;     // D
+  std::uint32_t heads;     // H; query head h reads kv head h / (H / K)
+  std::uint32_t kv_heads;  // K
+  std::uint32_t d_qk;
+  std::uint32_t d_v;
+  std::uint32_t rotary_dims;    // R <= d_qk, even; elements R.. pass through
+  std::uint32_t rope_table_id;  // index into ExecutionContext::rope_tables, or kNoRopeTable
+  std::uint32_t window;         // keys i-j < window are seen; 0 = all
+  std::uint32_t layer;
+  std::uint32_t kv_ordinal;  // this layer's number among the layers with a cache
+  std::uint32_t sections[4];
+  float scale;          // s = scale * q.k
+  float logit_softcap;  // s = cap * tanh(s / cap); 0 = off
+  float qk_norm_eps;
+  float qk_norm_offset;
+  std::uint32_t reserved;
+  std::uint64_t kv_page_offset_bytes;  // where this layer's part begins inside a cache page (state.h, KvLayout)
+  RopeLayout rope_layout;
+  MropeKind mrope;
+  std::uint8_t causal;
+  std::uint8_t has_sinks;
+  std::uint8_t has_qkv_bias;
+  std::uint8_t has_o_bias;
+  QkNorm qk_norm;
+  std::uint8_t kv_dtype;  // DType: F32, F16 (BF16, Q8_0 later)
+  std::uint8_t query_gate;
+  std::uint8_t padding[7];
+};
+static_assert(sizeof(AttentionParams) == 104);
+
+struct MlaAttentionParams {
+  static constexpr Opcode kOpcode = Opcode::kMlaAttention;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t heads;
+  std::uint32_t q_lora;  // 0 = no query compression
+  std::uint32_t kv_lora;
+  std::uint32_t d_nope;
+  std::uint32_t d_rope;
+  std::uint32_t d_v;
+  std::uint32_t rope_table_id;
+  std::uint32_t layer;
+  std::uint32_t kv_ordinal;
+  float scale;
+  float norm_eps;
+  std::uint32_t reserved;
+  std::uint64_t kv_page_offset_bytes;
+  RopeLayout rope_layout;
+  std::uint8_t absorb;
+  std::uint8_t kv_dtype;
+  std::uint8_t padding[5];
+};
+static_assert(sizeof(MlaAttentionParams) == 72);
+
+struct SwigluParams {
+  static constexpr Opcode kOpcode = Opcode::kSwiglu;
+  std::uint32_t kind_version;
+  std::uint32_t width;  // D
+  std::uint32_t ffn;    // F
+  float alpha;          // swiglu_oai only
+  float limit;          // swiglu_oai only
+  Activation act;
+  std::uint8_t gated;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
+  std::uint8_t fused_gate_up;
+  std::uint8_t padding;
+};
+static_assert(sizeof(SwigluParams) == 24);
+
+struct MoeParams {
+  static constexpr Opcode kOpcode = Opcode::kMoe;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t experts;       // E
+  std::uint32_t experts_used;  // k
+  std::uint32_t ffn_expert;
+  std::uint32_t groups;  // 0 = no group limit
+  std::uint32_t groups_used;
+  std::uint32_t shared_experts;
+  std::uint32_t ffn_shared;
+  float norm_eps;
+  float weights_scale;
+  float alpha;
+  float limit;
+  MoeGate gate;
+  GroupScore group_score;
+  Activation act;
+  std::uint8_t has_router_bias;
+  std::uint8_t has_selection_bias;
+  std::uint8_t norm_topk;
+  std::uint8_t has_expert_bias;
+  std::uint8_t padding[5];
+};
+static_assert(sizeof(MoeParams) == 64);
+
+struct MambaMixerParams {
+  static constexpr Opcode kOpcode = Opcode::kMambaMixer;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t d_inner;
+  std::uint32_t heads;
+  std::uint32_t d_head;
+  std::uint32_t d_state;
+  std::uint32_t groups;
+  std::uint32_t d_conv;
+  std::uint32_t chunk;
+  float dt_min;
+  float dt_max;
+  float norm_eps;
+  std::uint32_t norm_groups;
+  std::uint32_t conv_ordinal;
+  std::uint32_t ssm_ordinal;
+  std::uint32_t padding;
+};
+static_assert(sizeof(MambaMixerParams) == 64);
+
+struct ShortconvParams {
+  static constexpr Opcode kOpcode = Opcode::kShortconv;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t l_cache;
+  std::uint32_t conv_ordinal;
+  std::uint8_t has_bias;
+  std::uint8_t padding[7];
+};
+static_assert(sizeof(ShortconvParams) == 24);
+
+struct EmbeddingParams {
+  static constexpr Opcode kOpcode = Opcode::kEmbedding;
+  std::uint32_t kind_version;
+  std::uint32_t rows;   // V, rows of the table
+  std::uint32_t width;  // D
+  float scale;          // 1 = none
+};
+static_assert(sizeof(EmbeddingParams) == 16);
+
+struct ResidualAddParams {
+  static constexpr Opcode kOpcode = Opcode::kResidualAdd;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  float scale;  // y = a + scale * b; 1 = none
+  std::uint32_t padding;
+};
+static_assert(sizeof(ResidualAddParams) == 16);
+
+struct LmHeadParams {
+  static constexpr Opcode kOpcode = Opcode::kLmHead;
+  std::uint32_t kind_version;
+  std::uint32_t rows;   // V
+  std::uint32_t width;  // D
+  float logit_mul;      // 1 = none
+  float softcap;        // 0 = off
+  std::uint8_t tied;    // the weight is the embedding table
+  std::uint8_t padding[3];
+};
+static_assert(sizeof(LmHeadParams) == 24);
+
+struct VisionPatchEmbedParams {
+  static constexpr Opcode kOpcode = Opcode::kVisionPatchEmbed;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t patch;
+  std::uint32_t temporal;
+  std::uint32_t merge;
+  std::uint32_t grid_side;
+};
+static_assert(sizeof(VisionPatchEmbedParams) == 24);
+
+struct VisionSpatialMergeParams {
+  static constexpr Opcode kOpcode = Opcode::kVisionSpatialMerge;
+  std::uint32_t kind_version;
+  std::uint32_t width_in;
+  std::uint32_t width_out;
+  std::uint32_t merge_size;
+  float norm_eps;
+  std::uint32_t padding;
+};
+static_assert(sizeof(VisionSpatialMergeParams) == 24);
+
+struct VisionDeepstackExtractParams {
+  static constexpr Opcode kOpcode = Opcode::kVisionDeepstackExtract;
+  std::uint32_t kind_version;
+  std::uint32_t width_in;
+  std::uint32_t width_out;
+  std::uint32_t merge_size;
+  std::uint32_t layer_index;
+  std::uint32_t slot;
+  float norm_eps;
+  std::uint32_t padding;
+};
+static_assert(sizeof(VisionDeepstackExtractParams) == 32);
+
+struct VisionScatterParams {
+  static constexpr Opcode kOpcode = Opcode::kVisionScatter;
+  std::uint32_t kind_version;
+  std::uint32_t width;
+  std::uint32_t image_row_id;  // rows with this id are the image's
+  std::uint32_t slot;
+  ScatterMode mode;
+  std::uint8_t padding[7];
+};
+static_assert(sizeof(VisionScatterParams) == 24);
+
+template <class P>
+concept ParamStruct = std::is_trivially_copyable_v<P> && std::is_standard_layout_v<P> && sizeof(P) % 8 == 0 &&
+                      sizeof(P) <= kParamBlockBytesMax && alignof(P) <= kParamBlockAlign && requires(P p) {
+                        { P::kOpcode } -> std::convertible_to<Opcode>;
+                        { p.kind_version } -> std::convertible_to<std::uint32_t>;
+                      };
+
+// Calls visitor.template operator()<P>() with the struct of `opcode`; false when the value is no opcode.
+template <class Visitor>
+constexpr bool visit_param_struct(Opcode opcode, Visitor&& visitor) {
+  switch (opcode) {
+    case Opcode::kRmsNorm: return visitor.template operator()<RmsNormParams>(), true;
+    case Opcode::kMultiheadAttention: return visitor.template operator()<AttentionParams>(), true;
+    case Opcode::kSwiglu: return visitor.template operator()<SwigluParams>(), true;
+    case Opcode::kMoe: return visitor.template operator()<MoeParams>(), true;
+    case Opcode::kMambaMixer: return visitor.template operator()<MambaMixerParams>(), true;
+    case Opcode::kShortconv: return visitor.template operator()<ShortconvParams>(), true;
+    case Opcode::kMlaAttention: return visitor.template operator()<MlaAttentionParams>(), true;
+    case Opcode::kEmbedding: return visitor.template operator()<EmbeddingParams>(), true;
+    case Opcode::kResidualAdd: return visitor.template operator()<ResidualAddParams>(), true;
+    case Opcode::kVisionPatchEmbed: return visitor.template operator()<VisionPatchEmbedParams>(), true;
+    case Opcode::kVisionSpatialMerge: return visitor.template operator()<VisionSpatialMergeParams>(), true;
+    case Opcode::kVisionDeepstackExtract: return visitor.template operator()<VisionDeepstackExtractParams>(), true;
+    case Opcode::kVisionScatter: return visitor.template operator()<VisionScatterParams>(), true;
+    case Opcode::kLmHead: return visitor.template operator()<LmHeadParams>(), true;
+  }
+  return false;
+}
+
+// Size of the struct of `opcode`; 0 when the value is no opcode.
+constexpr std::size_t param_struct_bytes(Opcode opcode) {
+  std::size_t bytes = 0;
+  visit_param_struct(opcode, [&bytes]<ParamStruct P>() {
+    static_assert(offsetof(P, kind_version) == 0);
+    bytes = sizeof(P);
+  });
+  return bytes;
+}
+
+// REQUIRES: the plan passed validate() and `block` is of P's opcode.
+template <ParamStruct P>
+const P& param_as(const ParamBlock& block) {
+  ASSERT(block.opcode == P::kOpcode && block.data.size() == sizeof(P), "opcode={} bytes={}",
+         static_cast<int>(block.opcode), block.data.size());
+  return *reinterpret_cast<const P*>(block.data.data());
+}
+
+}  // namespace llorch::engine::contract

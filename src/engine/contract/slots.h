@@ -1,0 +1,153 @@
+#pragma once
+// Which weights an opcode takes, in which order, of which shape. The compiler, the loader and the adapters read only this.
+//
+// An instruction has exactly one WeightRef per slot of its opcode; an optional slot without a tensor holds kAbsentWeight.
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "engine/contract/opcode.h"
+#include "engine/contract/params.h"
+
+namespace llorch::engine::contract {
+
+// Symbolic dimensions; dim_value() gives the number from an instruction's param block.
+enum class Dim : std::uint8_t {
+  kNone,
+  kModel,         // D
+  kVocab,         // V, rows of the embedding table
+  kQRows,         // H * d_qk (twice that with a query gate)
+  kKRows,         // K * d_qk
+  kVRows,         // K * d_v
+  kQkvRows,       // all three
+  kOCols,         // H * d_v
+  kHeadQk,        // d_qk
+  kHeads,         // H
+  kFfn,           // F
+  kFfn2,          // 2F (fused gate and up), F when not fused
+  kExperts,       // E
+  kFfnExpert,     // F of one expert
+  kFfnShared,     // F of the shared experts
+  kOne,
+  kAny,           // checked by the adapter's prepare function
+};
+
+// How a backend will use a tensor; the union over all slots bound to it is given to Backend::upload_weight.
+enum class WeightUse : std::uint8_t {
+  kMatrix = 1,  // right operand of x * W^T, [out, in] (or a stack of them)
+  kRows = 2,    // rows gathered by index
+  kVector = 4,  // read element by element, widened to f32 (exact)
+};
+
+struct SlotSpec {
+  std::string_view name;
+  bool required = false;
+  WeightUse use = WeightUse::kMatrix;
+  std::uint8_t rank = 0;
+  std::array<Dim, 4> dims{};  // row-major; a linear weight is [out, in]
+};
+
+enum class NormSlot : std::uint8_t { kWeight, kBias, kCount };
+enum class AttentionSlot : std::uint8_t {
+  kQ, kK, kV, kO, kQNorm, kKNorm, kQBias, kKBias, kVBias, kOBias, kSinks, kQkv, kQkvBias, kCount
+};
+enum class FfnSlot : std::uint8_t { kGate, kUp, kDown, kGateBias, kUpBias, kDownBias, kCount };
+enum class MoeSlot : std::uint8_t {
+  kRouter, kGate, kUp, kDown, kRouterBias, kGateBias, kUpBias, kDownBias, kSelectionBias,
+  kSharedGate, kSharedUp, kSharedDown, kSharedRouter, kCount
+};
+enum class MambaSlot : std::uint8_t { kInProj, kConvWeight, kALog, kDSkip, kOutProj, kConvBias, kDtBias, kNorm, kCount };
+enum class ShortconvSlot : std::uint8_t { kInProj, kConvWeight, kOutProj, kConvBias, kCount };
+enum class MlaSlot : std::uint8_t { kQ, kQA, kQANorm, kQB, kKvA, kKvANorm, kKvB, kKB, kVB, kO, kCount };
+enum class EmbeddingSlot : std::uint8_t { kWeight, kCount };
+enum class LmHeadSlot : std::uint8_t { kWeight, kCount };
+enum class PatchEmbedSlot : std::uint8_t { kWeight, kWeight2, kBias, kPositions, kCount };
+enum class SpatialMergeSlot : std::uint8_t { kNorm, kNormBias, kFc1, kFc1Bias, kFc2, kFc2Bias, kCount };
+
+namespace slot_tables {
+using enum Dim;
+inline constexpr auto kMat = WeightUse::kMatrix;
+inline constexpr auto kVec = WeightUse::kVector;
+// clang-format off
+inline constexpr std::array<SlotSpec, 2> kNorm{{
+    {"w", true, kVec, 1, {kModel}}, {"b", false, kVec, 1, {kModel}}}};
+// q, k and v are one alternative, qkv the other; validate() wants exactly one of them.
+inline constexpr std::array<SlotSpec, 13> kAttention{{
+    {"q", false, kMat, 2, {kQRows, kModel}}, {"k", false, kMat, 2, {kKRows, kModel}}, {"v", false, kMat, 2, {kVRows, kModel}},
+    {"o", true, kMat, 2, {kModel, kOCols}}, {"q_norm", false, kVec, 1, {kHeadQk}}, {"k_norm", false, kVec, 1, {kHeadQk}},
+    {"q_bias", false, kVec, 1, {kQRows}}, {"k_bias", false, kVec, 1, {kKRows}}, {"v_bias", false, kVec, 1, {kVRows}},
+    {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}},
+    {"qkv", false, kMat, 2, {kQkvRows, kModel}}, {"qkv_bias", false, kVec, 1, {kQkvRows}}}};
+// Fused gate and up: the stacked matrix is in `up`, `gate` is absent.
+inline constexpr std::array<SlotSpec, 6> kFfnSlots{{
+    {"gate", false, kMat, 2, {kFfn, kModel}}, {"up", true, kMat, 2, {kFfn2, kModel}}, {"down", true, kMat, 2, {kModel, kFfn}},
+    {"gate_bias", false, kVec, 1, {kFfn}}, {"up_bias", false, kVec, 1, {kFfn2}}, {"down_bias", false, kVec, 1, {kModel}}}};
+inline constexpr std::array<SlotSpec, 13> kMoe{{
+    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", false, kMat, 3, {kExperts, kFfnExpert, kModel}},
+    {"up", true, kMat, 3, {kExperts, kAny, kModel}}, {"down", true, kMat, 3, {kExperts, kModel, kFfnExpert}},
+    {"router_bias", false, kVec, 1, {kExperts}}, {"gate_bias", false, kVec, 2, {kExperts, kFfnExpert}},
+    {"up_bias", false, kVec, 2, {kExperts, kAny}}, {"down_bias", false, kVec, 2, {kExperts, kModel}},
+    {"selection_bias", false, kVec, 1, {kExperts}}, {"shared_gate", false, kMat, 2, {kFfnShared, kModel}},
+    {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}},
+    {"shared_router", false, kMat, 2, {kOne, kModel}}}};
+inline constexpr std::array<SlotSpec, 8> kMamba{{
+    {"in_proj", true, kMat, 2, {kAny, kModel}}, {"conv_w", true, kVec, 2, {kAny, kAny}}, {"a_log", true, kVec, 2, {kAny, kOne}},
+    {"d_skip", true, kVec, 2, {kAny, kOne}}, {"out_proj", true, kMat, 2, {kModel, kAny}}, {"conv_b", false, kVec, 1, {kAny}},
+    {"dt_bias", true, kVec, 1, {kAny}}, {"norm", false, kVec, 2, {kAny, kAny}}}};
+inline constexpr std::array<SlotSpec, 4> kShortconv{{
+    {"in_proj", true, kMat, 2, {kAny, kModel}}, {"conv_w", true, kVec, 2, {kModel, kAny}},
+    {"out_proj", true, kMat, 2, {kModel, kModel}}, {"conv_b", false, kVec, 1, {kModel}}}};
+inline constexpr std::array<SlotSpec, 10> kMla{{
+    {"q", false, kMat, 2, {kAny, kModel}}, {"q_a", false, kMat, 2, {kAny, kModel}}, {"q_a_norm", false, kVec, 1, {kAny}},
+    {"q_b", false, kMat, 2, {kAny, kAny}}, {"kv_a", true, kMat, 2, {kAny, kModel}}, {"kv_a_norm", true, kVec, 1, {kAny}},
+    {"kv_b", false, kMat, 2, {kAny, kAny}}, {"k_b", false, kMat, 3, {kAny, kAny, kAny}}, {"v_b", false, kMat, 3, {kAny, kAny, kAny}},
+    {"o", true, kMat, 2, {kModel, kAny}}}};
+inline constexpr std::array<SlotSpec, 1> kEmbedding{{{"w", true, WeightUse::kRows, 2, {kVocab, kModel}}}};
+inline constexpr std::array<SlotSpec, 1> kLmHead{{{"w", true, kMat, 2, {kVocab, kModel}}}};
+inline constexpr std::array<SlotSpec, 4> kPatchEmbed{{
+    {"w", true, kMat, 4, {kModel, kAny, kAny, kAny}}, {"w2", false, kMat, 4, {kModel, kAny, kAny, kAny}},
+    {"b", false, kVec, 1, {kModel}}, {"positions", true, kVec, 2, {kAny, kModel}}}};
+inline constexpr std::array<SlotSpec, 6> kSpatialMerge{{
+    {"norm", true, kVec, 1, {kAny}}, {"norm_b", false, kVec, 1, {kAny}}, {"fc1", true, kMat, 2, {kAny, kAny}},
+    {"fc1_b", false, kVec, 1, {kAny}}, {"fc2", true, kMat, 2, {kAny, kAny}}, {"fc2_b", false, kVec, 1, {kAny}}}};
+// clang-format on
+
+template <class Slot, std::size_t N>
+constexpr bool counts(const std::array<SlotSpec, N>&) {
+  return N == static_cast<std::size_t>(Slot::kCount);
+}
+static_assert(counts<NormSlot>(kNorm) && counts<AttentionSlot>(kAttention) && counts<FfnSlot>(kFfnSlots) &&
+              counts<MoeSlot>(kMoe) && counts<MambaSlot>(kMamba) && counts<ShortconvSlot>(kShortconv) &&
+              counts<MlaSlot>(kMla) && counts<EmbeddingSlot>(kEmbedding) && counts<LmHeadSlot>(kLmHead) &&
+              counts<PatchEmbedSlot>(kPatchEmbed) && counts<SpatialMergeSlot>(kSpatialMerge));
+}  // namespace slot_tables
+
+// The slots of `opcode`, in order; nullopt when the value is no opcode.
+constexpr std::optional<std::span<const SlotSpec>> weight_slots(Opcode opcode) {
+  using Slots = std::span<const SlotSpec>;
+  switch (opcode) {
+    case Opcode::kRmsNorm: return Slots(slot_tables::kNorm);
+    case Opcode::kMultiheadAttention: return Slots(slot_tables::kAttention);
+    case Opcode::kSwiglu: return Slots(slot_tables::kFfnSlots);
+    case Opcode::kMoe: return Slots(slot_tables::kMoe);
+    case Opcode::kMambaMixer: return Slots(slot_tables::kMamba);
+    case Opcode::kShortconv: return Slots(slot_tables::kShortconv);
+    case Opcode::kMlaAttention: return Slots(slot_tables::kMla);
+    case Opcode::kEmbedding: return Slots(slot_tables::kEmbedding);
+    case Opcode::kLmHead: return Slots(slot_tables::kLmHead);
+    case Opcode::kVisionPatchEmbed: return Slots(slot_tables::kPatchEmbed);
+    case Opcode::kVisionSpatialMerge: return Slots(slot_tables::kSpatialMerge);
+    case Opcode::kVisionDeepstackExtract: return Slots(slot_tables::kSpatialMerge);
+    case Opcode::kResidualAdd:
+    case Opcode::kVisionScatter: return Slots();
+  }
+  return std::nullopt;
+}
+
+// The number `dim` stands for in an instruction with these params; nullopt for kAny and for what the opcode does not define.
+// REQUIRES: params.data holds the struct of params.opcode.
+std::optional<std::uint32_t> dim_value(Dim dim, const ParamBlock& params);
+
+}  // namespace llorch::engine::contract

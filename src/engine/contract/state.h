@@ -1,0 +1,91 @@
+#pragma once
+// What a slot keeps between steps, how it lives, and how cache pages are laid out.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "engine/contract/dtype.h"
+
+namespace llorch::engine::contract {
+
+enum class StateKind : std::uint8_t { kNone = 0, kKv = 1, kConv = 2, kSsm = 3, kDelta = 4 };
+enum class StateLifecycle : std::uint8_t { kSlotPersistent = 0, kRequestScoped = 1, kStepScoped = 2 };
+enum class LifecycleAction : std::uint8_t { kAlloc = 0, kReset = 1, kReuse = 2, kEvict = 3, kCloneForFork = 4, kDeinit = 5 };
+inline constexpr std::size_t kLifecycleCount = 3;
+inline constexpr std::size_t kLifecycleActionCount = 6;
+
+// Well-known descriptor ids. Layers are told apart by the ordinal in their param block, so one byte is enough at any depth.
+inline constexpr std::uint8_t kKvStateId = 0;
+inline constexpr std::uint8_t kConvStateId = 1;
+inline constexpr std::uint8_t kSsmStateId = 2;
+inline constexpr std::uint8_t kDeltaStateId = 3;
+
+struct StateDescriptor {
+  std::uint8_t id = 0;
+  StateKind kind = StateKind::kNone;
+  StateLifecycle lifecycle = StateLifecycle::kSlotPersistent;
+  bool zero_init = false;
+  bool forkable = false;
+  std::uint16_t align_bytes = 64;    // power of two
+  std::uint32_t bytes_per_token = 0;  // 0 = fixed size
+  std::uint64_t size_bytes = 0;       // fixed: bytes per slot; growing (bytes_per_token > 0): bytes of one page
+};
+
+// One state as an adapter gets it. Fixed-size state: slot s begins at ptr + s * size. Paged state (KV): `ptr` is null, the
+// pages are in ExecutionContext::kv_pages, and `size` is the bytes of one page.
+struct StateBlockHandle {
+  std::uint8_t id = 0;
+  std::uint16_t align_bytes = 0;
+  std::byte* ptr = nullptr;  // 64-byte aligned
+  std::uint64_t size = 0;
+};
+
+struct LifecyclePolicy {
+  bool allowed = false;
+  bool zeroes = false;  // zero even when the descriptor does not ask for it
+};
+
+// The matrix. A forbidden pair is INVALID_STATE_LIFECYCLE_ACTION.
+// alloc, reset and evict zero iff the descriptor says zero_init or the policy zeroes; reuse, clone and deinit never do.
+inline constexpr std::array<std::array<LifecyclePolicy, kLifecycleActionCount>, kLifecycleCount> kLifecycleMatrix = {{
+    // alloc          reset          reuse          evict          clone          deinit
+    {{{true, false}, {true, false}, {true, false}, {true, false}, {true, false}, {true, false}}},     // slot-persistent
+    {{{true, true}, {false, false}, {false, false}, {true, true}, {false, false}, {true, false}}},    // request-scoped
+    {{{true, true}, {true, true}, {false, false}, {true, true}, {false, false}, {true, false}}},      // step-scoped
+}};
+
+constexpr LifecyclePolicy policy(StateLifecycle lifecycle, LifecycleAction action) {
+  return kLifecycleMatrix[static_cast<std::size_t>(lifecycle)][static_cast<std::size_t>(action)];
+}
+
+// Positions per cache page. Position p of a slot lives in row p % 64 of the slot's page p / 64, whatever was cached when and
+// in which chunks: the order in which keys are visited never depends on how they arrived.
+inline constexpr std::uint32_t kPageTokens = 64;
+
+constexpr std::uint64_t pages_of(std::uint64_t tokens_count) { return (tokens_count + kPageTokens - 1) / kPageTokens; }
+
+// The part of a cache page that belongs to one attention layer:
+//   K [kv_heads][kPageTokens][d_qk], then V [kv_heads][kPageTokens][d_v], last dimension contiguous, elements of `dtype`.
+// K is stored after normalisation and rotation. The part begins at AttentionParams::kv_page_offset_bytes of the page and
+// is padded to 64 bytes; a page holds the parts of all layers with a cache, in kv_ordinal order.
+struct KvLayout {
+  DType dtype = DType::kF16;  // kF32 or kF16
+  std::uint32_t kv_heads = 0;
+  std::uint32_t d_qk = 0;
+  std::uint32_t d_v = 0;
+
+  constexpr std::uint64_t element_bytes() const { return dtype_info(dtype).block_bytes; }
+  // From the start of the layer's part to the d_qk elements of (kv head, row).
+  constexpr std::uint64_t k_offset_bytes(std::uint32_t head, std::uint32_t row) const {
+    return (std::uint64_t{head} * kPageTokens + row) * d_qk * element_bytes();
+  }
+  constexpr std::uint64_t v_offset_bytes(std::uint32_t head, std::uint32_t row) const {
+    return (std::uint64_t{kv_heads} * kPageTokens * d_qk + (std::uint64_t{head} * kPageTokens + row) * d_v) * element_bytes();
+  }
+  constexpr std::uint64_t bytes_per_token() const { return std::uint64_t{kv_heads} * (d_qk + d_v) * element_bytes(); }
+  // Bytes of the layer's part of a page, a multiple of 64.
+  constexpr std::uint64_t page_bytes() const { return (bytes_per_token() * kPageTokens + 63) / 64 * 64; }
+};
+
+}  // namespace llorch::engine::contract
