@@ -1,0 +1,26 @@
+#pragma once
+// The instruction set the kernels run on: found once, inspectable, overridable. It changes speed, never a result.
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::engine::compute::cpu {
+
+// kAvx2 needs AVX2, FMA and F16C; kAvx512 adds AVX-512 F, BW, DQ, VL and VNNI.
+enum class Isa : std::uint8_t { kAvx2 = 0, kAvx512 = 1 };
+
+std::string_view isa_name(Isa isa);  // "avx2", "avx512"
+
+struct CpuFeatures {
+  bool avx2 = false, fma = false, f16c = false;
+  bool avx512 = false;  // all five parts above
+};
+// Of the processor and operating system we run on.
+CpuFeatures detect_cpu_features();
+
+// The best set of `features`, or the one that `override_name` ("" = none) asks for.
+// Errors: GPU_UNAVAILABLE when the processor lacks AVX2, FMA or F16C, or the set asked for; CONFIG_INVALID for another name.
+base::Result<Isa> select_isa(const CpuFeatures& features, std::string_view override_name);
+
+}  // namespace llorch::engine::compute::cpu

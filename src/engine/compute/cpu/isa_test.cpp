@@ -1,0 +1,33 @@
+#include "engine/compute/cpu/isa.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::engine::compute::cpu {
+namespace {
+
+constexpr CpuFeatures kV3{.avx2 = true, .fma = true, .f16c = true, .avx512 = false};
+constexpr CpuFeatures kV4{.avx2 = true, .fma = true, .f16c = true, .avx512 = true};
+
+TEST(Isa, TheBestSetIsChosen) {
+  EXPECT_EQ(select_isa(kV3, "").value(), Isa::kAvx2);
+  EXPECT_EQ(select_isa(kV4, "").value(), Isa::kAvx512);
+}
+
+TEST(Isa, AnOverrideIsObeyedOrRefused) {
+  EXPECT_EQ(select_isa(kV4, "avx2").value(), Isa::kAvx2);
+  EXPECT_EQ(select_isa(kV4, "avx512").value(), Isa::kAvx512);
+  EXPECT_EQ(select_isa(kV3, "avx512").error().code, base::ErrorCode::kGpuUnavailable);
+  EXPECT_EQ(select_isa(kV4, "sse2").error().code, base::ErrorCode::kConfigInvalid);
+}
+
+TEST(Isa, AnOldProcessorIsRefusedWithWhatItLacks) {
+  for (const char* name : {"", "avx2"}) {
+    const auto refused = select_isa({.avx2 = true, .fma = true, .f16c = false, .avx512 = false}, name);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kGpuUnavailable);
+    EXPECT_NE(refused.error().message.find("lacks F16C"), std::string::npos) << refused.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cpu

@@ -1,0 +1,136 @@
+#pragma once
+// Shared by the kernel tests: the instruction sets to run, hostile random data with a printed seed, bit comparison.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/compute/cpu/kernels.h"
+#include "engine/compute/reference/half.h"
+#include "engine/contract/quant_blocks.h"
+
+namespace llorch::engine::compute::cpu::testing {
+
+// Every set this machine has. A machine without AVX-512 still tests AVX2 against the scalar twin.
+inline std::vector<Isa> isas() {
+  std::vector<Isa> sets;
+  const CpuFeatures features = detect_cpu_features();
+  if (features.avx2 && features.fma && features.f16c) sets.push_back(Isa::kAvx2);
+  if (features.avx512) sets.push_back(Isa::kAvx512);
+  return sets;
+}
+
+// LLORCH_TEST_SEED replays a run.
+class Random {
+ public:
+  explicit Random(std::uint64_t salt) {
+    const char* env = std::getenv("LLORCH_TEST_SEED");
+    seed_ = env != nullptr ? std::strtoull(env, nullptr, 10) : 20240607u;
+    engine_.seed(seed_ * 1000003u + salt);
+  }
+  std::string note() const { return "LLORCH_TEST_SEED=" + std::to_string(seed_); }
+
+  std::size_t below(std::size_t n) { return engine_() % n; }
+  std::size_t between(std::size_t low, std::size_t high) { return low + below(high - low + 1); }
+  float uniform(float low, float high) {
+    return low + (high - low) * static_cast<float>(engine_() >> 40) * 0x1p-24f;
+  }
+  float normal() { return normal_(engine_); }
+  std::uint64_t bits() { return engine_(); }
+
+  // Mostly ordinary values, with zeros of both signs, denormals, tiny and large ones among them.
+  float hostile() {
+    switch (below(24)) {
+      case 0: return 0.0f;
+      case 1: return -0.0f;
+      case 2: return std::bit_cast<float>(static_cast<std::uint32_t>(below(0x800000)));  // denormal
+      case 3: return normal() * 1e12f;
+      case 4: return normal() * 1e-25f;
+      default: return normal();
+    }
+  }
+  std::vector<float> normals(std::size_t n) {
+    std::vector<float> v(n);
+    for (float& x : v) x = normal();
+    return v;
+  }
+  std::vector<float> hostiles(std::size_t n) {
+    std::vector<float> v(n);
+    for (float& x : v) x = hostile();
+    return v;
+  }
+
+ private:
+  std::uint64_t seed_ = 0;
+  std::mt19937_64 engine_;
+  std::normal_distribution<float> normal_;
+};
+
+// Stored bytes of a matrix: every bit pattern the format allows, short of infinities and NaN.
+inline std::vector<std::byte> random_matrix(Random& random, const MatrixShape& shape) {
+  const auto info = contract::dtype_info(shape.dtype);
+  const std::size_t blocks = static_cast<std::size_t>(shape.rows) * shape.cols / info.block_elements;
+  std::vector<std::byte> bytes(blocks * info.block_bytes);
+  const auto half = [&] { return reference::float_to_half(random.normal() * 0.05f); };
+  for (std::size_t b = 0; b < blocks; ++b) {
+    std::byte* p = bytes.data() + b * info.block_bytes;
+    const auto put = [&](const auto& value) { std::memcpy(p, &value, sizeof value); };
+    switch (shape.dtype) {
+      case contract::DType::kF32: put(random.hostile()); break;
+      case contract::DType::kF16: put(half()); break;
+      case contract::DType::kBF16: put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(random.hostile()) >> 16)); break;
+      case contract::DType::kQ8_0: {
+        contract::BlockQ8_0 block{.d = half(), .qs = {}};
+        for (auto& q : block.qs) q = static_cast<std::int8_t>(random.below(6) == 0 ? -128 : random.bits());
+        put(block);
+        break;
+      }
+      case contract::DType::kQ4_0: {
+        contract::BlockQ4_0 block{.d = half(), .qs = {}};
+        for (auto& q : block.qs) q = static_cast<std::uint8_t>(random.bits());
+        put(block);
+        break;
+      }
+      case contract::DType::kI32: break;
+    }
+  }
+  return bytes;
+}
+
+// A packed copy, 64-byte aligned.
+class Packed {
+ public:
+  Packed(const MatrixShape& shape, std::span<const std::byte> stored) : lines_(packed_bytes(shape) / 64) {
+    auto* data = reinterpret_cast<std::byte*>(lines_.data());
+    pack_groups(shape, stored.data(), data, 0, packed_bytes(shape) / packed_group_bytes(shape));
+    view_ = packed_view(shape, data);
+  }
+  const PackedMatrix& view() const { return view_; }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> lines_;
+  PackedMatrix view_;
+};
+
+inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+inline ::testing::AssertionResult same_bits(std::span<const float> actual, std::span<const float> expected) {
+  if (actual.size() != expected.size())
+    return ::testing::AssertionFailure() << actual.size() << " values, expected " << expected.size();
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    if (bits_of(actual[i]) != bits_of(expected[i]))
+      return ::testing::AssertionFailure() << "at " << i << ": " << actual[i] << " (" << std::hex << bits_of(actual[i])
+                                           << "), expected " << expected[i] << " (" << bits_of(expected[i]) << ")";
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace llorch::engine::compute::cpu::testing

@@ -1,0 +1,193 @@
+#pragma once
+// The CPU kernels: raw pointers and sizes in, floats out. One table per instruction set, filled from the same templates, so
+// every entry gives the same bits in every table. Each call computes a range of independent units (rows, groups, ...);
+// how units are split over threads and calls never changes a result. Steps and reduction orders: docs/internals/numerics.md.
+//
+// Common rules: pointers need only their element's alignment unless stated; `output` may equal an input of the same shape where
+// stated ("in place"), other overlap is forbidden; nothing allocates, blocks or fails; float data is binary32, strides are
+// in elements; MXCSR is the default (round to nearest even, denormals kept).
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/compute/cpu/isa.h"
+#include "engine/compute/cpu/pack.h"
+
+namespace llorch::engine::compute::cpu {
+
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+// y = (x / sqrt(mean(x^2) + eps)) * (weight + weight_offset), per row. Unit: row. In place allowed.
+struct RmsNormArgs {
+  const float* x = nullptr;       // [rows, width], row stride x_stride
+  const float* weight = nullptr;  // [width]
+  float* y = nullptr;             // [rows, width], row stride y_stride
+  std::size_t width = 0;
+  std::size_t x_stride = 0;
+  std::size_t y_stride = 0;
+  float eps = 0;
+  float weight_offset = 0;
+};
+
+// A row of activations as int8 blocks of 32: x ~ scale * q with scale = max|x| / 127, q in [-127, 127].
+struct QuantisedRows {
+  std::int8_t* q = nullptr;       // [rows, width]
+  float* scales = nullptr;        // [rows, width / 32]
+  std::int32_t* sums = nullptr;   // [rows, width / 32], sum of the block's q
+  std::size_t width = 0;          // a multiple of 32
+};
+struct QuantiseArgs {
+  const float* x = nullptr;  // [rows, width], row stride x_stride
+  std::size_t x_stride = 0;
+  QuantisedRows out;
+};  // Unit: row.
+
+// y[m, n] = sum_k w[n, k] * x[m, k]. Unit: group of sixteen weight rows.
+struct MatmulArgs {
+  PackedMatrix w;
+  const float* x = nullptr;  // [rows, w.cols] for float weights, row stride x_stride
+  std::size_t x_stride = 0;
+  QuantisedRows xq;          // for quantised weights, width == w.cols
+  float* y = nullptr;        // [rows, w.rows], row stride y_stride
+  std::size_t y_stride = 0;
+  std::size_t rows = 0;
+};
+
+// y = scale * row rows[i] of w, dequantised exactly. Unit: i.
+struct GatherArgs {
+  PackedMatrix w;
+  const std::uint32_t* row_ids = nullptr;  // each < w.rows
+  float* y = nullptr;                      // [units, w.cols], contiguous
+  float scale = 1;
+};
+
+// Rotation coefficients of one row of positions. `half` pairs (i, i + R/2), `interleaved` pairs (2i, 2i + 1).
+enum class RopeLayout : std::uint8_t { kHalf, kInterleaved };
+struct RopeTableArgs {
+  const std::uint32_t* positions = nullptr;  // [rows], each < 2^20
+  const float* inv_freq = nullptr;           // [rotary_dims / 2], each in [0, 1]
+  float* cosines = nullptr;                  // [rows, rotary_dims]: c of the element's pair
+  float* sines = nullptr;                    // [rows, rotary_dims]: -s for the first of a pair, s for the second
+  std::size_t rotary_dims = 0;               // even
+  float attn_factor = 1;
+  RopeLayout layout = RopeLayout::kHalf;
+};  // Unit: row.
+// x_i' = x_i * cosines_i + x_partner(i) * sines_i for i < rotary_dims, in every head. Unit: row. In place.
+struct RopeArgs {
+  float* x = nullptr;  // [rows, heads * head_dim], row stride x_stride
+  std::size_t x_stride = 0;
+  std::size_t heads = 0;
+  std::size_t head_dim = 0;
+  const float* cosines = nullptr;
+  const float* sines = nullptr;
+  std::size_t rotary_dims = 0;  // <= head_dim
+  RopeLayout layout = RopeLayout::kHalf;
+};
+
+// Keys and values lie in pages of 64 positions, absolute-position aligned: position p is entry p % 64 of the page that its
+// sequence's table names at p / 64. Inside a page: keys [kv_heads][key_dim][64], so that a SIMD lane is a position, then
+// values [kv_heads][64][value_dim].
+inline constexpr std::size_t kPagePositions = 64;
+enum class KvType : std::uint8_t { kF32, kF16 };
+struct KvLayout {
+  KvType type = KvType::kF16;
+  std::size_t kv_heads = 0;
+  std::size_t key_dim = 0;
+  std::size_t value_dim = 0;
+
+  std::size_t element_bytes() const { return type == KvType::kF32 ? 4 : 2; }
+  std::size_t key_offset(std::size_t head) const { return head * key_dim * kPagePositions * element_bytes(); }
+  std::size_t value_offset(std::size_t head) const {
+    return (kv_heads * key_dim + head * value_dim) * kPagePositions * element_bytes();
+  }
+};
+struct KvPages {
+  std::byte* const* pages = nullptr;               // page i of sequence s: pages[s * pages_stride + i]
+  std::size_t pages_stride = 0;
+  std::size_t offset_bytes = 0;                    // where this cache begins inside every page
+  const std::uint32_t* sequence_of_row = nullptr;  // [rows]
+  const std::uint32_t* positions = nullptr;        // [rows]
+};
+
+// Stores one key and one value row per row; f16 rounds to nearest even. Unit: row.
+struct KvAppendArgs {
+  KvLayout layout;
+  KvPages pages;
+  const float* keys = nullptr;    // [rows, kv_heads * key_dim], row stride key_stride
+  const float* values = nullptr;  // [rows, kv_heads * value_dim], row stride value_stride
+  std::size_t key_stride = 0;
+  std::size_t value_stride = 0;
+};
+
+// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence, causal; window 0 = all. Unit: row * kv_heads + kv head.
+struct AttentionArgs {
+  KvLayout layout;
+  KvPages pages;
+  const float* q = nullptr;  // [rows, heads * key_dim], row stride q_stride
+  std::size_t q_stride = 0;
+  float* out = nullptr;      // [rows, heads * value_dim], row stride out_stride
+  std::size_t out_stride = 0;
+  std::size_t heads = 0;     // a multiple of layout.kv_heads
+  float scale = 1;
+  float softcap = 0;         // 0 = off: s = softcap * tanh(s / softcap)
+  std::uint32_t window = 0;
+  float* scores = nullptr;         // this thread's: heads / kv_heads rows of scores_stride
+  std::size_t scores_stride = 0;   // >= the visible positions rounded out to whole pages
+};
+
+// y = silu(gate) * up, silu(x) = x / (1 + e^-x). Unit: row. In place allowed.
+struct SwigluArgs {
+  const float* gate = nullptr;  // [rows, width], row stride x_stride
+  const float* up = nullptr;    // [rows, width], row stride x_stride
+  std::size_t x_stride = 0;
+  float* y = nullptr;           // [rows, width], row stride y_stride
+  std::size_t y_stride = 0;
+  std::size_t width = 0;
+};
+// y = a + scale * b. Unit: element. In place allowed.
+struct ResidualAddArgs {
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* y = nullptr;
+  float scale = 1;
+};
+// x = x + bias per row. Unit: row.
+struct AddBiasArgs {
+  float* x = nullptr;  // [rows, width], row stride x_stride
+  std::size_t x_stride = 0;
+  std::size_t width = 0;
+  const float* bias = nullptr;  // [width]
+};
+// y = softcap * tanh((scale * y) / softcap), or scale * y without softcap. Unit: element. In place.
+struct ScaleSoftcapArgs {
+  float* y = nullptr;
+  float scale = 1;
+  float softcap = 0;
+};
+
+struct Kernels {
+  Isa isa;
+  void (*rms_norm)(const RmsNormArgs&, Range);
+  void (*quantise)(const QuantiseArgs&, Range);
+  void (*matmul)(const MatmulArgs&, Range);
+  void (*gather)(const GatherArgs&, Range);
+  void (*rope_table)(const RopeTableArgs&, Range);
+  void (*rope)(const RopeArgs&, Range);
+  void (*kv_append)(const KvAppendArgs&, Range);
+  void (*attention)(const AttentionArgs&, Range);
+  void (*swiglu)(const SwigluArgs&, Range);
+  void (*residual_add)(const ResidualAddArgs&, Range);
+  void (*add_bias)(const AddBiasArgs&, Range);
+  void (*scale_softcap)(const ScaleSoftcapArgs&, Range);
+  // Lane functions over arrays, for tests of the elementary functions.
+  void (*exp_array)(const float* x, float* y, std::size_t count);
+  void (*tanh_array)(const float* x, float* y, std::size_t count);
+  void (*sincos_array)(const float* x, float* sine, float* cosine, std::size_t count);
+};
+
+// The table of `isa`. REQUIRES: the processor has it.
+const Kernels& kernels(Isa isa);
+
+}  // namespace llorch::engine::compute::cpu

@@ -1,0 +1,111 @@
+#include "engine/compute/cpu/pack.h"
+
+#include <cstring>
+
+#include "base/assert.h"
+#include "engine/contract/quant_blocks.h"
+
+namespace llorch::engine::compute::cpu {
+namespace {
+
+using contract::DType;
+using contract::kQuantBlockElements;
+
+bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
+
+std::size_t block_quant_bytes(DType dtype) { return kPackRows * (dtype == DType::kQ8_0 ? 32 : 16); }
+
+// `lanes` rows of this group exist; the buffer is already zero.
+template <class Element>
+void pack_float_group(const Element* source, std::size_t cols, std::size_t lanes, Element* packed) {
+  for (std::size_t k = 0; k < cols; ++k)
+    for (std::size_t lane = 0; lane < lanes; ++lane) packed[k * kPackRows + lane] = source[lane * cols + k];
+}
+
+template <class Block>
+void pack_quant_group(DType dtype, const Block* source, std::size_t blocks, std::size_t lanes, std::byte* packed) {
+  constexpr std::size_t kWords = sizeof(Block::qs) / 4;
+  const std::uint8_t flip = dtype == DType::kQ8_0 ? 0x80 : 0x00;
+  auto* quants = reinterpret_cast<std::uint8_t*>(packed);
+  auto* scales = reinterpret_cast<std::uint16_t*>(packed + blocks * block_quant_bytes(dtype));
+  for (std::size_t b = 0; b < blocks; ++b) {
+    std::uint8_t* out = quants + b * block_quant_bytes(dtype);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const Block& block = source[lane * blocks + b];
+      scales[b * kPackRows + lane] = block.d;
+      for (std::size_t word = 0; word < kWords; ++word)
+        for (std::size_t i = 0; i < 4; ++i)
+          out[(word * kPackRows + lane) * 4 + i] = static_cast<std::uint8_t>(block.qs[word * 4 + i]) ^ flip;
+    }
+  }
+}
+
+}  // namespace
+
+bool packable(const MatrixShape& shape) {
+  if (shape.rows == 0 || shape.cols == 0) return false;
+  switch (shape.dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16: return true;
+    case DType::kQ8_0:
+    case DType::kQ4_0: return shape.cols % kQuantBlockElements == 0;
+    case DType::kI32: return false;
+  }
+  return false;
+}
+
+std::size_t packed_group_bytes(const MatrixShape& shape) {
+  const auto info = contract::dtype_info(shape.dtype);
+  const std::size_t row_bytes = static_cast<std::size_t>(shape.cols) / info.block_elements * info.block_bytes;
+  return (row_bytes * kPackRows + 63) / 64 * 64;
+}
+
+std::size_t packed_bytes(const MatrixShape& shape) {
+  return packed_group_bytes(shape) * ((shape.rows + kPackRows - 1) / kPackRows);
+}
+
+void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* packed, std::size_t group_begin,
+                 std::size_t group_end) {
+  ASSERT(packable(shape), "{} x {} of type {}", shape.rows, shape.cols, static_cast<int>(shape.dtype));
+  const auto info = contract::dtype_info(shape.dtype);
+  const std::size_t blocks = shape.cols / info.block_elements;
+  const std::size_t row_bytes = blocks * info.block_bytes;
+  const std::size_t group_bytes = packed_group_bytes(shape);
+  for (std::size_t g = group_begin; g < group_end; ++g) {
+    const std::byte* rows = source + g * kPackRows * row_bytes;
+    std::byte* out = packed + g * group_bytes;
+    const std::size_t left = shape.rows - g * kPackRows;
+    const std::size_t lanes = left < kPackRows ? left : kPackRows;
+    const bool pad = lanes < kPackRows || is_quantised(shape.dtype);  // padded lanes, or bytes after the scales
+    if (pad) std::memset(out, 0, group_bytes);
+    switch (shape.dtype) {
+      case DType::kF32:
+        pack_float_group(reinterpret_cast<const std::uint32_t*>(rows), shape.cols, lanes,
+                         reinterpret_cast<std::uint32_t*>(out));
+        break;
+      case DType::kF16:
+      case DType::kBF16:
+        pack_float_group(reinterpret_cast<const std::uint16_t*>(rows), shape.cols, lanes,
+                         reinterpret_cast<std::uint16_t*>(out));
+        break;
+      case DType::kQ8_0:
+        pack_quant_group(shape.dtype, reinterpret_cast<const contract::BlockQ8_0*>(rows), blocks, lanes, out);
+        break;
+      case DType::kQ4_0:
+        pack_quant_group(shape.dtype, reinterpret_cast<const contract::BlockQ4_0*>(rows), blocks, lanes, out);
+        break;
+      case DType::kI32: break;  // packable() said no
+    }
+  }
+}
+
+PackedMatrix packed_view(const MatrixShape& shape, const std::byte* packed) {
+  return {.dtype = shape.dtype,
+          .rows = shape.rows,
+          .cols = shape.cols,
+          .group_bytes = packed_group_bytes(shape),
+          .data = packed};
+}
+
+}  // namespace llorch::engine::compute::cpu

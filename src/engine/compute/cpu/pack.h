@@ -1,0 +1,49 @@
+#pragma once
+// Row-interleaved weights ("R16"): sixteen output rows side by side, so that a SIMD lane is an output row, activations are
+// broadcast and no horizontal sum is needed. Packed once at load; a repack, never a requantisation. K = cols, the length of
+// a dot product; N = rows. Rows past N in the last group are zero.
+//
+//   group g = rows 16g .. 16g+15, group_bytes apart, 64-byte aligned:
+//     F32, F16, BF16: element [k][lane], k = 0 .. K-1
+//     Q8_0: bytes [block][k4 = 0..7][lane][4] of q + 128, then f16 scales [block][lane]
+//     Q4_0: bytes [block][k4 = 0..3][lane][4], low nibble element 4*k4+i, high nibble 16+4*k4+i, then f16 scales
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/contract/dtype.h"
+
+namespace llorch::engine::compute::cpu {
+
+inline constexpr std::size_t kPackRows = 16;
+
+// A view; the bytes belong to whoever allocated them and outlive every kernel call on it.
+struct PackedMatrix {
+  contract::DType dtype = contract::DType::kF32;
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;
+  std::size_t group_bytes = 0;
+  const std::byte* data = nullptr;
+
+  std::size_t groups() const { return (rows + kPackRows - 1) / kPackRows; }
+};
+
+struct MatrixShape {
+  contract::DType dtype = contract::DType::kF32;  // F32, F16, BF16, Q8_0 or Q4_0
+  std::uint32_t rows = 0;
+  std::uint32_t cols = 0;  // a multiple of 32 for the quantised types
+};
+
+bool packable(const MatrixShape& shape);
+
+// Pure functions; REQUIRES packable(shape).
+std::size_t packed_group_bytes(const MatrixShape& shape);
+std::size_t packed_bytes(const MatrixShape& shape);
+
+// Packs groups [group_begin, group_end) of the row-major stored matrix `source` (rows of consecutive elements or blocks,
+// no padding) to `packed` (packed_bytes(shape), 64-byte aligned). Groups are independent: callers may split them.
+void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* packed, std::size_t group_begin,
+                 std::size_t group_end);
+
+PackedMatrix packed_view(const MatrixShape& shape, const std::byte* packed);
+
+}  // namespace llorch::engine::compute::cpu

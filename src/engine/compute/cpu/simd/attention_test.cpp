@@ -1,0 +1,143 @@
+#include <cmath>
+#include <numeric>
+
+#include "engine/compute/cpu/kernel_test_support.h"
+#include "engine/compute/reference/exact.h"
+#include "engine/compute/reference/oracle.h"
+
+namespace llorch::engine::compute::cpu {
+namespace {
+
+using testing::isas;
+using testing::Random;
+using testing::same_bits;
+
+struct Case {
+  KvType type;
+  std::size_t heads, kv_heads, key_dim, value_dim, positions;
+  std::uint32_t window;
+  float softcap;
+};
+
+// One sequence's keys and values, appended in chunks through scattered pages, and queries at every position.
+class Cache {
+ public:
+  static constexpr std::size_t kSequence = 1, kOffset = 128;
+
+  Cache(const Case& c, Random& random) : c_(c), layout_{c.type, c.kv_heads, c.key_dim, c.value_dim} {
+    keys_ = random.normals(c.positions * c.kv_heads * c.key_dim);
+    values_ = random.normals(c.positions * c.kv_heads * c.value_dim);
+    q_ = random.normals(c.positions * c.heads * c.key_dim);
+    const std::size_t pages = (c.positions + kPagePositions - 1) / kPagePositions;
+    const std::size_t bytes = kOffset + layout_.value_offset(c.kv_heads);
+    // Stale contents of a page must not matter: 0xFF bytes are NaN in both types.
+    storage_.assign(pages, std::vector<std::byte>(bytes, std::byte{0xFF}));
+    table_.assign(2 * pages, nullptr);
+    for (std::size_t i = 0; i < pages; ++i) table_[kSequence * pages + i] = storage_[(i * 7 + 3) % pages].data();
+    if (pages % 7 == 0) for (std::size_t i = 0; i < pages; ++i) table_[kSequence * pages + i] = storage_[i].data();
+    stride_ = pages;
+    sequences_.assign(c.positions, kSequence);
+    positions_.resize(c.positions);
+    std::iota(positions_.begin(), positions_.end(), 0u);
+  }
+
+  KvPages pages(std::size_t row) const {
+    return {.pages = table_.data(), .pages_stride = stride_, .offset_bytes = kOffset,
+            .sequence_of_row = sequences_.data() + row, .positions = positions_.data() + row};
+  }
+
+  // Appends and attends in chunks, as a scheduler would; [positions, heads * value_dim].
+  std::vector<float> run(const Kernels& k, std::size_t chunk) {
+    const std::size_t group = c_.heads / c_.kv_heads, scores_stride = stride_ * kPagePositions + 16;
+    std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(group * scores_stride);
+    for (std::size_t row = 0; row < c_.positions; row += chunk) {
+      const std::size_t n = std::min(chunk, c_.positions - row);
+      k.kv_append({.layout = layout_, .pages = pages(row), .keys = keys_.data() + row * c_.kv_heads * c_.key_dim,
+                   .values = values_.data() + row * c_.kv_heads * c_.value_dim, .key_stride = c_.kv_heads * c_.key_dim,
+                   .value_stride = c_.kv_heads * c_.value_dim}, {0, n});
+      k.attention({.layout = layout_, .pages = pages(row), .q = q_.data() + row * c_.heads * c_.key_dim, .q_stride = c_.heads * c_.key_dim,
+                   .out = out.data() + row * c_.heads * c_.value_dim, .out_stride = c_.heads * c_.value_dim, .heads = c_.heads,
+                   .scale = 0.17f, .softcap = c_.softcap, .window = c_.window, .scores = scores.data(), .scores_stride = scores_stride},
+                  {0, n * c_.kv_heads});
+    }
+    return out;
+  }
+
+  // As the cache returns them, for one kv head: [positions, dims].
+  std::vector<float> cached(const std::vector<float>& all, std::size_t dims, std::size_t head) const {
+    std::vector<float> out;
+    for (std::size_t p = 0; p < c_.positions; ++p)
+      for (std::size_t i = 0; i < dims; ++i) {
+        const float v = all[(p * c_.kv_heads + head) * dims + i];
+        out.push_back(c_.type == KvType::kF32 ? v : reference::half_to_float(reference::float_to_half(v)));
+      }
+    return out;
+  }
+
+  std::span<const float> query(std::size_t position, std::size_t head) const {
+    return std::span(q_).subspan((position * c_.heads + head) * c_.key_dim, c_.key_dim);
+  }
+  const std::vector<float>& keys() const { return keys_; }
+  const std::vector<float>& values() const { return values_; }
+
+ private:
+  Case c_;
+  KvLayout layout_;
+  std::vector<float> keys_, values_, q_;
+  std::vector<std::vector<std::byte>> storage_;
+  std::vector<std::byte*> table_;
+  std::size_t stride_ = 0;
+  std::vector<std::uint32_t> sequences_, positions_;
+};
+
+const Case kCases[] = {
+    {KvType::kF32, 4, 2, 32, 32, 150, 0, 0},     {KvType::kF16, 4, 1, 64, 64, 131, 0, 0},
+    {KvType::kF16, 3, 3, 80, 80, 66, 0, 0},      {KvType::kF16, 8, 2, 128, 128, 129, 0, 0},
+    {KvType::kF32, 2, 1, 40, 24, 70, 0, 0},      {KvType::kF16, 2, 1, 7, 9, 65, 0, 0},
+    {KvType::kF32, 2, 2, 32, 32, 200, 5, 0},     {KvType::kF16, 2, 1, 32, 32, 260, 70, 0},
+    {KvType::kF32, 2, 1, 32, 32, 130, 0, 30.0f}, {KvType::kF16, 1, 1, 16, 16, 1, 0, 0},
+};
+
+TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
+  Random random(20);
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << "heads " << c.heads << "/" << c.kv_heads << " dims " << c.key_dim << "/" << c.value_dim
+                                      << " window " << c.window << " " << random.note());
+    Cache cache(c, random);
+    std::vector<float> expected(c.positions * c.heads * c.value_dim);
+    for (std::size_t kv = 0; kv < c.kv_heads; ++kv) {
+      const auto keys = cache.cached(cache.keys(), c.key_dim, kv), values = cache.cached(cache.values(), c.value_dim, kv);
+      for (std::size_t p = 0; p < c.positions; ++p) {
+        for (std::size_t h = kv * (c.heads / c.kv_heads); h < (kv + 1) * (c.heads / c.kv_heads); ++h) {
+          const auto o = reference::attention_exact(
+              cache.query(p, h), std::span(keys).first((p + 1) * c.key_dim), std::span(values).first((p + 1) * c.value_dim),
+              {.position = static_cast<std::uint32_t>(p), .window = c.window, .scale = 0.17f, .softcap = c.softcap});
+          std::copy(o.begin(), o.end(), expected.begin() + static_cast<std::ptrdiff_t>((p * c.heads + h) * c.value_dim));
+        }
+      }
+    }
+    // Cached one by one, in odd chunks, or at once: the bits are the same.
+    for (Isa isa : isas())
+      for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{64}, c.positions})
+        ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk), expected)) << isa_name(isa) << " chunk " << chunk;
+  }
+}
+
+TEST(Attention, IsCloseToTheFormula) {
+  Random random(21);
+  SCOPED_TRACE(random.note());
+  for (const Case& c : {Case{KvType::kF32, 1, 1, 64, 64, 300, 0, 0}, Case{KvType::kF32, 1, 1, 64, 64, 300, 100, 20.0f}}) {
+    Cache cache(c, random);
+    const auto out = cache.run(kernels(isas().back()), 300);
+    for (std::size_t p = 0; p < c.positions; ++p) {
+      const auto exact = reference::attention_reference(
+          cache.query(p, 0), std::span(cache.keys()).first((p + 1) * c.key_dim), std::span(cache.values()).first((p + 1) * c.value_dim),
+          {.position = p, .window = c.window, .scale = static_cast<double>(0.17f), .softcap = c.softcap});
+      // Scores of magnitude < 8 carry 64 roundings of 2^-24 each, which the exponential turns into a relative 3e-5.
+      for (std::size_t i = 0; i < c.value_dim; ++i) EXPECT_NEAR(out[p * c.value_dim + i], exact[i], 3e-5);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cpu

@@ -1,0 +1,40 @@
+// Built with the flags of its instruction set; see CMakeLists.txt. No standard algorithms in here: an inline function of
+// theirs could be linked into code that runs on lesser processors.
+#include "engine/compute/cpu/simd/simd_avx2.h"
+
+#include "engine/compute/cpu/kernels.h"
+
+namespace llorch::engine::compute::cpu::avx2 {
+namespace {
+
+#include "engine/compute/cpu/simd/math_impl.h"
+
+#include "engine/compute/cpu/simd/elementwise_impl.h"
+
+#include "engine/compute/cpu/simd/attention_impl.h"
+
+#include "engine/compute/cpu/simd/matmul_impl.h"
+
+}  // namespace
+
+extern const Kernels kKernels;
+constexpr Kernels kKernels = {
+    .isa = Isa::kAvx2,
+    .rms_norm = rms_norm,
+    .quantise = quantise,
+    .matmul = matmul,
+    .gather = gather,
+    .rope_table = rope_table,
+    .rope = rope,
+    .kv_append = kv_append,
+    .attention = attention,
+    .swiglu = swiglu,
+    .residual_add = residual_add,
+    .add_bias = add_bias,
+    .scale_softcap = scale_softcap,
+    .exp_array = exp_array,
+    .tanh_array = tanh_array,
+    .sincos_array = sincos_array,
+};
+
+}  // namespace llorch::engine::compute::cpu::avx2

@@ -1,0 +1,61 @@
+// Elementary functions on sixteen lanes, the same operations in the same order on every instruction set.
+// Included inside the namespace of one instruction set. Coefficients: tools/fit_polynomials.py. docs/internals/numerics.md
+// states steps and error bounds; reference/exact.cpp repeats them one lane at a time.
+
+// e^x. 0 below ln(2^-126), +inf above ln(FLT_MAX), NaN for NaN. Within 2 ulp elsewhere.
+LLORCH_INLINE F32x16 exp_lanes(F32x16 x) {
+  const F32x16 low = set1(-0x1.5d58ap+6f), high = set1(0x1.62e43p+6f);
+  const F32x16 c = min(high, max(low, x));  // operand order keeps NaN
+  const F32x16 n = round_even(mul(c, set1(0x1.715476p+0f)));
+  const F32x16 r = fnma(n, set1(-0x1.05c61p-29f), fnma(n, set1(0x1.62e43p-1f), c));
+  F32x16 q = set1(0x1.6d1106p-10f);
+  q = fma(q, r, set1(0x1.120b6cp-7f));
+  q = fma(q, r, set1(0x1.55551ap-5f));
+  q = fma(q, r, set1(0x1.5554dcp-3f));
+  q = fma(q, r, set1(0.5f));
+  const F32x16 p = add(fma(mul(r, r), q, r), set1(1.0f));
+  // 2^n in two factors: n = 128 has no binary32 of its own.
+  const I32x16 ni = to_int(n), half = shift_right<1>(ni), bias = set1_i(127);
+  const F32x16 scale0 = float_of(shift_left<23>(add(half, bias)));
+  const F32x16 scale1 = float_of(shift_left<23>(add(sub(ni, half), bias)));
+  F32x16 y = mul(mul(p, scale0), scale1);
+  y = select(less(x, low), set1(0.0f), y);
+  return select(less(high, x), set1(__builtin_inff()), y);
+}
+
+// sin and cos of x, |x| <= 2^20; absolute error below 2^-23.
+LLORCH_INLINE void sincos_lanes(F32x16 x, F32x16& sine, F32x16& cosine) {
+  const F32x16 n = round_even(mul(x, set1(0x1.45f306p-1f)));
+  F32x16 r = fnma(n, set1(0x1.921fb6p+0f), x);
+  r = fnma(n, set1(-0x1.777a5cp-25f), r);
+  r = fnma(n, set1(-0x1.ee59dap-50f), r);
+  const F32x16 t = mul(r, r);
+  F32x16 ps = fma(set1(-0x1.9a5006p-13f), t, set1(0x1.110b3ep-7f));
+  ps = fma(ps, t, set1(-0x1.555552p-3f));
+  const F32x16 s = fma(mul(r, t), ps, r);
+  F32x16 pc = fma(set1(0x1.9b771p-16f), t, set1(-0x1.6c1216p-10f));
+  pc = fma(pc, t, set1(0x1.555554p-5f));
+  const F32x16 c = fma(mul(t, t), pc, fma(set1(-0.5f), t, set1(1.0f)));
+  const I32x16 quadrant = to_int(n), one = set1_i(1), two = set1_i(2);
+  const Mask16 even = equal(bit_and(quadrant, one), set1_i(0));
+  const I32x16 sine_sign = shift_left<30>(bit_and(quadrant, two));
+  const I32x16 cosine_sign = shift_left<30>(bit_and(add(quadrant, one), two));
+  sine = float_of(bit_xor(bits_of(select(even, s, c)), sine_sign));
+  cosine = float_of(bit_xor(bits_of(select(even, c, s)), cosine_sign));
+}
+
+// tanh x: odd polynomial below 0.625, 1 - 2 / (e^2|x| + 1) above. Within 4 ulp.
+LLORCH_INLINE F32x16 tanh_lanes(F32x16 x) {
+  const I32x16 sign = bit_and(bits_of(x), set1_i(INT32_MIN));
+  const F32x16 a = float_of(bit_xor(bits_of(x), sign));
+  const F32x16 t = mul(x, x);
+  F32x16 p = set1(-0x1.8f8de4p-8f);
+  p = fma(p, t, set1(0x1.58048ep-6f));
+  p = fma(p, t, set1(-0x1.b9258ap-5f));
+  p = fma(p, t, set1(0x1.110e1cp-3f));
+  p = fma(p, t, set1(-0x1.555552p-2f));
+  const F32x16 small = fma(mul(x, t), p, x);
+  const F32x16 e = exp_lanes(add(a, a));
+  const F32x16 large = sub(set1(1.0f), div(set1(2.0f), add(e, set1(1.0f))));
+  return select(less(a, set1(0.625f)), small, float_of(bit_xor(bits_of(large), sign)));
+}

@@ -1,0 +1,225 @@
+#include <cmath>
+
+#include "engine/compute/cpu/kernel_test_support.h"
+#include "engine/compute/cpu/thread_pool.h"
+#include "engine/compute/reference/exact.h"
+#include "engine/compute/reference/oracle.h"
+
+namespace llorch::engine::compute::cpu {
+namespace {
+
+using contract::DType;
+using testing::isas;
+using testing::Packed;
+using testing::Random;
+using testing::same_bits;
+
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0};
+
+bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
+
+struct Activations {
+  std::vector<float> x;
+  std::vector<std::int8_t> q;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;
+
+  QuantisedRows view(std::size_t width) { return {.q = q.data(), .scales = scales.data(), .sums = sums.data(), .width = width}; }
+};
+
+Activations activations(const Kernels& k, std::vector<float> x, std::size_t rows, std::size_t cols) {
+  Activations a{.x = std::move(x), .q = {}, .scales = {}, .sums = {}};
+  if (cols % 32 != 0) return a;
+  a.q.resize(rows * cols), a.scales.resize(rows * cols / 32), a.sums.resize(rows * cols / 32);
+  k.quantise({.x = a.x.data(), .x_stride = cols, .out = a.view(cols)}, {0, rows});
+  return a;
+}
+
+// [rows, w.rows] with the unused tail of every output row checked to be untouched.
+std::vector<float> run_matmul(const Kernels& k, const PackedMatrix& w, Activations& a, std::size_t rows, std::size_t threads) {
+  const std::size_t stride = w.rows + 3;
+  std::vector<float> y(rows * stride, -7.0f);
+  ThreadPool pool(threads);
+  const MatmulArgs args{.w = w, .x = a.x.data(), .x_stride = w.cols, .xq = a.view(w.cols), .y = y.data(), .y_stride = stride, .rows = rows};
+  pool.run(w.groups(), 1, [&](Range range, std::size_t) { k.matmul(args, range); });
+  std::vector<float> out;
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t n = 0; n < stride; ++n) {
+      if (n < w.rows) {
+        out.push_back(y[r * stride + n]);
+      } else {
+        EXPECT_EQ(y[r * stride + n], -7.0f);
+      }
+    }
+  }
+  return out;
+}
+
+void check_shape(Random& random, const MatrixShape& shape, std::size_t rows) {
+  SCOPED_TRACE(::testing::Message() << contract::dtype_info(shape.dtype).name << " N=" << shape.rows << " K=" << shape.cols
+                                    << " rows=" << rows << " " << random.note());
+  const std::vector<std::byte> stored = testing::random_matrix(random, shape);
+  const Packed packed(shape, stored);
+  const std::vector<float> x = random.hostiles(rows * shape.cols);
+  std::vector<float> expected;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto y = reference::matmul_exact(shape.dtype, stored, shape.rows, std::span(x).subspan(r * shape.cols, shape.cols));
+    expected.insert(expected.end(), y.begin(), y.end());
+  }
+  for (Isa isa : isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    Activations a = activations(kernels(isa), x, rows, shape.cols);
+    ASSERT_TRUE(same_bits(run_matmul(kernels(isa), packed.view(), a, rows, 1 + rows % 3), expected));
+  }
+}
+
+TEST(Matmul, EqualsTheWrittenOrderOnEveryDepth) {
+  Random random(2);
+  for (DType dtype : kTypes) {
+    const std::uint32_t step = is_quantised(dtype) ? 32 : 1;
+    for (std::uint32_t k = step; k <= (is_quantised(dtype) ? 416u : 130u); k += step)
+      check_shape(random, {.dtype = dtype, .rows = static_cast<std::uint32_t>(random.between(1, 40)), .cols = k}, random.between(1, 4));
+  }
+}
+
+TEST(Matmul, EqualsTheWrittenOrderOnEveryWidthAndRowCount) {
+  Random random(3);
+  for (DType dtype : kTypes) {
+    for (std::uint32_t n = 1; n <= 70; ++n) check_shape(random, {.dtype = dtype, .rows = n, .cols = 64}, 1 + n % 9);
+    check_shape(random, {.dtype = dtype, .rows = 130, .cols = 96}, 1);  // single-row tile over several groups
+    check_shape(random, {.dtype = dtype, .rows = 33, .cols = 32}, 203);  // several row panels
+  }
+}
+
+// A row's bits depend on nothing but the row: one by one, all together, any number of threads.
+TEST(Matmul, RowsDoNotDependOnTheirNeighbours) {
+  Random random(4);
+  SCOPED_TRACE(random.note());
+  constexpr std::size_t kRows = 64;
+  for (DType dtype : kTypes) {
+    const MatrixShape shape{.dtype = dtype, .rows = 100, .cols = 256};
+    const Packed packed(shape, testing::random_matrix(random, shape));
+    const std::vector<float> x = random.normals(kRows * shape.cols);
+    std::vector<float> first;
+    for (Isa isa : isas()) {
+      for (std::size_t batch : {1u, 2u, 7u, 64u}) {
+        std::vector<float> all;
+        for (std::size_t r = 0; r < kRows; r += batch) {
+          const std::size_t n = std::min(batch, kRows - r);
+          const auto part = std::span(x).subspan(r * shape.cols, n * shape.cols);
+          Activations a = activations(kernels(isa), {part.begin(), part.end()}, n, shape.cols);
+          const auto y = run_matmul(kernels(isa), packed.view(), a, n, 1 + r % 4);
+          all.insert(all.end(), y.begin(), y.end());
+        }
+        if (first.empty()) first = all;
+        ASSERT_TRUE(same_bits(all, first)) << contract::dtype_info(dtype).name << " " << isa_name(isa) << " batch " << batch;
+      }
+    }
+  }
+}
+
+// The extremes of the integer paths: 32 * 128 * 127 must neither saturate nor wrap.
+TEST(Matmul, ExtremeIntegersAreExact) {
+  constexpr std::uint32_t kCols = 64;
+  for (std::int8_t weight : {std::int8_t{-128}, std::int8_t{127}}) {
+    for (float sign : {-1.0f, 1.0f}) {
+      std::vector<contract::BlockQ8_0> blocks(5 * kCols / 32, {.d = reference::float_to_half(1.0f), .qs = {}});
+      for (auto& block : blocks) std::fill(std::begin(block.qs), std::end(block.qs), weight);
+      const MatrixShape shape{.dtype = DType::kQ8_0, .rows = 5, .cols = kCols};
+      const Packed packed(shape, std::as_bytes(std::span(blocks)));
+      for (Isa isa : isas()) {
+        Activations a = activations(kernels(isa), std::vector<float>(kCols, sign * 127.0f), 1, kCols);
+        const float expected = sign * 127.0f * static_cast<float>(weight) * kCols;
+        for (float y : run_matmul(kernels(isa), packed.view(), a, 1, 1)) EXPECT_EQ(y, expected) << isa_name(isa);
+      }
+    }
+  }
+}
+
+TEST(Quantise, EqualsTheWrittenStepsAlsoForHostileBlocks) {
+  Random random(5);
+  SCOPED_TRACE(random.note());
+  constexpr std::size_t kCols = 32 * 12;
+  std::vector<float> x = random.hostiles(kCols);
+  std::fill_n(x.begin(), 32, 0.0f);
+  std::fill_n(x.begin() + 32, 32, -0x1p-140f);
+  x[64] = INFINITY, x[100] = NAN;
+  x[128] = std::numeric_limits<float>::max(), x[129] = -std::numeric_limits<float>::max();
+  std::fill_n(x.begin() + 160, 32, 0x1p-101f);
+  for (std::size_t i = 0; i < 32; ++i) x[192 + i] = static_cast<float>(i) - 16.5f;  // ties
+  x[192] = 127.0f;
+  const auto expected = reference::quantise_exact(x);
+  for (Isa isa : isas()) {
+    Activations a = activations(kernels(isa), x, 1, kCols);
+    EXPECT_EQ(a.q, expected.q) << isa_name(isa);
+    for (std::size_t b = 0; b < expected.scales.size(); ++b) {
+      EXPECT_EQ(std::isnan(a.scales[b]), std::isnan(expected.scales[b]));
+      if (!std::isnan(expected.scales[b])) {
+        EXPECT_EQ(a.scales[b], expected.scales[b]);
+      }
+      std::int32_t sum = 0;
+      for (std::size_t i = 0; i < 32; ++i) sum += a.q[32 * b + i];
+      EXPECT_EQ(a.sums[b], sum);
+    }
+  }
+}
+
+// |error| <= sum over blocks of (scale / 2) * sum |w| for the activations, plus rounding: the bound numerics.md derives.
+TEST(Matmul, StaysWithinTheDerivedErrorBound) {
+  Random random(6);
+  SCOPED_TRACE(random.note());
+  for (DType dtype : kTypes) {
+    const MatrixShape shape{.dtype = dtype, .rows = 48, .cols = 768};
+    std::vector<std::byte> stored = testing::random_matrix(random, shape);
+    if (!is_quantised(dtype)) {  // ordinary weights: hostile ones drown the bound
+      const auto w = random.normals(static_cast<std::size_t>(shape.rows) * shape.cols);
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        const auto half = reference::float_to_half(w[i]);
+        const auto bfloat = static_cast<std::uint16_t>(testing::bits_of(w[i]) >> 16);
+        if (dtype == DType::kF32) std::memcpy(stored.data() + 4 * i, &w[i], 4);
+        else std::memcpy(stored.data() + 2 * i, dtype == DType::kF16 ? &half : &bfloat, 2);
+      }
+    }
+    const Packed packed(shape, stored);
+    const std::vector<float> w = reference::dequantise(dtype, stored, shape.rows, shape.cols);
+    const std::vector<float> x = random.normals(shape.cols);
+    const std::vector<double> exact = reference::matmul_reference(w, x);
+    for (Isa isa : isas()) {
+      Activations a = activations(kernels(isa), x, 1, shape.cols);
+      const auto y = run_matmul(kernels(isa), packed.view(), a, 1, 1);
+      for (std::size_t n = 0; n < shape.rows; ++n) {
+        double bound = 0;
+        for (std::size_t k = 0; k < shape.cols; ++k) {
+          const double weight = std::fabs(w[n * shape.cols + k]);
+          if (is_quantised(dtype)) bound += weight * a.scales[k / 32] * 0.5 * (1 + 1e-4);
+          bound += weight * std::fabs(x[k]) * 0x1p-24 * shape.cols;
+        }
+        EXPECT_LE(std::fabs(y[n] - exact[n]), bound) << contract::dtype_info(dtype).name;
+      }
+    }
+  }
+}
+
+TEST(Gather, RowsAreExact) {
+  Random random(7);
+  SCOPED_TRACE(random.note());
+  for (DType dtype : kTypes) {
+    const MatrixShape shape{.dtype = dtype, .rows = 37, .cols = 96};
+    const std::vector<std::byte> stored = testing::random_matrix(random, shape);
+    const Packed packed(shape, stored);
+    const std::vector<float> rows = reference::dequantise(dtype, stored, shape.rows, shape.cols);
+    const std::uint32_t ids[] = {36, 0, 15, 16, 15, 31, 32};
+    for (Isa isa : isas()) {
+      for (float scale : {1.0f, 11.3137085f}) {
+        std::vector<float> y(std::size(ids) * shape.cols), expected;
+        for (std::uint32_t id : ids)
+          for (std::size_t k = 0; k < shape.cols; ++k) expected.push_back(scale * rows[id * shape.cols + k]);
+        kernels(isa).gather({.w = packed.view(), .row_ids = ids, .y = y.data(), .scale = scale}, {0, std::size(ids)});
+        EXPECT_TRUE(same_bits(y, expected)) << contract::dtype_info(dtype).name << " " << isa_name(isa);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cpu

@@ -1,0 +1,142 @@
+#pragma once
+// Sixteen lanes on AVX-512. simd_avx2.h has the same interface with the same lane semantics, so a kernel written against it
+// gives the same bits on both. Included by exactly one translation unit: everything lives in that unit's namespace, because
+// an inline function shared with baseline code could be linked in its AVX-512 version.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#define LLORCH_INLINE inline __attribute__((always_inline))
+
+namespace llorch::engine::compute::cpu::avx512 {
+
+struct F32x16 { __m512 v; };
+struct I32x16 { __m512i v; };
+struct Mask16 { __mmask16 m; };
+
+LLORCH_INLINE __mmask16 first_lanes(std::size_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+
+LLORCH_INLINE F32x16 set1(float x) { return {_mm512_set1_ps(x)}; }
+LLORCH_INLINE F32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+LLORCH_INLINE void store(float* p, F32x16 a) { _mm512_storeu_ps(p, a.v); }
+// The first n lanes (n < 16); the others are +0. Memory past them is not touched.
+LLORCH_INLINE F32x16 load_n(const float* p, std::size_t n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
+LLORCH_INLINE void store_n(float* p, F32x16 a, std::size_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
+
+LLORCH_INLINE F32x16 load_f16(const std::uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+LLORCH_INLINE F32x16 load_f16_n(const std::uint16_t* p, std::size_t n) {
+  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p))};
+}
+LLORCH_INLINE F32x16 load_bf16(const std::uint16_t* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+// Rounds to nearest even, overflow to infinity.
+LLORCH_INLINE void store_f16(std::uint16_t* p, F32x16 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+LLORCH_INLINE F32x16 add(F32x16 a, F32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
+LLORCH_INLINE F32x16 sub(F32x16 a, F32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+LLORCH_INLINE F32x16 mul(F32x16 a, F32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+LLORCH_INLINE F32x16 div(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
+LLORCH_INLINE F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }    // a*b + c
+LLORCH_INLINE F32x16 fnma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }  // c - a*b
+// a > b ? a : b and a < b ? a : b, hence b when either is NaN.
+LLORCH_INLINE F32x16 max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
+LLORCH_INLINE F32x16 min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
+LLORCH_INLINE F32x16 round_even(F32x16 a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+
+LLORCH_INLINE I32x16 set1_i(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
+LLORCH_INLINE I32x16 add(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
+LLORCH_INLINE I32x16 sub(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+LLORCH_INLINE I32x16 bit_and(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
+LLORCH_INLINE I32x16 bit_xor(I32x16 a, I32x16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+LLORCH_INLINE I32x16 max(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
+template <int kBits>
+LLORCH_INLINE I32x16 shift_left(I32x16 a) { return {_mm512_slli_epi32(a.v, kBits)}; }
+template <int kBits>
+LLORCH_INLINE I32x16 shift_right(I32x16 a) { return {_mm512_srai_epi32(a.v, kBits)}; }
+LLORCH_INLINE I32x16 to_int(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }  // nearest even
+LLORCH_INLINE F32x16 to_float(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
+LLORCH_INLINE I32x16 bits_of(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
+LLORCH_INLINE F32x16 float_of(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
+LLORCH_INLINE I32x16 lane_numbers() {
+  return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)};
+}
+// Lanes as int8; REQUIRES every lane in [-128, 127].
+LLORCH_INLINE void store_i8(std::int8_t* p, I32x16 a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
+
+LLORCH_INLINE Mask16 less(F32x16 a, F32x16 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+LLORCH_INLINE Mask16 less(I32x16 a, I32x16 b) { return {_mm512_cmplt_epi32_mask(a.v, b.v)}; }
+LLORCH_INLINE Mask16 equal(I32x16 a, I32x16 b) { return {_mm512_cmpeq_epi32_mask(a.v, b.v)}; }
+LLORCH_INLINE F32x16 select(Mask16 m, F32x16 yes, F32x16 no) { return {_mm512_mask_blend_ps(m.m, no.v, yes.v)}; }
+
+LLORCH_INLINE F32x16 swap_pairs(F32x16 a) { return {_mm512_permute_ps(a.v, 0xB1)}; }
+
+// ((lane i + lane i+8) + (lane i+4 + lane i+12)) ...: the tree 16 -> 8 -> 4 -> 2 -> 1 of docs/internals/numerics.md.
+LLORCH_INLINE float tree_sum(F32x16 a) {
+  const __m256 e = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 q = _mm_add_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+  const __m128 d = _mm_add_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+LLORCH_INLINE float tree_max(F32x16 a) {
+  const __m256 e = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 q = _mm_max_ps(_mm256_castps256_ps128(e), _mm256_extractf128_ps(e, 1));
+  const __m128 d = _mm_max_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
+LLORCH_INLINE std::int32_t max_lane(I32x16 a) { return _mm512_reduce_max_epi32(a.v); }
+LLORCH_INLINE std::int32_t sum_lanes(I32x16 a) { return _mm512_reduce_add_epi32(a.v); }
+
+LLORCH_INLINE __m512i broadcast4(const std::int8_t* p) {
+  std::int32_t word;
+  __builtin_memcpy(&word, p, 4);
+  return _mm512_set1_epi32(word);
+}
+
+// One 32-element block of sixteen weight rows against kRows activation rows; exact int32 sums, lane = weight row.
+// Q8_0: weight bytes hold q + 128, so the unsigned x signed product leaves 128 * (sum of x) to take off.
+template <int kRows>
+LLORCH_INLINE void dot_block_q8(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
+                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
+  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(-128 * x_sums[r][block]);
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) {
+    const __m512i wk = _mm512_loadu_si512(w + 64 * k);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, wk, broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * k));
+  }
+}
+// Q4_0: low nibbles are elements 0-15, high nibbles 16-31, each q + 8.
+template <int kRows>
+LLORCH_INLINE void dot_block_q4(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
+                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
+  const __m512i low = _mm512_set1_epi8(15);
+  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(-8 * x_sums[r][block]);
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    const __m512i wk = _mm512_loadu_si512(w + 64 * k);
+    const __m512i w0 = _mm512_and_si512(wk, low), w1 = _mm512_and_si512(_mm512_srli_epi16(wk, 4), low);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const std::int8_t* xr = x + static_cast<std::size_t>(r) * x_stride + 4 * k;
+      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, w0, broadcast4(xr));
+      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, w1, broadcast4(xr + 16));
+    }
+  }
+}
+
+// Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
+inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4, kQuantTileRows = 8;
+
+}  // namespace llorch::engine::compute::cpu::avx512

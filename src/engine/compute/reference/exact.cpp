@@ -1,0 +1,219 @@
+#include "engine/compute/reference/exact.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "engine/compute/reference/half.h"
+#include "engine/contract/quant_blocks.h"
+
+namespace llorch::engine::compute::reference {
+namespace {
+
+using contract::DType;
+
+template <class T>
+T read(std::span<const std::byte> bytes, std::size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+float two_to(int n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
+
+// Integer weights and the f16 scale of block b of a row.
+struct WeightBlock {
+  std::array<int, 32> q;
+  float d;
+};
+WeightBlock weight_block(DType dtype, std::span<const std::byte> stored, std::size_t block) {
+  WeightBlock out{};
+  if (dtype == DType::kQ8_0) {
+    const auto b = read<contract::BlockQ8_0>(stored, block);
+    std::copy(std::begin(b.qs), std::end(b.qs), out.q.begin());
+    out.d = half_to_float(b.d);
+  } else {
+    const auto b = read<contract::BlockQ4_0>(stored, block);
+    for (std::size_t i = 0; i < 16; ++i) {
+      out.q[i] = (b.qs[i] & 15) - 8;
+      out.q[i + 16] = (b.qs[i] >> 4) - 8;
+    }
+    out.d = half_to_float(b.d);
+  }
+  return out;
+}
+
+bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
+
+}  // namespace
+
+float tree_sum(std::span<const float, 16> lanes) {
+  std::array<float, 16> v;
+  std::copy(lanes.begin(), lanes.end(), v.begin());
+  for (std::size_t half = 8; half >= 1; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) v[i] = v[i] + v[i + half];
+  return v[0];
+}
+
+float exp_exact(float x) {
+  constexpr float kLow = -0x1.5d58ap+6f, kHigh = 0x1.62e43p+6f;
+  if (std::isnan(x)) return x;
+  if (x < kLow) return 0;
+  if (x > kHigh) return std::numeric_limits<float>::infinity();
+  const float n = std::nearbyint(x * 0x1.715476p+0f);
+  float r = std::fma(-n, 0x1.62e43p-1f, x);
+  r = std::fma(-n, -0x1.05c61p-29f, r);
+  float q = 0x1.6d1106p-10f;
+  for (float c : {0x1.120b6cp-7f, 0x1.55551ap-5f, 0x1.5554dcp-3f, 0.5f}) q = std::fma(q, r, c);
+  const float p = std::fma(r * r, q, r) + 1.0f;
+  const int ni = static_cast<int>(n), half = ni >> 1;
+  return p * two_to(half) * two_to(ni - half);
+}
+
+void sincos_exact(float x, float& sine, float& cosine) {
+  const float n = std::nearbyint(x * 0x1.45f306p-1f);
+  float r = x;
+  for (float part : {0x1.921fb6p+0f, -0x1.777a5cp-25f, -0x1.ee59dap-50f}) r = std::fma(-n, part, r);
+  const float t = r * r;
+  const float ps = std::fma(std::fma(-0x1.9a5006p-13f, t, 0x1.110b3ep-7f), t, -0x1.555552p-3f);
+  const float s = std::fma(r * t, ps, r);
+  const float pc = std::fma(std::fma(0x1.9b771p-16f, t, -0x1.6c1216p-10f), t, 0x1.555554p-5f);
+  const float c = std::fma(t * t, pc, std::fma(-0.5f, t, 1.0f));
+  switch (static_cast<int>(n) & 3) {
+    case 0: sine = s, cosine = c; break;
+    case 1: sine = c, cosine = -s; break;
+    case 2: sine = -s, cosine = -c; break;
+    default: sine = -c, cosine = s; break;
+  }
+}
+
+float tanh_exact(float x) {
+  const float a = std::fabs(x);
+  if (a < 0.625f) {
+    const float t = x * x;
+    float p = -0x1.8f8de4p-8f;
+    for (float c : {0x1.58048ep-6f, -0x1.b9258ap-5f, 0x1.110e1cp-3f, -0x1.555552p-2f}) p = std::fma(p, t, c);
+    return std::fma(x * t, p, x);
+  }
+  return std::copysign(1.0f - 2.0f / (exp_exact(a + a) + 1.0f), x);
+}
+
+std::vector<float> rms_norm_exact(std::span<const float> x, std::span<const float> weight, const NormOptions& options) {
+  std::array<float, 16> lanes{};
+  for (std::size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(x[i], x[i], lanes[i % 16]);
+  const float mean = tree_sum(lanes) / static_cast<float>(x.size());
+  const float r = 1.0f / std::sqrt(mean + options.eps);
+  std::vector<float> y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = (x[i] * r) * (weight[i] + options.weight_offset);
+  return y;
+}
+
+std::vector<float> dequantise(DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols) {
+  std::vector<float> out(rows * cols);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    switch (dtype) {
+      case DType::kF32: out[i] = read<float>(stored, i); break;
+      case DType::kF16: out[i] = half_to_float(read<std::uint16_t>(stored, i)); break;
+      case DType::kBF16: out[i] = bfloat_to_float(read<std::uint16_t>(stored, i)); break;
+      case DType::kQ8_0:
+      case DType::kQ4_0: {
+        const WeightBlock block = weight_block(dtype, stored, i / 32);
+        out[i] = block.d * static_cast<float>(block.q[i % 32]);
+        break;
+      }
+      case DType::kI32: break;
+    }
+  }
+  return out;
+}
+
+QuantisedRow quantise_exact(std::span<const float> x) {
+  QuantisedRow row;
+  for (std::size_t b = 0; b < x.size(); b += 32) {
+    const auto block = x.subspan(b, 32);
+    float amax = 0;
+    bool finite = true;
+    for (float v : block) {
+      finite = finite && std::isfinite(v);
+      amax = std::max(amax, std::fabs(v));
+    }
+    const bool usable = finite && amax >= 0x1p-100f;
+    const float inverse = usable ? 127.0f / amax : 0.0f;
+    for (float v : block) row.q.push_back(usable ? static_cast<std::int8_t>(std::nearbyint(v * inverse)) : std::int8_t{0});
+    row.scales.push_back(usable ? amax / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN());
+  }
+  return row;
+}
+
+std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, std::size_t rows, std::span<const float> x) {
+  const std::size_t cols = x.size();
+  std::vector<float> y(rows);
+  if (!is_quantised(dtype)) {
+    const std::vector<float> w = dequantise(dtype, stored, rows, cols);
+    for (std::size_t n = 0; n < rows; ++n) {
+      std::array<float, 2> sums{};
+      for (std::size_t k = 0; k < cols; ++k) sums[k % 2] = std::fma(w[n * cols + k], x[k], sums[k % 2]);
+      y[n] = sums[0] + sums[1];
+    }
+    return y;
+  }
+  const QuantisedRow xq = quantise_exact(x);
+  const std::size_t blocks = cols / 32;
+  for (std::size_t n = 0; n < rows; ++n) {
+    for (std::size_t b = 0; b < blocks; ++b) {
+      const WeightBlock w = weight_block(dtype, stored, n * blocks + b);
+      std::int32_t sum = 0;
+      for (std::size_t i = 0; i < 32; ++i) sum += w.q[i] * xq.q[b * 32 + i];
+      y[n] = std::fma(w.d * xq.scales[b], static_cast<float>(sum), y[n]);
+    }
+  }
+  return y;
+}
+
+void rope_exact(std::span<float> x, const RopeOptions& options) {
+  const std::size_t pairs = options.inv_freq.size();
+  for (std::size_t i = 0; i < pairs; ++i) {
+    float s = 0, c = 0;
+    sincos_exact(static_cast<float>(options.position) * options.inv_freq[i], s, c);
+    s *= options.attn_factor, c *= options.attn_factor;
+    float& a = x[options.interleaved ? 2 * i : i];
+    float& b = x[options.interleaved ? 2 * i + 1 : i + pairs];
+    const float a0 = a, b0 = b;
+    a = std::fma(a0, c, b0 * -s);
+    b = std::fma(b0, c, a0 * s);
+  }
+}
+
+float silu_exact(float x) { return x / (1.0f + exp_exact(0.0f - x)); }
+float softcap_exact(float x, float cap) { return cap * tanh_exact(x / cap); }
+
+std::vector<float> attention_exact(std::span<const float> q, std::span<const float> keys, std::span<const float> values,
+                                   const AttentionOptions& options) {
+  const std::size_t end = options.position + 1;
+  const std::size_t begin = options.window != 0 && end > options.window ? end - options.window : 0;
+  const std::size_t value_dim = values.size() / (keys.size() / q.size());
+  std::vector<float> scores(end);
+  float largest = -std::numeric_limits<float>::infinity();
+  for (std::size_t p = begin; p < end; ++p) {
+    float dot = 0;
+    for (std::size_t i = 0; i < q.size(); ++i) dot = std::fma(q[i], keys[p * q.size() + i], dot);
+    dot *= options.scale;
+    scores[p] = options.softcap > 0 ? softcap_exact(dot, options.softcap) : dot;
+    largest = std::max(largest, scores[p]);
+  }
+  std::array<float, 16> lanes{};
+  std::vector<float> out(value_dim);
+  for (std::size_t p = begin; p < end; ++p) {
+    scores[p] = exp_exact(scores[p] - largest);
+    lanes[p % 16] += scores[p];
+    for (std::size_t i = 0; i < value_dim; ++i) out[i] = std::fma(scores[p], values[p * value_dim + i], out[i]);
+  }
+  const float total = tree_sum(lanes);
+  for (float& o : out) o /= total;
+  return out;
+}
+
+}  // namespace llorch::engine::compute::reference

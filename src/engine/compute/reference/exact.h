@@ -1,0 +1,62 @@
+#pragma once
+// The numerics of docs/internals/numerics.md, one scalar step after the other. Slow, plain, independent of the SIMD kernels and
+// of the packed layouts: it reads weights and caches as stored or as plain f32. The kernels must give these bits.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/contract/dtype.h"
+
+namespace llorch::engine::compute::reference {
+
+// Adds sixteen lanes: 16 -> 8 -> 4 -> 2 -> 1.
+float tree_sum(std::span<const float, 16> lanes);
+
+float exp_exact(float x);
+float tanh_exact(float x);
+void sincos_exact(float x, float& sine, float& cosine);
+
+struct NormOptions {
+  float eps = 0;
+  float weight_offset = 0;
+};
+std::vector<float> rms_norm_exact(std::span<const float> x, std::span<const float> weight, const NormOptions& options);
+
+// Stored rows of any matrix type as f32, [rows, cols].
+std::vector<float> dequantise(contract::DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols);
+
+// One activation row as int8 blocks of 32.
+struct QuantisedRow {
+  std::vector<std::int8_t> q;
+  std::vector<float> scales;
+};
+QuantisedRow quantise_exact(std::span<const float> x);
+
+// y[n] = sum_k w[n, k] x[k] over stored weights of any type.
+std::vector<float> matmul_exact(contract::DType dtype, std::span<const std::byte> stored, std::size_t rows,
+                                std::span<const float> x);
+
+// Rotates `x` (one head) in place.
+struct RopeOptions {
+  std::span<const float> inv_freq;  // [R/2]
+  float attn_factor = 1;
+  bool interleaved = false;
+  std::uint32_t position = 0;
+};
+void rope_exact(std::span<float> x, const RopeOptions& options);
+
+float silu_exact(float x);
+float softcap_exact(float x, float cap);
+
+// One query head over the keys and values of positions 0 .. position, already as the cache returns them.
+struct AttentionOptions {
+  std::uint32_t position = 0;
+  std::uint32_t window = 0;
+  float scale = 1;
+  float softcap = 0;
+};
+std::vector<float> attention_exact(std::span<const float> q, std::span<const float> keys, std::span<const float> values,
+                                   const AttentionOptions& options);
+
+}  // namespace llorch::engine::compute::reference

@@ -1,0 +1,50 @@
+#include "engine/compute/reference/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace llorch::engine::compute::reference {
+
+std::vector<double> rms_norm_reference(std::span<const float> x, std::span<const float> weight,
+                                       const RmsNormReferenceOptions& options) {
+  double squares = 0;
+  for (double v : x) squares += v * v;
+  const double r = 1 / std::sqrt(squares / static_cast<double>(x.size()) + options.eps);
+  std::vector<double> y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * r * (weight[i] + options.weight_offset);
+  return y;
+}
+
+std::vector<double> matmul_reference(std::span<const float> w, std::span<const float> x) {
+  std::vector<double> y(w.size() / x.size());
+  for (std::size_t n = 0; n < y.size(); ++n)
+    for (std::size_t k = 0; k < x.size(); ++k) y[n] += static_cast<double>(w[n * x.size() + k]) * x[k];
+  return y;
+}
+
+std::vector<double> attention_reference(std::span<const float> q, std::span<const float> keys,
+                                        std::span<const float> values, const AttentionReferenceOptions& options) {
+  const std::size_t end = options.position + 1;
+  const std::size_t begin = options.window != 0 && end > options.window ? end - options.window : 0;
+  const std::size_t value_dim = values.size() / (keys.size() / q.size());
+  std::vector<double> scores(end);
+  double largest = -std::numeric_limits<double>::infinity();
+  for (std::size_t p = begin; p < end; ++p) {
+    for (std::size_t i = 0; i < q.size(); ++i) scores[p] += static_cast<double>(q[i]) * keys[p * q.size() + i];
+    scores[p] *= options.scale;
+    if (options.softcap > 0) scores[p] = options.softcap * std::tanh(scores[p] / options.softcap);
+    largest = std::max(largest, scores[p]);
+  }
+  double total = 0;
+  std::vector<double> out(value_dim);
+  for (std::size_t p = begin; p < end; ++p) {
+    const double weight = std::exp(scores[p] - largest);
+    total += weight;
+    for (std::size_t i = 0; i < value_dim; ++i) out[i] += weight * values[p * value_dim + i];
+  }
+  for (double& o : out) o /= total;
+  return out;
+}
+
+}  // namespace llorch::engine::compute::reference
