@@ -11,6 +11,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "base/assert.h"
 #include "base/utf8.h"
 #include "contract/json.h"
 
@@ -410,6 +411,23 @@ std::string json_schema() {
   return bj::serialize(Codec<T>::schema({}));
 }
 
+template <class E>
+std::string_view enum_name(E value) {
+  for (const auto& [candidate, name] : EnumNames<E>::names) {
+    if (candidate == value) return name;
+  }
+  ASSERT(false, "value={}", static_cast<int>(value));
+  return {};
+}
+
+template <class E>
+std::optional<E> enum_from_name(std::string_view text) {
+  for (const auto& [value, name] : EnumNames<E>::names) {
+    if (name == text) return value;
+  }
+  return std::nullopt;
+}
+
 }  // namespace llorch::contract
 
 // At the end of a .cpp, outside any namespace.
@@ -417,3 +435,6 @@ std::string json_schema() {
   template llorch::base::Result<T> llorch::contract::decode<T>(std::string_view, UnknownKeys); \
   template std::string llorch::contract::encode<T>(const T&);                                  \
   template std::string llorch::contract::json_schema<T>();
+#define LLORCH_INSTANTIATE_ENUM(E)                                                \
+  template std::string_view llorch::contract::enum_name<E>(E);                    \
+  template std::optional<E> llorch::contract::enum_from_name<E>(std::string_view);

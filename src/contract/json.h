@@ -1,6 +1,7 @@
 #pragma once
 // JSON both ways for every wire type, from one field table per type (the .cpp beside each header). The templates are
 // instantiated there, so including this header costs nothing.
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,5 +24,11 @@ std::string encode(const T& value);
 // JSON Schema (2020-12) of T, deterministic.
 template <class T>
 std::string json_schema();
+
+// The spelling of an enumerator on the wire, also used in the database, in logs and in labels.
+template <class E>
+std::string_view enum_name(E value);
+template <class E>
+std::optional<E> enum_from_name(std::string_view name);
 
 }  // namespace llorch::contract

@@ -112,5 +112,14 @@ TEST(Schema, IsDeterministicAndMarksRequiredFields) {
   EXPECT_NE(schema.find(R"("required":["prompt","max_tokens"])"), std::string::npos) << schema;
 }
 
+TEST(EnumNames, NameAndValueAreInverse) {
+  for (const JobStatus status : {JobStatus::kQueued, JobStatus::kDispatched, JobStatus::kRunning, JobStatus::kCompleted,
+                                 JobStatus::kFailed, JobStatus::kCancelled}) {
+    EXPECT_EQ(enum_from_name<JobStatus>(enum_name(status)), status);
+  }
+  EXPECT_EQ(enum_name(StopReason::kMaxTokens), "max_tokens");
+  EXPECT_EQ(enum_from_name<Priority>("urgent"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace llorch::contract

@@ -2,9 +2,9 @@
 // Reader of GGUF model files, versions 2 and 3 (little-endian). Format: ggml's docs/gguf.md.
 //
 // The file is untrusted: every count, length and offset is checked against the bytes that are left before anything is
-// allocated or read, and what passes is in bounds, aligned, unique and free of overlap. Metadata and tensors are views into
-// the mapping, nothing is copied but the tables of keys and tensors; opening a file with 128k tokens costs one walk over
-// them. A mapped file must not be truncated by others while it is in use (the kernel answers with SIGBUS).
+// allocated or read, and what passes is in bounds, aligned, unique and free of overlap. Metadata and tensors are views
+// into the mapping, nothing is copied but the tables of keys and tensors; opening a file with 128k tokens costs one
+// walk over them. A mapped file must not be truncated by others while it is in use (the kernel answers with SIGBUS).
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +23,19 @@ namespace llorch::engine::io {
 
 // Value types by their number in the file.
 enum class GgufType : std::uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6,
-  kBool = 7, kString = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 
 // An array as it lies in the file: unaligned little-endian elements, strings each as u64 length and bytes.
@@ -35,10 +46,12 @@ struct GgufArray {
 };
 
 // The alternatives stand in the order of GgufType, so index() is the type's number.
-using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t, float,
-                               bool, std::string_view, GgufArray, std::uint64_t, std::int64_t, double>;
+using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
+                               float, bool, std::string_view, GgufArray, std::uint64_t, std::int64_t, double>;
 
-inline GgufType type_of(const GgufValue& value) { return static_cast<GgufType>(value.index()); }
+inline GgufType type_of(const GgufValue& value) {
+  return static_cast<GgufType>(value.index());
+}
 // "u32", "string", ...
 std::string_view name_of(GgufType type);
 
@@ -50,17 +63,17 @@ struct GgufEntry {
 struct GgufTensor {
   std::string_view name;
   contract::DType dtype = contract::DType::kF32;
-  std::uint32_t rank = 0;                           // 1..4
-  std::array<std::uint64_t, 4> dims{1, 1, 1, 1};    // ne0 (contiguous) first; 1 past the rank
-  std::uint64_t file_offset = 0;                    // of data, from the start of the file
-  std::span<const std::byte> data;                  // exactly the tensor's blocks
+  std::uint32_t rank = 0;                         // 1..4
+  std::array<std::uint64_t, 4> dims{1, 1, 1, 1};  // ne0 (contiguous) first; 1 past the rank
+  std::uint64_t file_offset = 0;                  // of data, from the start of the file
+  std::span<const std::byte> data;                // exactly the tensor's blocks
 
   std::uint64_t elements_count() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
 };
 
-// Bounds on what a file may claim, beyond what its own size proves. From the loader limits of the worker contract, except
-// where real models pass them: files over 100 GB and fused expert tensors over 1e9 elements exist, and both are already
-// bounded by the mapping; one embedded tokenizer.json exceeds 64 KiB.
+// Bounds on what a file may claim, beyond what its own size proves. From the loader limits of the worker contract,
+// except where real models pass them: files over 100 GB and fused expert tensors over 1e9 elements exist, and both are
+// already bounded by the mapping; one embedded tokenizer.json exceeds 64 KiB.
 struct GgufLimits {
   std::uint64_t metadata_count_max = 1'000;
   std::uint64_t tensors_count_max = 10'000;
@@ -74,8 +87,8 @@ struct GgufLimits {
 // long as the caller's bytes). Immutable after opening, so any thread may read it.
 class GgufFile {
  public:
-  // Maps `path`. Errors: IO_ERROR; CORRUPT_FILE (wrong magic, truncated, out of bounds, duplicate, overlapping, misaligned:
-  // the message names the offset); UNSUPPORTED_FORMAT_VERSION (version, byte order, split files);
+  // Maps `path`. Errors: IO_ERROR; CORRUPT_FILE (wrong magic, truncated, out of bounds, duplicate, overlapping,
+  // misaligned: the message names the offset); UNSUPPORTED_FORMAT_VERSION (version, byte order, split files);
   // UNSUPPORTED_QUANT_TYPE (names tensor and type); CONFIG_KEY_INVALID (nested array, impossible general.alignment).
   static base::Result<GgufFile> open(const std::filesystem::path& path);
   // The same for bytes the caller owns and keeps. `source` stands for the path in messages.
@@ -96,8 +109,8 @@ class GgufFile {
   const GgufTensor* find_tensor(std::string_view name) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
 
-  // Typed reads. CONFIG_KEY_MISSING when absent; CONFIG_KEY_INVALID when of another kind or out of range. Integers of any
-  // width are accepted and range-checked; floats accept f32 and f64 and must be finite; strings must be UTF-8.
+  // Typed reads. CONFIG_KEY_MISSING when absent; CONFIG_KEY_INVALID when of another kind or out of range. Integers of
+  // any width are accepted and range-checked; floats accept f32 and f64 and must be finite; strings must be UTF-8.
   base::Result<std::uint64_t> u64(std::string_view key) const;
   base::Result<std::uint32_t> u32(std::string_view key) const;
   base::Result<float> f32(std::string_view key) const;

@@ -1,0 +1,408 @@
+#include "contract/config.h"
+
+#include <sys/stat.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/file.h"
+#include "base/id.h"
+#include "contract/field.h"
+
+namespace llorch::contract {
+
+template <>
+struct EnumNames<QueuePolicy> {
+  static constexpr auto names = std::array{std::pair{QueuePolicy::kReject, std::string_view("reject")},
+                                           std::pair{QueuePolicy::kDropLru, std::string_view("drop-lru")},
+                                           std::pair{QueuePolicy::kShedLowPriority, std::string_view("shed-low-priority")},
+                                           std::pair{QueuePolicy::kQueue, std::string_view("queue")}};
+};
+template <>
+struct EnumNames<PlacementAlgorithm> {
+  static constexpr auto names =
+      std::array{std::pair{PlacementAlgorithm::kLeastLoaded, std::string_view("least-loaded")},
+                 std::pair{PlacementAlgorithm::kMostVramFree, std::string_view("most-vram-free")},
+                 std::pair{PlacementAlgorithm::kRoundRobin, std::string_view("round-robin")}};
+};
+template <>
+struct EnumNames<PayloadSpool> {
+  static constexpr auto names = std::array{std::pair{PayloadSpool::kEncrypted, std::string_view("encrypted")},
+                                           std::pair{PayloadSpool::kOff, std::string_view("off")}};
+};
+template <>
+struct EnumNames<RunningJobs> {
+  static constexpr auto names = std::array{std::pair{RunningJobs::kReplay, std::string_view("replay")},
+                                           std::pair{RunningJobs::kFail, std::string_view("fail")}};
+};
+
+namespace {
+constexpr Bounds kMilliseconds{0, 1e12};
+constexpr Bounds kPositiveMilliseconds{1, 1e12};
+
+base::Result<> check_bind(const std::string& bind, std::string_view field) {
+  const std::size_t colon = bind.rfind(':');
+  int port = -1;
+  if (colon != std::string::npos && colon > 0) {
+    const char* end = bind.data() + bind.size();
+    const auto [last, error] = std::from_chars(bind.data() + colon + 1, end, port);
+    if (error != std::errc() || last != end) port = -1;
+  }
+  if (port < 0 || port > 65535) {
+    return field_error(field, "bind", fmt::format("{} must be ADDRESS:PORT, e.g. 127.0.0.1:8080", field));
+  }
+  return {};
+}
+}  // namespace
+
+template <>
+struct Table<QueueConfig> {
+  using S = QueueConfig;
+  static constexpr auto fields = std::tuple{
+      optional("capacity", &S::capacity, "Jobs that may wait; -1 is unbounded and needs policy queue.", {-1, 1e7}),
+      optional("policy", &S::policy, "What a full queue does with a newcomer."),
+      optional("batch_promotion_ms", &S::batch_promotion_ms, "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds)};
+  static base::Result<> validate(const S& q) {
+    if ((q.capacity == -1) != (q.policy == QueuePolicy::kQueue)) {
+      return field_error("queue", "combination", "policy queue goes with capacity -1, every other policy with a capacity of at least 1");
+    }
+    if (q.capacity == 0) return field_error("queue.capacity", "range", "queue.capacity must be -1 or at least 1");
+    return {};
+  }
+};
+template <>
+struct Table<SchedulingConfig> {
+  static constexpr auto fields = std::tuple{
+      optional("algorithm", &SchedulingConfig::algorithm, "How a worker is chosen among those that fit.")};
+};
+template <>
+struct Table<TimeoutConfig> {
+  using S = TimeoutConfig;
+  static constexpr auto fields = std::tuple{
+      optional("default_ms", &S::default_ms, "Limit on a job's run when the request names none.", kPositiveMilliseconds),
+      optional("max_ms", &S::max_ms, "Largest limit a request may ask for.", kPositiveMilliseconds),
+      optional("idle_ms", &S::idle_ms, "Longest time between two tokens of a running job.", kPositiveMilliseconds),
+      optional("queue_ms", &S::queue_ms, "Longest wait in the queue; 0 is no limit.", kMilliseconds),
+      optional("cancellation_deadline_ms", &S::cancellation_deadline_ms, "Time a worker has to confirm a cancel.", kPositiveMilliseconds)};
+  static base::Result<> validate(const S& t) {
+    if (t.default_ms > t.max_ms) return field_error("timeout.default_ms", "range", "timeout.default_ms must not exceed timeout.max_ms");
+    return {};
+  }
+};
+template <>
+struct Table<HeartbeatConfig> {
+  using S = HeartbeatConfig;
+  static constexpr auto fields = std::tuple{
+      optional("interval_ms", &S::interval_ms, "How often pools report.", {100, 1e9}),
+      optional("missed_threshold", &S::missed_threshold, "Missed reports after which a pool is unhealthy.", {1, 1000})};
+};
+template <>
+struct Table<RetryConfig> {
+  using S = RetryConfig;
+  static constexpr auto fields = std::tuple{
+      optional("enabled", &S::enabled, "Run a job again when its worker was lost."),
+      optional("max_attempts", &S::max_attempts, "Runs of one job at most.", {1, 1000}),
+      optional("initial_delay_ms", &S::initial_delay_ms, "", kMilliseconds),
+      optional("multiplier", &S::multiplier, "", {1, 100}), optional("max_delay_ms", &S::max_delay_ms, "", kMilliseconds),
+      optional("jitter", &S::jitter, "Spread delays between half and all of their length.")};
+};
+template <>
+struct Table<StreamConfig> {
+  using S = StreamConfig;
+  static constexpr auto fields = std::tuple{
+      optional("reconnect_grace_ms", &S::reconnect_grace_ms, "How long a job with on_disconnect resume waits for its client.", kMilliseconds),
+      optional("slow_client_timeout_ms", &S::slow_client_timeout_ms, "A client that reads nothing for this long counts as gone.", kPositiveMilliseconds),
+      optional("retain_ms", &S::retain_ms, "How long a finished stream stays readable.", kMilliseconds),
+      optional("buffer_bytes_max", &S::buffer_bytes_max, "Memory for the events of all live streams.", {1 << 20, 1e13}),
+      optional("keep_alive_ms", &S::keep_alive_ms, "Comment lines on an idle stream; 0 disables.", kMilliseconds)};
+};
+template <>
+struct Table<PersistenceConfig> {
+  using S = PersistenceConfig;
+  static constexpr auto fields = std::tuple{
+      optional("payload_spool", &S::payload_spool, "Keep the sealed prompt of waiting jobs over a restart."),
+      optional("retention_ms", &S::retention_ms, "How long records of finished jobs are kept.", kMilliseconds)};
+};
+template <>
+struct Table<RestartConfig> {
+  static constexpr auto fields = std::tuple{
+      optional("running_jobs", &RestartConfig::running_jobs, "What a restart does with jobs that were running.")};
+};
+template <>
+struct Table<LimitsConfig> {
+  using S = LimitsConfig;
+  static constexpr auto fields = std::tuple{
+      optional("max_tokens", &S::max_tokens, "Largest max_tokens of a request.", {1, 1e6}),
+      optional("prompt_bytes_max", &S::prompt_bytes_max, "", {1, 1e9}),
+      optional("request_bytes_max", &S::request_bytes_max, "", {1024, 1e9}),
+      optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
+};
+template <>
+struct Table<OrchestratordConfig> {
+  using S = OrchestratordConfig;
+  static constexpr auto fields = std::tuple{
+      optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
+      optional("queue", &S::queue), optional("scheduling", &S::scheduling), optional("timeout", &S::timeout),
+      optional("heartbeat", &S::heartbeat), optional("retry", &S::retry), optional("stream", &S::stream),
+      optional("persistence", &S::persistence), optional("restart", &S::restart), optional("limits", &S::limits),
+      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "", kPositiveMilliseconds),
+      optional("worker_slots", &S::worker_slots, "Jobs one worker runs at a time; never changes an answer.", {1, 1024}),
+      optional("worker_context_tokens", &S::worker_context_tokens, "Context of new workers; omitted: the model's own.", {1, 1e8}),
+      optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity."),
+      optional("pool_managers", &S::pool_managers, "Base URLs asked for their state at start.")};
+  static base::Result<> validate(const S& c) {
+    TRY(check_bind(c.bind, "orchestratord.bind"));
+    if (c.kv_dtype != "f16" && c.kv_dtype != "f32") {
+      return field_error("orchestratord.kv_dtype", "enum", "orchestratord.kv_dtype must be one of: f16, f32");
+    }
+    return {};
+  }
+};
+template <>
+struct Table<PoolManagerdConfig> {
+  using S = PoolManagerdConfig;
+  static constexpr auto fields = std::tuple{
+      optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
+      optional("pool_id", &S::pool_id, "Unique name of this node."),
+      optional("orchestrator_url", &S::orchestrator_url, "Where orchestratord listens."),
+      optional("heartbeat_interval_ms", &S::heartbeat_interval_ms, "", {100, 1e9}),
+      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "", kPositiveMilliseconds),
+      optional("worker_health_interval_ms", &S::worker_health_interval_ms, "", kPositiveMilliseconds),
+      optional("worker_drain_grace_ms", &S::worker_drain_grace_ms, "", kMilliseconds),
+      optional("vram_headroom_bytes", &S::vram_headroom_bytes, "Memory left free on every device.", {0, 1e13}),
+      optional("worker_binary", &S::worker_binary, "Empty: worker-orcd beside pool-managerd."),
+      optional("worker_threads", &S::worker_threads, "Threads of a worker on the CPU reference device; 0 is all cores.", {0, 4096})};
+  static base::Result<> validate(const S& c) {
+    TRY(check_bind(c.bind, "pool-managerd.bind"));
+    if (!base::is_valid_identifier(c.pool_id)) {
+      return field_error("pool-managerd.pool_id", "charset", "pool-managerd.pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+    }
+    return {};
+  }
+};
+template <>
+struct Table<DevicesConfig> {
+  using S = DevicesConfig;
+  static constexpr auto fields = std::tuple{
+      optional("allow_cpu", &S::allow_cpu, "Offer the CPU reference device; never a fallback."),
+      optional("cpu_memory_bytes", &S::cpu_memory_bytes, "Its memory budget; omitted: half of what is free.", {1 << 20, 1e15})};
+};
+template <>
+struct Table<ModelsConfig> {
+  using S = ModelsConfig;
+  static constexpr auto fields = std::tuple{
+      optional("aliases", &S::aliases, "Short name to file:/absolute/path.gguf."),
+      optional("allowed_roots", &S::allowed_roots, "Folders that file: references may point into."),
+      optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
+  static base::Result<> validate(const S& m) {
+    for (const auto& [name, ref] : m.aliases) {
+      if (!base::is_valid_identifier(name, 128) || !(ref.starts_with("file:/") || ref.starts_with("hf:"))) {
+        return field_error("models.aliases", "reference", "models.aliases maps plain names to file:/absolute/path.gguf or hf:org/repo");
+      }
+    }
+    return {};
+  }
+};
+template <>
+struct Table<AuthConfig> {
+  using S = AuthConfig;
+  static constexpr auto fields = std::tuple{
+      optional("token_file", &S::token_file, "File with the bearer token, mode 0600."),
+      optional("optional_on_loopback", &S::optional_on_loopback, "Callers on this machine need no token.")};
+};
+template <>
+struct Table<LogConfig> {
+  static constexpr auto fields = std::tuple{optional("level", &LogConfig::level, "trace, debug, info, warn or error.")};
+  static base::Result<> validate(const LogConfig& l) {
+    for (const std::string_view name : {"trace", "debug", "info", "warn", "error"}) {
+      if (l.level == name) return {};
+    }
+    return field_error("log.level", "enum", "log.level must be one of: trace, debug, info, warn, error");
+  }
+};
+template <>
+struct Table<Config> {
+  using S = Config;
+  static constexpr auto fields =
+      std::tuple{optional("orchestratord", &S::orchestratord), optional("pool-managerd", &S::pool_managerd),
+                 optional("devices", &S::devices), optional("models", &S::models), optional("auth", &S::auth),
+                 optional("log", &S::log)};
+};
+
+namespace {
+
+tl::unexpected<base::Error> config_error(std::string message) {
+  return base::fail(base::ErrorCode::kConfigInvalid, std::move(message));
+}
+
+// A text value as JSON, read as the schema says; what does not fit stays a string for the decoder to refuse.
+bj::value scalar(const std::string& text, const bj::object& schema) {
+  const auto* type = schema.if_contains("type");
+  if (type == nullptr || *type == "string") return bj::value(bj::string_view(text));
+  const char* end = text.data() + text.size();
+  if (*type == "boolean") {
+    if (text == "true") return true;
+    if (text == "false") return false;
+  } else if (*type == "integer") {
+    std::int64_t number = 0;
+    const auto [last, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc() && last == end) return number;
+  } else if (*type == "number") {
+    double number = 0;
+    const auto [last, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc() && last == end) return number;
+  } else if (*type == "array") {
+    bj::array items;  // a comma-separated list, for flags and environment
+    std::size_t start = 0;
+    while (start <= text.size() && !text.empty()) {
+      const std::size_t comma = std::min(text.find(',', start), text.size());
+      items.emplace_back(bj::string_view(text.data() + start, comma - start));
+      start = comma + 1;
+    }
+    return items;
+  }
+  return bj::value(bj::string_view(text));
+}
+
+const bj::object& child_schema(const bj::object& schema, std::string_view name) {
+  static const bj::object kAny;
+  const bj::string_view key(name.data(), name.size());
+  if (const auto* properties = schema.if_contains("properties")) {
+    if (const auto* child = properties->get_object().if_contains(key)) return child->get_object();
+  }
+  if (const auto* more = schema.if_contains("additionalProperties"); more != nullptr && more->is_object()) {
+    return more->get_object();
+  }
+  return kAny;
+}
+
+bj::value to_json(const YAML::Node& node, const bj::object& schema, int depth) {
+  if (depth > 16) return nullptr;
+  if (node.IsMap()) {
+    bj::object out;
+    for (const auto& item : node) {
+      const std::string key = item.first.as<std::string>();
+      out[key] = to_json(item.second, child_schema(schema, key), depth + 1);
+    }
+    return out;
+  }
+  if (node.IsSequence()) {
+    bj::array out;
+    const auto* items = schema.if_contains("items");
+    for (const auto& item : node) {
+      out.push_back(to_json(item, items != nullptr ? items->get_object() : bj::object{}, depth + 1));
+    }
+    return out;
+  }
+  if (node.IsScalar()) return scalar(node.Scalar(), schema);
+  return nullptr;
+}
+
+// Every leaf of the schema with its dotted key.
+void leaves(const bj::object& schema, const std::string& path, std::vector<std::pair<std::string, const bj::object*>>& out) {
+  const auto* properties = schema.if_contains("properties");
+  if (properties == nullptr) {
+    out.emplace_back(path, &schema);
+    return;
+  }
+  for (const auto& [name, child] : properties->get_object()) {
+    leaves(child.get_object(), join(path, std::string_view(name.data(), name.size())), out);
+  }
+}
+
+void assign(bj::object& root, std::string_view dotted, bj::value value) {
+  bj::object* at = &root;
+  for (std::size_t dot; (dot = dotted.find('.')) != std::string_view::npos; dotted.remove_prefix(dot + 1)) {
+    bj::value& next = (*at)[bj::string_view(dotted.data(), dot)];
+    if (!next.is_object()) next.emplace_object();
+    at = &next.get_object();
+  }
+  (*at)[bj::string_view(dotted.data(), dotted.size())] = std::move(value);
+}
+
+std::string env_name(std::string_view dotted) {
+  std::string name = "LLORCH_";
+  for (const char c : dotted) {
+    name += c == '.' || c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+base::Result<bj::object> read_yaml(const std::filesystem::path& path, const bj::object& schema) {
+  const std::string text = TRY(base::read_file(path, 1 << 20));
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (root.IsNull()) return bj::object{};
+    bj::value value = to_json(root, schema, 0);
+    if (!value.is_object()) return config_error(fmt::format("{}: the file must hold a mapping", path.string()));
+    return std::move(value.get_object());
+  } catch (const YAML::Exception& e) {
+    return config_error(fmt::format("{}:{}: not valid YAML: {}", path.string(), e.mark.line + 1, e.msg));
+  }
+}
+
+}  // namespace
+
+base::Result<Config> load_config(const ConfigSources& sources) {
+  const bj::object schema = Codec<Config>::schema({});
+  bj::object merged;
+  std::string origin = "the built-in defaults";
+  const bool named = sources.file.has_value();
+  const std::filesystem::path path = named ? *sources.file : base::default_config_path();
+  std::error_code ec;
+  if (named || std::filesystem::exists(path, ec)) {
+    auto file = read_yaml(path, schema);
+    if (!file) return config_error(file.error().message);
+    merged = std::move(*file);
+    origin = path.string();
+  }
+  std::vector<std::pair<std::string, const bj::object*>> keys;
+  leaves(schema, "", keys);
+  if (sources.getenv) {
+    for (const auto& [dotted, leaf] : keys) {
+      if (const char* value = sources.getenv(env_name(dotted).c_str())) assign(merged, dotted, scalar(value, *leaf));
+    }
+  }
+  for (const auto& [dotted, text] : sources.overrides) {
+    // models.aliases.NAME is the one key below a leaf.
+    const auto known = std::find_if(keys.begin(), keys.end(), [&](const auto& k) {
+      return k.first == dotted || (k.second->contains("additionalProperties") && dotted.starts_with(k.first + "."));
+    });
+    if (known == keys.end()) return config_error(fmt::format("there is no configuration key {}", dotted));
+    assign(merged, dotted, scalar(text, known->first == dotted ? *known->second : child_schema(*known->second, "")));
+  }
+  auto config = Codec<Config>::read(merged, "", {}, UnknownKeys::kRefuse);
+  if (!config) return config_error(fmt::format("{}: {}", origin, config.error().message));
+  return config;
+}
+
+std::string config_json_schema() {
+  bj::object schema = Codec<Config>::schema({});
+  bj::object out{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "llama-orch configuration"}};
+  for (auto& [key, value] : schema) out[key] = std::move(value);
+  return bj::serialize(out);
+}
+
+base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv) {
+  std::string file = config.auth.token_file;
+  if (const char* value = getenv("LLORCH_API_TOKEN_FILE"); file.empty() && value != nullptr) file = value;
+  std::string token;
+  if (!file.empty()) {
+    struct stat st {};
+    if (::stat(file.c_str(), &st) == 0 && (st.st_mode & 077) != 0) {
+      return config_error(fmt::format("{} can be read by others; run: chmod 600 {}", file, file));
+    }
+    token = TRY(base::read_file(file, 16384));
+    while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
+    if (token.empty()) return config_error(fmt::format("{} holds no token", file));
+  } else if (const char* value = getenv("LLORCH_API_TOKEN")) {
+    token = value;
+  }
+  if (!token.empty() && token.size() < 32) {
+    return config_error("the API token has fewer than 32 characters; make one with: openssl rand -hex 32");
+  }
+  return token;
+}
+
+}  // namespace llorch::contract

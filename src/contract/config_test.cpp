@@ -1,0 +1,109 @@
+#include "contract/config.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+namespace llorch::contract {
+namespace {
+
+class ConfigTest : public testing::Test {
+ protected:
+  ConfigTest() : folder_(std::filesystem::temp_directory_path() / ("llorch_config_test_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~ConfigTest() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path write(const std::string& text) {
+    const auto path = folder_ / "config.yaml";
+    std::ofstream(path) << text;
+    return path;
+  }
+  base::Result<Config> load(const std::string& yaml, std::map<std::string, std::string> env = {},
+                            std::vector<std::pair<std::string, std::string>> overrides = {}) {
+    env_ = std::move(env);
+    return load_config({.file = write(yaml), .getenv = getenv(), .overrides = std::move(overrides)});
+  }
+  std::function<const char*(const char*)> getenv() {
+    return [this](const char* name) -> const char* {
+      const auto it = env_.find(name);
+      return it == env_.end() ? nullptr : it->second.c_str();
+    };
+  }
+
+  std::filesystem::path folder_;
+  std::map<std::string, std::string> env_;
+};
+
+// SYS-11.1.1, SYS-3.1.1: defaults of omitted keys; home mode listens on loopback.
+TEST_F(ConfigTest, DefaultsOfAnEmptyFile) {
+  const Config c = load("").value();
+  EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:8080");
+  EXPECT_EQ(c.pool_managerd.bind, "127.0.0.1:9200");
+  EXPECT_EQ(c.orchestratord.queue.capacity, 100);
+  EXPECT_EQ(c.orchestratord.queue.policy, QueuePolicy::kReject);
+  EXPECT_EQ(c.orchestratord.timeout.default_ms, 300000);
+  EXPECT_FALSE(c.devices.allow_cpu);
+}
+
+// SYS-11.1.1: flags beat environment beats file beats defaults.
+TEST_F(ConfigTest, Precedence) {
+  const std::string yaml = "orchestratord:\n  queue: {capacity: 7}\n  bind: 127.0.0.1:1\n  worker_slots: 2\n";
+  const Config c = load(yaml, {{"LLORCH_ORCHESTRATORD_QUEUE_CAPACITY", "8"}, {"LLORCH_ORCHESTRATORD_BIND", "127.0.0.1:2"}},
+                        {{"orchestratord.bind", "127.0.0.1:3"}, {"models.aliases.demo", "file:/m.gguf"}, {"devices.allow_cpu", "true"}})
+                       .value();
+  EXPECT_EQ(c.orchestratord.worker_slots, 2);
+  EXPECT_EQ(c.orchestratord.queue.capacity, 8);
+  EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:3");
+  EXPECT_EQ(c.models.aliases.at("demo"), "file:/m.gguf");
+  EXPECT_TRUE(c.devices.allow_cpu);
+}
+
+// OC-CONFIG-6001: unknown keys and impossible values are refused, and the message names the key.
+TEST_F(ConfigTest, RefusalsNameTheKey) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"orchestratord: {qeue: {}}", "orchestratord.qeue"},
+      {"orchestratord: {queue: {capacity: many}}", "orchestratord.queue.capacity"},
+      {"orchestratord: {queue: {capacity: -1}}", "capacity -1"},
+      {"orchestratord: {queue: {capacity: 0}}", "at least 1"},
+      {"orchestratord: {timeout: {default_ms: 10, max_ms: 5}}", "timeout.default_ms"},
+      {"orchestratord: {bind: nowhere}", "orchestratord.bind"},
+      {"orchestratord: {scheduling: {algorithm: lucky}}", "least-loaded"},
+      {"pool-managerd: {pool_id: 'a b'}", "pool-managerd.pool_id"},
+      {"models: {aliases: {x: relative.gguf}}", "models.aliases"},
+      {"log: {level: loud}", "log.level"},
+      {"[1, 2]", "mapping"},
+      {"a: [", "YAML"},
+  };
+  for (const auto& [yaml, part] : cases) {
+    const auto result = load(yaml);
+    ASSERT_FALSE(result.has_value()) << yaml;
+    EXPECT_EQ(result.error().code, base::ErrorCode::kConfigInvalid) << yaml;
+    EXPECT_NE(result.error().message.find(part), std::string::npos) << yaml << " -> " << result.error().message;
+  }
+  EXPECT_FALSE(load("", {}, {{"no.such.key", "1"}}).has_value());
+  EXPECT_FALSE(load_config({.file = folder_ / "absent.yaml"}).has_value());
+}
+
+// OC-CONFIG-6010: the schema is deterministic.
+TEST(ConfigSchema, IsDeterministic) { EXPECT_EQ(config_json_schema(), config_json_schema()); }
+
+// SEC-AUTH-4001, C-6: at least 32 characters, from a file only its owner can read.
+TEST_F(ConfigTest, ApiToken) {
+  Config c;
+  env_ = {};
+  EXPECT_EQ(load_api_token(c, getenv()).value(), "");
+  env_ = {{"LLORCH_API_TOKEN", "short"}};
+  EXPECT_FALSE(load_api_token(c, getenv()).has_value());
+  c.auth.token_file = write(std::string(40, 'x') + "\n");
+  ::chmod(c.auth.token_file.c_str(), 0644);
+  EXPECT_FALSE(load_api_token(c, getenv()).has_value());
+  ::chmod(c.auth.token_file.c_str(), 0600);
+  EXPECT_EQ(load_api_token(c, getenv()).value(), std::string(40, 'x'));
+}
+
+}  // namespace
+}  // namespace llorch::contract

@@ -1,0 +1,37 @@
+#pragma once
+// Every decision of orchestratord in one pure state machine: admission, queue, placement, worker starts and stops, pool
+// health, retries, timeouts, cancellation, restart, shutdown. No threads, sockets, files, clocks or SQL. The same events
+// at the same times with the same entropy give the same commands.
+//
+// Thread rule: one thread owns a Brain. Other threads ask by event (Query*) and are answered by command.
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "orchestratord/brain/commands.h"
+#include "orchestratord/brain/config.h"
+#include "orchestratord/brain/events.h"
+#include "orchestratord/brain/view.h"
+
+namespace llorch::orchestratord::brain {
+
+class Brain {
+ public:
+  // `entropy` feeds worker ids and the jitter of backoffs; borrowed.
+  Brain(BrainConfig config, base::Entropy& entropy);
+  ~Brain();
+
+  // Appends to `out` what is to be done. REQUIRES: now.mono_ms never decreases; Restored first (an empty one if there is
+  // no store), exactly once.
+  void step(Event event, base::Time now, std::vector<Command>& out);
+
+  // The monotonic time by which a Tick is due; earlier or later events move it.
+  std::int64_t next_wakeup_ms() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,186 @@
+#pragma once
+// Everything the brain asks for. The shell carries commands out in the order given; commands of one step that go to the
+// same place (store, one stream, one pool) must keep that order.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "contract/pool.h"
+#include "contract/task.h"
+#include "orchestratord/brain/view.h"
+#include "orchestratord/jobs/ids.h"
+#include "orchestratord/jobs/job.h"
+
+namespace llorch::orchestratord::brain {
+
+using jobs::CommitId;
+using jobs::ExecutionId;
+using jobs::RequestId;
+
+// ---- store --------------------------------------------------------------------------------------------------------
+// Write the job's row, queue entry and sealed payload (the shell kept them under job_id since Submit).
+struct CommitAdmission {
+  CommitId commit;
+  base::JobId job_id;
+  std::int64_t submitted_unix_ms = 0;
+};
+// Update the job's row. A terminal status also drops the queue entry and, after the commit, destroys the payload key.
+struct CommitTransition {
+  CommitId commit;
+  jobs::JobRecord record;
+};
+// Endpoints outlive the process so that every pool is asked at start.
+struct RememberPool {
+  base::PoolId pool_id;
+  std::string endpoint;
+};
+struct ForgetPool {
+  base::PoolId pool_id;
+};
+
+// ---- clients ------------------------------------------------------------------------------------------------------
+struct Admission {
+  std::int64_t queue_position = 0;
+  std::int64_t predicted_start_ms = 0;
+  std::int64_t backoff_ms = 0;
+};
+// 202, or the refusal. QUEUE_FULL carries policy_label and retry_after_ms in its details. After a refusal the shell
+// forgets the job: no row exists.
+struct AnswerSubmit {
+  RequestId request;
+  base::JobId job_id;
+  base::Result<Admission> result;
+};
+// `status` absent: no such live job, look in the store. kCancelled: done and durable (200/202 "cancelled").
+// Another terminal status: the job had ended so before. kRunning: "cancelling" — the stream is sealed, but the store has
+// not confirmed within the cancellation deadline.
+struct AnswerCancel {
+  RequestId request;
+  base::JobId job_id;
+  std::optional<contract::JobStatus> status;
+};
+struct AnswerQueryJob {
+  RequestId request;
+  std::optional<LiveJob> job;
+};
+struct AnswerQueryJobs {
+  RequestId request;
+  std::vector<LiveJob> jobs;  // oldest admission first
+};
+struct AnswerQueryPools {
+  RequestId request;
+  std::vector<PoolView> pools;  // by pool_id
+};
+struct AnswerQueryGauges {
+  RequestId request;
+  Gauges gauges;
+};
+struct AnswerPool {
+  RequestId request;
+  base::Result<std::int64_t> heartbeat_interval_ms;
+};
+
+// ---- streams ------------------------------------------------------------------------------------------------------
+// Event `queued`, id 0. Once per job and process, before its first Execute.
+struct PublishQueued {
+  base::JobId job_id;
+  std::int64_t queue_position = 0;
+  std::int64_t predicted_start_ms = 0;
+};
+// From here on no token of this job reaches a client; the terminal event follows with Finish.
+struct SealStream {
+  base::JobId job_id;
+};
+// The terminal row is durable: publish the terminal event. The last command about this job, exactly once per job.
+struct Finish {
+  base::JobId job_id;
+  contract::JobStatus status = contract::JobStatus::kCompleted;
+  std::int64_t finished_unix_ms = 0;
+  std::optional<contract::EndEvent> end;  // kCompleted
+  std::optional<base::Error> error;       // kFailed, kCancelled
+};
+
+// ---- workers ------------------------------------------------------------------------------------------------------
+// POST {uri}/execute and relay. ExecuteStarted, ExecuteProgress and one ExecuteEnded come back.
+struct Execute {
+  ExecutionId execution;
+  base::JobId job_id;
+  base::PoolId pool_id;
+  base::WorkerId worker_id;
+  std::string uri;
+  std::int64_t attempt = 1;
+  std::int64_t timeout_ms = 0;      // what is left of the job's budget, for the worker's own limit
+  std::int64_t queue_wait_ms = 0;   // of this stay in the queue, for `started`
+};
+// POST {uri}/cancel and close the connection. ExecuteEnded still comes.
+struct AbortExecute {
+  ExecutionId execution;
+  base::JobId job_id;
+  std::string uri;
+};
+
+// ---- pools --------------------------------------------------------------------------------------------------------
+struct StartWorker {
+  base::PoolId pool_id;
+  std::string endpoint;
+  contract::StartWorkerRequest request;
+};
+struct StopWorker {
+  base::PoolId pool_id;
+  std::string endpoint;
+  base::WorkerId worker_id;
+};
+// GET {endpoint}/v2/state; comes back as PoolSeen or PoolUnreachable.
+struct AskPoolState {
+  std::string endpoint;
+};
+
+// ---- records ------------------------------------------------------------------------------------------------------
+struct Log {
+  base::LogLevel level = base::LogLevel::kInfo;
+  std::string_view event;  // stable code
+  base::CorrelationId correlation_id;
+  std::string human;
+  std::vector<base::LogField> fields;
+};
+
+enum class Metric : std::uint8_t {
+  kEnqueued,            // label accepted | rejected; priority
+  kRejected,            // label: error code
+  kQueueDropped,        // label: policy
+  kDispatched,          // label: worker_id; priority
+  kDispatchEnded,       // label success | failure
+  kFinished,            // label completed | failed | cancelled
+  kCancelled,           // label: reason
+  kTimeouts,            // label: stage
+  kRetries,             // label: error code
+  kWorkerStarts,        // label success | failure
+  kWorkerStops,         // label evict | undersized
+  kHeartbeatsReceived,  // label: pool_id
+  kPlacementDecisions,  // label assigned | no_capacity
+  kTokensIn,            // value
+  kTokensOut,           // value
+  kQueueWaitMs,         // value, histogram; priority
+  kFirstTokenMs,        // value, histogram: from admission; priority
+  kDecodeMs,            // value, histogram; priority
+};
+struct Count {
+  Metric metric = Metric::kEnqueued;
+  std::string label;
+  contract::Priority priority = contract::Priority::kInteractive;
+  std::int64_t value = 1;
+};
+
+// Shutdown is complete: nothing runs and every commit was answered.
+struct Drained {};
+
+using Command =
+    std::variant<CommitAdmission, CommitTransition, RememberPool, ForgetPool, AnswerSubmit, AnswerCancel, AnswerQueryJob,
+                 AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges, AnswerPool, PublishQueued, SealStream, Finish, Execute,
+                 AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, Drained>;
+
+}  // namespace llorch::orchestratord::brain

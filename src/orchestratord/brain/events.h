@@ -1,0 +1,125 @@
+#pragma once
+// Everything the brain hears. Each comes from another thread; order between two sources does not matter to correctness,
+// duplicates and late messages are recognised by their ids.
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "contract/pool.h"
+#include "contract/task.h"
+#include "orchestratord/jobs/ids.h"
+#include "orchestratord/jobs/job.h"
+
+namespace llorch::orchestratord::brain {
+
+using jobs::CommitId;
+using jobs::ExecutionId;
+using jobs::RequestId;
+
+// ---- clients ------------------------------------------------------------------------------------------------------
+// A validated request (model resolved, tokens counted, parameters in range). Answered by exactly one AnswerSubmit.
+// REQUIRES: a job_id never used before.
+struct Submit {
+  RequestId request;
+  jobs::JobSpec job;
+};
+// A client's cancel (with `request`; answered by exactly one AnswerCancel), or the shell's own decision, e.g. that all
+// stream clients are gone and the job asked for on_disconnect: cancel (without). Idempotent.
+struct CancelRequested {
+  std::optional<RequestId> request;
+  base::JobId job_id;
+  jobs::CancelReason reason = jobs::CancelReason::kClientRequest;
+};
+struct QueryJob {
+  RequestId request;
+  base::JobId job_id;
+};
+struct QueryJobs {
+  RequestId request;
+};
+struct QueryPools {
+  RequestId request;
+};
+struct QueryGauges {
+  RequestId request;
+};
+
+// ---- store --------------------------------------------------------------------------------------------------------
+// First event of a process: what the store holds, oldest admission first, and the pools it remembers.
+struct Restored {
+  std::vector<jobs::RestoredJob> jobs;
+  std::vector<std::string> pool_endpoints;
+};
+// Outcome of one group commit. Every CommitAdmission and CommitTransition is named in exactly one of these.
+struct Committed {
+  std::vector<CommitId> commits;
+};
+struct CommitFailed {
+  std::vector<CommitId> commits;
+  base::Error error;
+};
+
+// ---- pools --------------------------------------------------------------------------------------------------------
+// Registration (with `request`; answered by AnswerPool), heartbeat (likewise) or the answer to AskPoolState (without).
+// REQUIRES: the state passed contract validation and pool_id matches the path it came by.
+struct PoolSeen {
+  std::optional<RequestId> request;
+  contract::PoolState state;
+};
+// A call to this endpoint found nobody, or did not answer in time.
+struct PoolUnreachable {
+  std::string endpoint;
+};
+// The pool said goodbye (or an operator removed it). Answered by AnswerPool if `request` is set.
+struct PoolLeft {
+  std::optional<RequestId> request;
+  base::PoolId pool_id;
+};
+struct WorkerReady {
+  contract::WorkerReady ready;
+};
+struct WorkerFailed {
+  contract::WorkerFailed failed;
+};
+// The pool's answer to StartWorker; UNREACHABLE if there was none.
+struct StartWorkerAnswered {
+  base::WorkerId worker_id;
+  std::optional<base::Error> error;
+};
+
+// ---- relay --------------------------------------------------------------------------------------------------------
+// The worker's `started` event.
+struct ExecuteStarted {
+  ExecutionId execution;
+};
+// Tokens came since the last report. At most one per second and execution: it feeds the idle timeout, nothing finer.
+struct ExecuteProgress {
+  ExecutionId execution;
+  std::int64_t tokens_out = 0;
+};
+// Exactly one per Execute, also after AbortExecute, once the worker ended or the connection is closed.
+// `end` set: the worker's end event. Otherwise `error`: the worker's own code, UNREACHABLE / WORKER_RESET when the
+// connection could not be made / broke, WORKER_BUSY, REPLAY_DIVERGED, ...
+struct ExecuteEnded {
+  ExecutionId execution;
+  std::int64_t tokens_out = 0;
+  std::optional<contract::EndEvent> end;
+  std::optional<base::Error> error;  // REQUIRES: exactly one of end and error
+};
+
+// ---- process ------------------------------------------------------------------------------------------------------
+// Time passed. Brain::next_wakeup_ms() says when one is needed at the latest.
+struct Tick {};
+// No admissions and no dispatches from now on; what runs may finish within grace_ms. Ends with the command Drained.
+// Jobs not finished by then keep their rows and are replayed by the next process.
+struct Shutdown {
+  std::int64_t grace_ms = 0;
+};
+
+using Event =
+    std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, Restored, Committed, CommitFailed,
+                 PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered, ExecuteStarted,
+                 ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
+
+}  // namespace llorch::orchestratord::brain

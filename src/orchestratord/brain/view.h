@@ -1,0 +1,57 @@
+#pragma once
+// Copies of the brain's state for other threads. They are asked for by event and answered by command, so no lock is
+// shared and every answer is one consistent moment.
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "contract/pool.h"
+#include "contract/task.h"
+
+namespace llorch::orchestratord::brain {
+
+// The live half of GET /v2/tasks/{id}; the rest is in the store.
+struct LiveJob {
+  base::JobId job_id;
+  contract::JobStatus status = contract::JobStatus::kQueued;
+  contract::Priority priority = contract::Priority::kInteractive;
+  std::int64_t attempts = 0;
+  std::optional<std::int64_t> queue_position;      // queued only; 0 = next to be dispatched
+  std::optional<std::int64_t> predicted_start_ms;  // queued only, from now; absent while nothing was measured
+  std::optional<contract::WaitReason> reason;      // queued only
+  std::optional<base::WorkerId> worker_id;         // dispatched and running
+  std::optional<base::PoolId> pool_id;
+  std::optional<std::int64_t> started_unix_ms;
+  std::int64_t tokens_out = 0;
+};
+
+struct PoolView {
+  base::PoolId pool_id;
+  contract::PoolStatus status = contract::PoolStatus::kHealthy;
+  std::string endpoint;
+  std::string version;
+  std::int64_t last_heartbeat_ms = 0;  // ago
+  std::int64_t registered_unix_ms = 0;
+  std::vector<contract::GpuInfo> gpus;
+  std::vector<contract::WorkerInfo> workers;  // status as the brain sees it; kBusy = no free slot
+};
+
+struct Gauges {
+  std::array<std::int64_t, 2> queue_depth{};  // by contract::Priority
+  std::int64_t jobs_live = 0;
+  std::int64_t executions_active = 0;
+  std::int64_t workers_total = 0;
+  std::int64_t pools_healthy = 0;
+  std::int64_t pools_unhealthy = 0;
+  struct WorkerConnections {
+    base::WorkerId worker_id;
+    base::PoolId pool_id;
+    std::int64_t active = 0;
+  };
+  std::vector<WorkerConnections> worker_connections;
+};
+
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,59 @@
+#pragma once
+// What a job is to the brain: numbers and ids. Prompt, tokens, stop strings and sampling parameters stay in the shell.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/id.h"
+#include "contract/pool.h"
+#include "contract/task.h"
+
+namespace llorch::orchestratord::jobs {
+
+// What admission hands over. Immutable afterwards and rebuilt from the store after a restart.
+struct JobSpec {
+  base::JobId job_id;  // drawn by the shell, unguessable
+  base::CorrelationId correlation_id;
+  contract::ModelFacts model;  // digest, context_length and memory_bytes are read here, model_ref goes to the pool
+  contract::Priority priority = contract::Priority::kInteractive;
+  std::int64_t tokens_in = 0;
+  std::int64_t max_tokens = 0;
+  std::optional<std::int64_t> timeout_ms;
+  std::optional<std::int64_t> deadline_ms;
+};
+
+// A job of the store that has no terminal row yet.
+struct RestoredJob {
+  JobSpec spec;
+  contract::JobStatus status = contract::JobStatus::kQueued;  // REQUIRES: not terminal
+  std::int64_t attempts = 0;
+  std::int64_t submitted_unix_ms = 0;
+  bool payload_available = true;  // false: the job ends in PAYLOAD_LOST
+};
+
+enum class CancelReason : std::uint8_t { kClientRequest, kDisconnect, kTimeout, kAdmin };
+std::string_view name(CancelReason reason);  // "client_request", ...
+
+// One row update. Absent optionals leave their column as it is.
+struct JobRecord {
+  base::JobId job_id;
+  contract::JobStatus status = contract::JobStatus::kQueued;
+  std::int64_t attempts = 0;
+  std::optional<base::WorkerId> worker_id;
+  std::optional<base::PoolId> pool_id;
+  std::optional<std::int64_t> dispatched_unix_ms;
+  std::optional<std::int64_t> started_unix_ms;
+  std::optional<std::int64_t> finished_unix_ms;
+  std::optional<std::int64_t> tokens_out;
+  std::optional<contract::EndEvent> end;  // with kCompleted
+  std::optional<base::Error> error;       // with kFailed and kCancelled
+};
+
+// DECISIONS §2: queued -> dispatched -> running -> completed | failed | cancelled; dispatched | running -> queued (retry,
+// restart, worker loss); queued -> failed; any non-terminal -> cancelled; dispatched -> failed. Nothing leaves a
+// terminal state.
+bool is_legal(contract::JobStatus from, contract::JobStatus to);
+
+}  // namespace llorch::orchestratord::jobs
