@@ -1,0 +1,98 @@
+#include "engine/models/plan/dump.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "base/sha256.h"
+#include "engine/contract/slots.h"
+
+namespace llorch::engine::models {
+namespace {
+
+using namespace contract;
+
+std::string text(const EmbeddingParams& p) { return fmt::format("V={} D={} scale={}", p.rows, p.width, p.scale); }
+std::string text(const RmsNormParams& p) {
+  return fmt::format("{} D={} eps={} offset={}", p.kind == NormKind::kRms ? "rms" : "layernorm", p.width, p.eps, p.weight_offset);
+}
+std::string text(const AttentionParams& p) {
+  static constexpr std::string_view kRope[] = {"none", "half", "interleaved", "vision2d"};
+  return fmt::format("H={} K={} d_qk={} d_v={} R={} rope={}/{} scale={} softcap={} window={} kv={}@{} {}", p.heads, p.kv_heads,
+                     p.d_qk, p.d_v, p.rotary_dims, kRope[static_cast<int>(p.rope_layout)], p.rope_table_id, p.scale,
+                     p.logit_softcap, p.window, p.kv_ordinal, p.kv_page_offset_bytes,
+                     dtype_info(static_cast<DType>(p.kv_dtype)).name);
+}
+std::string text(const SwigluParams& p) {
+  static constexpr std::string_view kAct[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai"};
+  return fmt::format("D={} F={} {}{}", p.width, p.ffn, kAct[static_cast<int>(p.act)], p.gated != 0 ? " gated" : "");
+}
+std::string text(const ResidualAddParams& p) { return fmt::format("D={} scale={}", p.width, p.scale); }
+std::string text(const LmHeadParams& p) {
+  return fmt::format("V={} D={} mul={} softcap={}{}", p.rows, p.width, p.logit_mul, p.softcap, p.tied != 0 ? " tied" : "");
+}
+template <class P>
+std::string text(const P&) {
+  return fmt::format("{} bytes", sizeof(P));
+}
+
+std::string params_text(const ParamBlock& block) {
+  std::string result;
+  visit_param_struct(block.opcode, [&]<ParamStruct P>() { result = text(param_as<P>(block)); });
+  return result;
+}
+
+std::string registers_text(std::span<const RegisterRef> refs) {
+  std::string result;
+  for (RegisterRef ref : refs) result += fmt::format("{}r{}", result.empty() ? "" : ", ", index(ref));
+  return result;
+}
+
+std::string kills_text(std::span<const std::uint64_t> bits) {
+  std::string result;
+  for (std::size_t r = 0; r < bits.size() * 64; ++r) {
+    if ((bits[r / 64] >> (r % 64) & 1) != 0) result += fmt::format(" r{}", r);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string dump(const CompiledPlan& plan, std::span<const std::string> tensor_names) {
+  std::string out = fmt::format("plan {} registers={} peak={} instructions={}\n", base::to_hex(plan.plan_hash),
+                                plan.plan.register_count, plan.peak_registers, plan.plan.instructions.size());
+  auto line = std::back_inserter(out);
+  for (const StateDescriptor& desc : plan.plan.state_descs) {
+    fmt::format_to(line, "state {} kind={} lifecycle={} align={} bytes_per_token={} bytes={}\n", desc.id,
+                   static_cast<int>(desc.kind), static_cast<int>(desc.lifecycle), desc.align_bytes, desc.bytes_per_token,
+                   desc.size_bytes);
+  }
+  for (const PlanDiagnostic& diagnostic : plan.diagnostics) fmt::format_to(line, "note {}\n", diagnostic.message);
+  for (std::size_t i = 0; i < plan.plan.instructions.size(); ++i) {
+    const Instruction& insn = plan.plan.instructions[i];
+    fmt::format_to(line, "{:4} {} = {}({}) [{}]", i, registers_text(insn.outputs), opcode_name(insn.opcode),
+                   registers_text(insn.inputs), params_text(plan.param_blocks[insn.param_block_id]));
+    const std::span<const SlotSpec> slots = *weight_slots(insn.opcode);
+    for (std::size_t s = 0; s < slots.size(); ++s) {
+      if (!insn.weights[s].present()) continue;
+      const std::uint32_t tensor = plan.weight_bindings[insn.weights[s].index].tensor;
+      fmt::format_to(line, " {}={}", slots[s].name, tensor < tensor_names.size() ? tensor_names[tensor] : fmt::to_string(tensor));
+    }
+    if (insn.state_block_id != kNoStateBlock) fmt::format_to(line, " state={}", insn.state_block_id);
+    const std::string kills = kills_text(plan.liveness.kill_after_instruction[i]);
+    fmt::format_to(line, "{}{}\n", kills.empty() ? "" : " kills", kills);
+  }
+  return out;
+}
+
+std::string dump(const PhysicalMapping& mapping) {
+  std::string out = fmt::format("buffers={}", mapping.physical_count);
+  for (const PhysicalSpec& spec : mapping.physical_specs) {
+    out += fmt::format(" {}:{}", spec.rows == RowDomain::kBatchRows ? "batch" : "output", spec.size_bytes);
+  }
+  out += "\nregisters";
+  for (std::uint16_t buffer : mapping.register_to_physical) out += fmt::format(" {}", buffer);
+  return out + "\n";
+}
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,31 @@
+#pragma once
+// A block as a short list of operations on two streams: the residual stream and the branch beside it.
+#include <cstdint>
+
+#include "engine/models/plan/op_types.h"
+
+namespace llorch::engine::models {
+
+enum class Stream : std::uint8_t { kResidual, kBranch };
+
+// Tells apart the norms of a block; the `variant` of their weights' keys.
+enum class NormVariant : std::uint8_t { kAttention = 0, kFfn = 1, kOutput = 2 };
+
+struct LayerOp {
+  OpType type{};
+  std::uint8_t variant = 0;
+  Stream in = Stream::kBranch;
+  Stream out = Stream::kBranch;
+};
+
+constexpr LayerOp embedding() { return {OpType::kEmbedding, 0, Stream::kResidual, Stream::kResidual}; }
+constexpr LayerOp norm(NormVariant which, Stream in = Stream::kResidual) {
+  return {OpType::kNorm, static_cast<std::uint8_t>(which), in, Stream::kBranch};
+}
+constexpr LayerOp attention() { return {OpType::kAttention}; }
+constexpr LayerOp ffn() { return {OpType::kFfn}; }
+// residual = residual + branch
+constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
+constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
+
+}  // namespace llorch::engine::models

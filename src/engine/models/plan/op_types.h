@@ -1,0 +1,25 @@
+#pragma once
+// The operations a layer programme is written in. One per opcode; the map is plan/opcode_map.h.
+#include <cstdint>
+
+namespace llorch::engine::models {
+
+enum class OpType : std::uint8_t {
+  kEmbedding,
+  kNorm,
+  kAttention,
+  kMlaAttention,
+  kFfn,
+  kMoe,
+  kMambaMixer,
+  kShortconv,
+  kAdd,
+  kLmHead,
+  kVisionPatchEmbed,
+  kVisionSpatialMerge,
+  kVisionDeepstackExtract,
+  kVisionScatter,
+  kCount,
+};
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,52 @@
+#pragma once
+// The only place that says which opcode an operation becomes.
+#include <array>
+#include <optional>
+
+#include "engine/contract/opcode.h"
+#include "engine/models/plan/op_types.h"
+
+namespace llorch::engine::models {
+
+constexpr contract::Opcode opcode_of(OpType type) {
+  using contract::Opcode;
+  switch (type) {
+    case OpType::kEmbedding: return Opcode::kEmbedding;
+    case OpType::kNorm: return Opcode::kRmsNorm;
+    case OpType::kAttention: return Opcode::kMultiheadAttention;
+    case OpType::kMlaAttention: return Opcode::kMlaAttention;
+    case OpType::kFfn: return Opcode::kSwiglu;
+    case OpType::kMoe: return Opcode::kMoe;
+    case OpType::kMambaMixer: return Opcode::kMambaMixer;
+    case OpType::kShortconv: return Opcode::kShortconv;
+    case OpType::kAdd: return Opcode::kResidualAdd;
+    case OpType::kLmHead: return Opcode::kLmHead;
+    case OpType::kVisionPatchEmbed: return Opcode::kVisionPatchEmbed;
+    case OpType::kVisionSpatialMerge: return Opcode::kVisionSpatialMerge;
+    case OpType::kVisionDeepstackExtract: return Opcode::kVisionDeepstackExtract;
+    case OpType::kVisionScatter: return Opcode::kVisionScatter;
+    case OpType::kCount: break;
+  }
+  return static_cast<Opcode>(0xFF);
+}
+
+constexpr std::optional<OpType> op_type_of(contract::Opcode opcode) {
+  for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(OpType::kCount); ++i) {
+    if (opcode_of(static_cast<OpType>(i)) == opcode) return static_cast<OpType>(i);
+  }
+  return std::nullopt;
+}
+
+// Total, injective, with a round trip, and onto: every opcode is some operation.
+consteval bool opcode_map_is_bijective() {
+  std::size_t mapped = 0;
+  for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(OpType::kCount); ++i) {
+    const auto type = static_cast<OpType>(i);
+    if (contract::opcode_info(opcode_of(type)) == nullptr || op_type_of(opcode_of(type)) != type) return false;
+    ++mapped;
+  }
+  return mapped == contract::kOpcodes.size();
+}
+static_assert(opcode_map_is_bijective());
+
+}  // namespace llorch::engine::models
