@@ -1,6 +1,6 @@
 #include "engine/models/config.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "engine/models/registry.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <array>
 

@@ -1,6 +1,6 @@
 #include "engine/models/rope.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <bit>
 #include <cmath>

@@ -1,0 +1,99 @@
+#include "engine/inference/batch_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace llorch::engine::inference {
+
+using base::ErrorCode;
+using base::TokenId;
+using contract::StepLimits;
+
+std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits) { return 3ULL * limits.rows_max * sizeof(std::uint32_t); }
+
+base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, std::uint32_t vocab, contract::Backend& backend) {
+  BatchBuilder builder;
+  builder.backend_ = &backend;
+  builder.limits_ = limits;
+  builder.vocab_ = vocab;
+  builder.active_slots_.reserve(limits.slots_max);
+  builder.sequence_lengths_.reserve(limits.slots_max);
+  builder.row_offsets_.reserve(limits.slots_max + std::size_t{1});
+  builder.output_rows_.reserve(limits.output_rows_max);
+  builder.rows_.resize(3ULL * limits.rows_max);
+  builder.device_ = TRY(contract::DeviceBuffer::allocate(backend, device_bytes(limits), contract::MemoryPurpose::kTables));
+  return builder;
+}
+
+base::Result<> BatchBuilder::check_request(const SlotRows& request, std::uint32_t length) const {
+  ASSERT(request.slot < limits_.slots_max && !request.tokens.empty(), "slot={} tokens={}", request.slot, request.tokens.size());
+  if (length + request.tokens.size() > limits_.context_tokens_max) {
+    return base::fail(ErrorCode::kContextExhausted,
+                      fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, length,
+                                  limits_.context_tokens_max, request.tokens.size()));
+  }
+  const auto outside = [&](TokenId token) { return index(token) >= vocab_; };
+  if (std::ranges::any_of(request.tokens, outside)) {
+    return base::fail(ErrorCode::kInvalidParams, fmt::format("a token id is outside the vocabulary of {}", vocab_));
+  }
+  return {};
+}
+
+base::Result<> BatchBuilder::check(std::span<const SlotRows> requests, std::span<const std::uint32_t> lengths) const {
+  std::uint64_t rows = 0;
+  std::uint64_t outputs = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const SlotRows& request = requests[i];
+    ASSERT(i == 0 || requests[i - 1].slot < request.slot, "slots must ascend: {} after {}", request.slot, requests[i - 1].slot);
+    TRY(check_request(request, lengths[request.slot]));
+    rows += request.tokens.size();
+    outputs += request.wanted == RowsWanted::kAll ? request.tokens.size() : request.wanted == RowsWanted::kLast ? 1 : 0;
+  }
+  if (rows == 0 || rows > limits_.rows_max || outputs > limits_.output_rows_max) {
+    return base::fail(ErrorCode::kInvalidBatchSize,
+                      fmt::format("a step of {} rows and {} outputs; 1..{} rows and at most {} outputs were planned", rows, outputs,
+                                  limits_.rows_max, limits_.output_rows_max));
+  }
+  return {};
+}
+
+base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span<const std::uint32_t> lengths,
+                                   contract::ExecutionContext& ctx) {
+  TRY(check(requests, lengths));
+  active_slots_.clear();
+  sequence_lengths_.clear();
+  row_offsets_.assign(1, 0);
+  output_rows_.clear();
+  std::uint32_t* const row_ids = rows_.data();
+  std::uint32_t* const positions = row_ids + limits_.rows_max;
+  std::uint32_t* const slot_of_row = positions + limits_.rows_max;
+  std::uint32_t row = 0;
+  for (const SlotRows& request : requests) {
+    for (std::size_t t = 0; t < request.tokens.size(); ++t, ++row) {
+      row_ids[row] = index(request.tokens[t]);
+      positions[row] = lengths[request.slot] + static_cast<std::uint32_t>(t);
+      slot_of_row[row] = request.slot;
+      const bool last = t + 1 == request.tokens.size();
+      if (request.wanted == RowsWanted::kAll || (request.wanted == RowsWanted::kLast && last)) output_rows_.push_back(row);
+    }
+    active_slots_.push_back(request.slot);
+    sequence_lengths_.push_back(lengths[request.slot] + static_cast<std::uint32_t>(request.tokens.size()));
+    row_offsets_.push_back(row);
+  }
+  backend_->copy_to_device(device_.data(), std::as_bytes(std::span(rows_)));
+  const auto* device = reinterpret_cast<const std::uint32_t*>(device_.data());
+  ctx.batch_size = static_cast<std::uint32_t>(requests.size());
+  ctx.total_rows = row;
+  ctx.active_slots = active_slots_;
+  ctx.sequence_lengths = sequence_lengths_;
+  ctx.row_offsets = row_offsets_;
+  ctx.output_rows = output_rows_;
+  ctx.row_ids = device;
+  ctx.positions = device + limits_.rows_max;
+  ctx.slot_of_row = device + 2ULL * limits_.rows_max;
+  ctx.mode = row == requests.size() ? contract::ExecutionMode::kDecode : contract::ExecutionMode::kPrefill;
+  return {};
+}
+
+}  // namespace llorch::engine::inference

@@ -1,0 +1,127 @@
+#pragma once
+// The engine's front: a model file on a device, slots in, logits out. Text, sampling and requests are the caller's.
+//
+// Thread rule: one thread at a time per engine and backend. The step functions allocate nothing unless they fail.
+// A step that fails leaves the slots it names as they were.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "engine/contract/backend.h"
+#include "engine/inference/memory/activations.h"
+#include "engine/inference/batch_builder.h"
+#include "engine/inference/memory/memory_plan.h"
+#include "engine/inference/prepared_plan.h"
+#include "engine/inference/memory/state_arena.h"
+#include "engine/inference/memory/weight_store.h"
+#include "engine/models/model.h"
+
+namespace llorch::engine::inference {
+
+struct EngineOptions {
+  std::uint32_t context_tokens = 0;  // positions per slot; 0 = what the model was made for, which is also the most
+  std::uint32_t slots = 1;
+  contract::DType kv_dtype = contract::DType::kF16;  // F16 or F32; part of a request's identity
+  std::uint32_t prefill_chunk = 512;                 // rows per step; past a few hundred a pass over the weights is well shared
+  std::uint32_t output_rows_max = 0;                 // rows of a step whose logits can be had; 0 = one per slot
+};
+
+struct EngineFacts {
+  std::string architecture;
+  std::string name;
+  std::uint32_t vocab = 0;
+  std::uint32_t context_tokens = 0;        // per slot, as loaded
+  std::uint32_t context_tokens_model = 0;  // what the model was made for
+  std::uint32_t slots = 0;
+  std::uint32_t layers = 0;
+  std::uint32_t width = 0;
+  std::uint64_t parameters_count = 0;
+  std::uint64_t file_bytes = 0;
+  std::string weight_type;     // "F16", "Q8_0", ...: the type most matrix elements are stored in
+  std::string kv_dtype;        // "f16"
+  std::string plan_hash;       // 32 hex digits, of the prefill plan
+  std::string device_class;    // "cpu-x86"
+  std::string numerics;        // "cpu-1"
+  std::string implementation;  // "avx2", "avx512"
+};
+
+// 0, 25, 50, 75 and 100, each once.
+using LoadProgress = std::function<void(unsigned percent)>;
+// One row of logits, [vocab], valid during the call.
+using RowSink = std::function<void(std::size_t row, std::span<const float> logits)>;
+
+// Logits of a step, in row order: requests in order, each request's wanted rows in order. Valid until the next step.
+struct StepOutput {
+  std::span<const float> logits;  // [rows, vocab]
+  std::uint32_t vocab = 0;
+  std::size_t rows() const { return logits.size() / vocab; }
+  std::span<const float> row(std::size_t i) const { return logits.subspan(i * vocab, vocab); }
+};
+
+class Engine {
+ public:
+  // What load() would take, without reading weights. Errors: as load().
+  static base::Result<memory::MemoryPlan> predict(const std::filesystem::path& path, const EngineOptions& options,
+                                          contract::Backend& backend);
+  // The backend outlives the engine. Errors: those of GgufFile::open and compile_model; INVALID_PARAMS (options);
+  // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY, found before any weight is read.
+  static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
+                                                    contract::Backend& backend, const LoadProgress& progress = {});
+
+  const EngineFacts& facts() const { return facts_; }
+  const memory::MemoryPlan& memory_plan() const { return memory_; }
+
+  std::uint32_t length(std::uint32_t slot) const { return lengths_[slot]; }  // positions the slot holds
+  // Empties a slot for the next request. Errors: none for the models there are; see memory::StateArena::apply.
+  base::Result<> reset(std::uint32_t slot);
+
+  // Appends tokens to a slot, in chunks of at most prefill_chunk; the logits are those after the last token, [vocab].
+  // Errors: CONTEXT_EXHAUSTED, INVALID_PARAMS, both before anything is run. REQUIRES: at least one token.
+  base::Result<std::span<const float>> prefill(std::uint32_t slot, std::span<const base::TokenId> tokens);
+  base::Result<std::span<const float>> decode(std::uint32_t slot, base::TokenId token);
+  // Appends tokens and hands out the logits after every one of them (teacher forcing). Errors: as prefill().
+  base::Result<> score(std::uint32_t slot, std::span<const base::TokenId> tokens, const RowSink& sink);
+  // One step over several slots. Errors and REQUIRES: BatchBuilder::build.
+  base::Result<StepOutput> step(std::span<const SlotRows> requests);
+
+  // Instructions run by the last step.
+  const contract::DispatchCounters& counters() const { return counters_; }
+
+ private:
+  struct Draft;
+  Engine() = default;
+  static base::Result<Draft> draft(const std::filesystem::path& path, const EngineOptions& options, contract::Backend& backend);
+  base::Result<> take_memory(Draft& draft, const LoadProgress& progress);
+  base::Result<> upload_rope_tables();
+  void describe(const Draft& draft, const EngineOptions& options);
+
+  contract::Backend* backend_ = nullptr;
+  models::CompiledModel model_;
+  contract::StepLimits limits_;
+  EngineFacts facts_;
+  memory::MemoryPlan memory_;
+  std::uint32_t prefill_chunk_ = 0;
+
+  memory::WeightStore weights_;
+  memory::StateArena state_;
+  memory::Activations activations_;
+  contract::DeviceBuffer workspace_;
+  contract::DeviceBuffer rope_memory_;
+  std::vector<contract::RopeTable> rope_tables_;
+  BatchBuilder batch_;
+  PreparedPlan prefill_plan_;
+  PreparedPlan decode_plan_;
+
+  std::vector<std::uint32_t> lengths_;  // [slots]
+  std::vector<float> logits_;           // [output_rows_max, vocab]
+  contract::ExecutionContext ctx_;
+  contract::DispatchCounters counters_;
+};
+
+}  // namespace llorch::engine::inference

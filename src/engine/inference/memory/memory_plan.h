@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "engine/contract/backend.h"
+#include "engine/inference/memory/state_arena.h"
+#include "engine/models/model.h"
+
+namespace llorch::engine::inference::memory {
+
+// What a loaded model takes of the device, to the byte.
+struct MemoryPlan {
+  std::uint64_t weights_bytes = 0;
+  std::uint64_t state_bytes = 0;        // caches of all slots at the full context
+  std::uint64_t activations_bytes = 0;
+  std::uint64_t workspace_bytes = 0;
+  std::uint64_t tables_bytes = 0;       // rotation tables, page table, row arrays
+  std::uint32_t context_tokens = 0;
+  std::uint32_t slots = 0;
+
+  std::uint64_t total_bytes() const {
+    return weights_bytes + state_bytes + activations_bytes + workspace_bytes + tables_bytes;
+  }
+};
+
+struct MemoryInput {
+  const models::CompiledModel& model;
+  std::span<const contract::PhysicalSpec> buffers;  // shared by the plans
+  contract::StepLimits limits;
+};
+
+// Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
+base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const contract::Backend& backend);
+
+// OUT_OF_DEVICE_MEMORY with every part of the plan unless it fits what the backend has left.
+base::Result<> check_fits(const MemoryPlan& plan, const contract::Backend& backend);
+
+// Scratch the hungriest instruction of the decoder plans needs.
+std::uint64_t workspace_bytes(const models::CompiledModel& model, const contract::Backend& backend,
+                              const contract::StepLimits& limits);
+std::uint64_t rope_table_bytes(const models::CompiledModel& model);
+
+}  // namespace llorch::engine::inference::memory
