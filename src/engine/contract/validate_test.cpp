@@ -1,0 +1,135 @@
+// One malformed plan per invariant: each must give its own code.
+#include "engine/contract/validate.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "engine/contract/slots.h"
+
+namespace llorch::engine::contract {
+namespace {
+
+using base::ErrorCode;
+
+// embedding -> r0; attention(r0) -> r1; residual_add(r0, r1) -> r2; every part open to damage.
+struct PlanDraft {
+  struct Insn {
+    Opcode opcode;
+    std::vector<RegisterRef> inputs, outputs;
+    std::vector<WeightRef> weights;
+    std::uint16_t params;
+    std::uint8_t state = kNoStateBlock;
+  };
+  EmbeddingParams embedding{kind_version(Opcode::kEmbedding), 10, 64, 1.0F};
+  AttentionParams attention{};
+  ResidualAddParams add{kind_version(Opcode::kResidualAdd), 64, 1.0F, 0};
+  std::vector<ParamBlock> blocks;
+  std::vector<Insn> insns;
+  std::vector<WeightBinding> bindings;
+  std::vector<RegisterSpec> specs{3, RegisterSpec{.width = 64}};
+  std::vector<StateDescriptor> states{{.id = kKvStateId, .kind = StateKind::kKv, .size_bytes = 64}};
+  std::vector<std::uint32_t> last_read{2, 2, kNeverRead};
+  std::vector<std::vector<std::uint64_t>> kills{{0}, {0}, {7}};
+  std::uint16_t peak = 3;
+
+  PlanDraft() {
+    attention.kind_version = kind_version(Opcode::kMultiheadAttention);
+    blocks = {{kParamBlockVersion, Opcode::kEmbedding, std::as_bytes(std::span(&embedding, 1))},
+              {kParamBlockVersion, Opcode::kMultiheadAttention, std::as_bytes(std::span(&attention, 1))},
+              {kParamBlockVersion, Opcode::kResidualAdd, std::as_bytes(std::span(&add, 1))}};
+    std::vector<WeightRef> attention_weights(static_cast<std::size_t>(AttentionSlot::kCount));
+    for (std::uint32_t s = 0; s < 4; ++s) attention_weights[s] = {s + 1};
+    insns = {{Opcode::kEmbedding, {}, {reg(0)}, {{0}}, 0},
+             {Opcode::kMultiheadAttention, {reg(0)}, {reg(1)}, attention_weights, 1, kKvStateId},
+             {Opcode::kResidualAdd, {reg(0), reg(1)}, {reg(2)}, {}, 2}};
+    for (std::uint32_t i = 0; i < 5; ++i) bindings.push_back({.index = i, .key = {}, .tensor = i});
+  }
+  PlanDraft(const PlanDraft&) = delete;
+
+  base::Result<> check() {
+    std::vector<Instruction> list;
+    for (const Insn& insn : insns) {
+      list.push_back({insn.opcode, insn.inputs, insn.outputs, insn.weights, insn.params, insn.state});
+    }
+    std::vector<std::span<const std::uint64_t>> rows(kills.begin(), kills.end());
+    CompiledPlan plan;
+    plan.plan = {list, static_cast<std::uint16_t>(last_read.size()), states};
+    plan.liveness = {last_read, rows};
+    plan.peak_registers = peak;
+    plan.param_blocks = blocks;
+    plan.weight_bindings = bindings;
+    plan.register_specs = specs;
+    return validate(plan);
+  }
+};
+
+TEST(Validate, AcceptsTheSoundPlan) {
+  PlanDraft draft;
+  const auto result = draft.check();
+  EXPECT_TRUE(result) << result.error().message;
+}
+
+struct Case {
+  const char* name;
+  ErrorCode code;
+  std::function<void(PlanDraft&)> damage;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class Malformed : public testing::TestWithParam<Case> {};
+
+TEST_P(Malformed, HasItsOwnCode) {
+  PlanDraft draft;
+  GetParam().damage(draft);
+  const auto result = draft.check();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, GetParam().code) << result.error().message;
+  EXPECT_FALSE(result.error().message.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Validate, Malformed,
+    testing::Values(
+        Case{"unknown_opcode", ErrorCode::kUnsupportedOpcode, [](PlanDraft& d) { d.insns[1].opcode = Opcode{200}; }},
+        Case{"too_many_inputs", ErrorCode::kInvalidInstructionBinding, [](PlanDraft& d) { d.insns[1].inputs.push_back(reg(0)); }},
+        Case{"no_output", ErrorCode::kInvalidInstructionBinding, [](PlanDraft& d) { d.insns[1].outputs.clear(); }},
+        Case{"unread_instruction", ErrorCode::kInvalidInstructionBinding, [](PlanDraft& d) { d.insns[2].inputs[1] = reg(0); }},
+        Case{"state_missing", ErrorCode::kInvalidInstructionBinding, [](PlanDraft& d) { d.insns[1].state = kNoStateBlock; }},
+        Case{"state_needless", ErrorCode::kInvalidInstructionBinding, [](PlanDraft& d) { d.insns[2].state = kKvStateId; }},
+        Case{"register_out_of_range", ErrorCode::kInvalidRegisterRef, [](PlanDraft& d) { d.insns[2].inputs[0] = reg(9); }},
+        Case{"register_never_written", ErrorCode::kInvalidRegisterRef,
+             [](PlanDraft& d) { d.last_read.push_back(kNeverRead), d.specs.push_back(d.specs[0]); }},
+        Case{"register_written_twice", ErrorCode::kRegisterRedefined, [](PlanDraft& d) { d.insns[2].outputs[0] = reg(1); }},
+        Case{"register_read_too_early", ErrorCode::kRegisterReadBeforeWrite, [](PlanDraft& d) { d.insns[1].inputs[0] = reg(2); }},
+        Case{"register_without_width", ErrorCode::kInvalidRegisterSpec, [](PlanDraft& d) { d.specs[1].width = 0; }},
+        Case{"register_of_blocks", ErrorCode::kInvalidRegisterSpec, [](PlanDraft& d) { d.specs[1].dtype = DType::kQ8_0; }},
+        Case{"register_spec_missing", ErrorCode::kInvalidRegisterSpec, [](PlanDraft& d) { d.specs.pop_back(); }},
+        Case{"weight_count", ErrorCode::kInvalidWeightRefCount, [](PlanDraft& d) { d.insns[1].weights.pop_back(); }},
+        Case{"weight_index", ErrorCode::kInvalidWeightRefIndex, [](PlanDraft& d) { d.insns[0].weights[0].index = 77; }},
+        Case{"weight_list_shuffled", ErrorCode::kInvalidWeightRefIndex, [](PlanDraft& d) { d.bindings[0].index = 3; }},
+        Case{"weight_required", ErrorCode::kMissingWeight, [](PlanDraft& d) { d.insns[1].weights[3] = {}; }},
+        Case{"weight_neither_qkv_nor_q", ErrorCode::kMissingWeight, [](PlanDraft& d) { d.insns[1].weights[0] = {}; }},
+        Case{"weight_both_qkv_and_q", ErrorCode::kMissingWeight,
+             [](PlanDraft& d) { d.insns[1].weights[static_cast<std::size_t>(AttentionSlot::kQkv)] = {1}; }},
+        Case{"params_missing", ErrorCode::kMissingParamBlock, [](PlanDraft& d) { d.insns[0].params = kNoParamBlock; }},
+        Case{"params_unknown", ErrorCode::kUnknownParamBlockId, [](PlanDraft& d) { d.insns[0].params = 3; }},
+        Case{"params_of_another", ErrorCode::kParamBlockOpcodeMismatch, [](PlanDraft& d) { d.insns[0].params = 2; }},
+        Case{"params_version", ErrorCode::kInvalidParamBlockABI, [](PlanDraft& d) { d.blocks[0].version = 2; }},
+        Case{"params_kind", ErrorCode::kInvalidParamBlockABI, [](PlanDraft& d) { d.embedding.kind_version = 5; }},
+        Case{"params_size", ErrorCode::kInvalidParamBlockABI, [](PlanDraft& d) { d.blocks[0].data = d.blocks[0].data.first(8); }},
+        Case{"params_empty", ErrorCode::kInvalidParamBlockABI, [](PlanDraft& d) { d.blocks[0].data = {}; }},
+        Case{"state_unknown", ErrorCode::kUnknownStateDescriptorId, [](PlanDraft& d) { d.insns[1].state = 5; }},
+        Case{"state_twice", ErrorCode::kDuplicateStateDescriptorId, [](PlanDraft& d) { d.states.push_back(d.states[0]); }},
+        Case{"state_alignment", ErrorCode::kInvalidStateAlignment, [](PlanDraft& d) { d.states[0].align_bytes = 48; }},
+        Case{"liveness_last_read", ErrorCode::kInvalidLiveness, [](PlanDraft& d) { d.last_read[0] = 1; }},
+        Case{"liveness_rows", ErrorCode::kInvalidLiveness, [](PlanDraft& d) { d.kills.pop_back(); }},
+        Case{"liveness_row_width", ErrorCode::kInvalidLiveness, [](PlanDraft& d) { d.kills[0].push_back(0); }},
+        Case{"liveness_killed_early", ErrorCode::kInvalidLiveness, [](PlanDraft& d) { d.kills[1][0] = 1, d.kills[2][0] = 6; }},
+        Case{"liveness_never_killed", ErrorCode::kInvalidLiveness, [](PlanDraft& d) { d.kills[2][0] = 3; }},
+        Case{"peak", ErrorCode::kInvalidPeakRegisters, [](PlanDraft& d) { d.peak = 2; }}),
+    [](const testing::TestParamInfo<Case>& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace llorch::engine::contract
