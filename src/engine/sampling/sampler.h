@@ -55,11 +55,9 @@ class Sampler {
   void apply_repetition_penalty(std::span<const TokenId> history);
   TokenId draw(float logit_max, std::uint32_t position);
   std::size_t collect_candidates(float logit_max);
-  // Lazily sorted walk; see sampler.cpp.
-  struct Walk;
 
   SamplingParams params_;
-  std::vector<float> values_;           // [V] logits after the penalty
+  std::vector<float> values_;           // [V] logits after the penalty; in draw, running sums of weights
   std::vector<std::uint64_t> keys_;     // [V] candidates, ascending key = (x desc, id asc)
   std::vector<std::uint32_t> seen_at_;  // [V] number of the sample call that last penalised the id
   std::uint32_t call_ = 0;
