@@ -27,10 +27,6 @@ struct TokenizerFacts {
   bool add_bos = false, add_eos = false, add_space_prefix = false;
 };
 
-class Vocabulary;
-class Model;
-class SpecialTokens;
-
 // Immutable after create; every const member may be called from any thread.
 class Tokenizer {
  public:
@@ -42,6 +38,7 @@ class Tokenizer {
   ~Tokenizer();
 
   // Total: takes any bytes, also ill-formed UTF-8. O(n log n) in the length of `text`, whatever it holds.
+  // REQUIRES text.size() < 2^31.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // The bytes the token adds to the output: may be a part of a code point; empty for control tokens. Lives as long as
@@ -55,12 +52,11 @@ class Tokenizer {
   const TokenizerFacts& facts() const { return facts_; }
 
  private:
-  Tokenizer();
+  struct Parts;
+  Tokenizer(TokenizerFacts facts, std::unique_ptr<const Parts> parts);
 
   TokenizerFacts facts_;
-  std::unique_ptr<const Vocabulary> vocabulary_;
-  std::unique_ptr<const SpecialTokens> special_;
-  std::unique_ptr<const Model> model_;
+  std::unique_ptr<const Parts> parts_;
 };
 
 }  // namespace llorch::engine::text
