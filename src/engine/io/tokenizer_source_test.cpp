@@ -1,0 +1,87 @@
+#include "engine/io/tokenizer_source.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "engine/io/gguf_writer.h"
+#include "engine/text/tokenizer.h"
+
+namespace llorch::engine::io {
+namespace {
+
+using text::TokenId;
+using text::Tokenizer;
+
+TEST(TokenizerSource, ReadsTheDemoModel) {
+  const std::filesystem::path path = LLORCH_SOURCE_DIR "/../shared/models/demo/fairytale-5m-q4_0.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+  const GgufFile file = GgufFile::open(path).value();
+  const text::TokenizerData data = read_tokenizer_data(file).value();
+  const std::string blob = text::serialize(data);
+  EXPECT_TRUE(text::parse_tokenizer_data(std::as_bytes(std::span(blob.data(), blob.size()))).value() == data);
+
+  const Tokenizer tokenizer = Tokenizer::create(data).value();
+  EXPECT_EQ(tokenizer.facts().kind, "gguf-bpe");
+  EXPECT_EQ(tokenizer.facts().vocab_size, 2048u);
+  EXPECT_TRUE(tokenizer.is_end_of_generation(TokenId{2047}));
+  const auto ids = tokenizer.encode("Once upon a time");
+  ASSERT_GT(ids.size(), 1u);
+  EXPECT_TRUE(ids[0] == TokenId{2047});  // its BOS
+  EXPECT_EQ(tokenizer.decode(ids), "Once upon a time");
+}
+
+TEST(TokenizerSource, ReadsTheVocabularyOfAGoldenModel) {
+  const std::filesystem::path path = LLORCH_SOURCE_DIR "/../shared/data/golden/llama3/model.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+  const Tokenizer tokenizer = Tokenizer::create(read_tokenizer_data(GgufFile::open(path).value()).value()).value();
+  EXPECT_EQ(tokenizer.facts().kind, "gguf-spm");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("h\xC3\xA9llo")), "h\xC3\xA9llo");
+}
+
+class SmallFile {
+ public:
+  SmallFile() { writer_.put_strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"}); }
+  SmallFile& put(std::string_view key, const GgufValue& value) {
+    writer_.put(key, value);
+    return *this;
+  }
+  SmallFile& kinds(std::vector<std::int32_t> values) {
+    writer_.put_i32s("tokenizer.ggml.token_type", values);
+    return *this;
+  }
+  base::Result<text::TokenizerData> read() {
+    const auto bytes = writer_.to_bytes().value();
+    return read_tokenizer_data(GgufFile::parse(bytes).value());
+  }
+
+ private:
+  GgufWriter writer_;
+};
+
+TEST(TokenizerSource, RefusesWhatContradictsItself) {
+  const std::string_view model = "t5";
+  SmallFile no_model, kinds_missing, kind_unknown;
+  kinds_missing.put("tokenizer.ggml.model", model).kinds({1});
+  kind_unknown.put("tokenizer.ggml.model", model).kinds({1, 7});
+  EXPECT_EQ(no_model.read().error().code, base::ErrorCode::kConfigKeyMissing);
+  EXPECT_EQ(kinds_missing.read().error().code, base::ErrorCode::kConfigKeyInvalid);
+  EXPECT_EQ(kind_unknown.read().error().code, base::ErrorCode::kConfigKeyInvalid);
+}
+
+TEST(TokenizerSource, PassesOnAModelItDoesNotKnow) {
+  SmallFile file;
+  file.put("tokenizer.ggml.model", std::string_view("t5"))
+      .put("tokenizer.ggml.bos_token_id", std::uint32_t{1})
+      .put("tokenizer.ggml.add_bos_token", false);
+  const auto data = file.read();
+  ASSERT_TRUE(data.has_value()) << data.error().message;
+  EXPECT_EQ(data->model, "t5");
+  EXPECT_TRUE(data->bos == TokenId{1});
+  EXPECT_EQ(data->add_bos, false);
+  EXPECT_EQ(data->add_eos, std::nullopt);
+  EXPECT_EQ(Tokenizer::create(*data).error().code, base::ErrorCode::kUnsupportedTokenizer);
+}
+
+}  // namespace
+}  // namespace llorch::engine::io

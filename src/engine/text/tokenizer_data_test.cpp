@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+
+#include "engine/text/test_vocabularies.h"
+
+namespace llorch::engine::text {
+namespace {
+
+base::Result<TokenizerData> parse(std::string_view blob) {
+  return parse_tokenizer_data(std::as_bytes(std::span(blob.data(), blob.size())));
+}
+
+TokenizerData full_data() {
+  TokenizerData data = spm_data({"a", "b", "ab"}, {{"<|end|>", TokenKind::kControl}});
+  data.pre = "default";
+  data.merges = {"a b", ""};
+  data.eot = TokenId{5};
+  data.more_end_of_generation = {TokenId{7}, TokenId{1}};
+  data.add_bos = true;
+  data.add_eos = false;
+  return data;
+}
+
+TEST(TokenizerBlob, RoundTripsAndIsCanonical) {
+  for (const TokenizerData& data : {TokenizerData{}, full_data(), byte_bpe_data({{"a", "b"}})}) {
+    const std::string blob = serialize(data);
+    const auto parsed = parse(blob);
+    ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+    EXPECT_TRUE(*parsed == data);
+    EXPECT_EQ(serialize(*parsed), blob);
+  }
+}
+
+TEST(TokenizerBlob, EveryTruncationAndEveryTailIsRefused) {
+  const std::string blob = serialize(full_data());
+  for (std::size_t n = 0; n < blob.size(); ++n) {
+    const auto parsed = parse(std::string_view(blob).substr(0, n));
+    ASSERT_FALSE(parsed.has_value()) << n;
+    EXPECT_EQ(parsed.error().code, base::ErrorCode::kCorruptFile) << n;
+  }
+  EXPECT_EQ(parse(blob + '\0').error().code, base::ErrorCode::kCorruptFile);
+}
+
+TEST(TokenizerBlob, AnotherVersionSaysSo) {
+  std::string blob = serialize({});
+  blob[4] = 9;
+  EXPECT_EQ(parse(blob).error().code, base::ErrorCode::kUnsupportedFormatVersion);
+}
+
+TEST(TokenizerBlob, CountsBeyondTheBlobAreRefusedBeforeAnythingIsReserved) {
+  // magic, version, two empty strings, then the count of tokens.
+  std::string blob = serialize({});
+  for (std::size_t i = 16; i < 20; ++i) blob[i] = '\xFF';
+  EXPECT_EQ(parse(blob).error().code, base::ErrorCode::kCorruptFile);
+  blob[18] = '\x0F';
+  blob[19] = 0;  // 1,048,575: within the limit, far beyond the bytes
+  EXPECT_EQ(parse(blob).error().code, base::ErrorCode::kCorruptFile);
+}
+
+TEST(TokenizerBlob, DamagedBytesNeverCrashAndStayCanonical) {
+  const std::string blob = serialize(full_data());
+  EXPECT_TRUE(rc::check("damaged blob", [&] {
+    std::string damaged = blob;
+    for (int i = *rc::gen::inRange(1, 6); i > 0; --i) {
+      damaged[*rc::gen::inRange<std::size_t>(0, damaged.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
+    }
+    const auto parsed = parse(damaged);
+    if (parsed) RC_ASSERT(serialize(*parsed) == damaged);
+  }));
+}
+
+}  // namespace
+}  // namespace llorch::engine::text
