@@ -65,8 +65,9 @@ inline constexpr std::uint32_t kPageTokens = 64;
 
 constexpr std::uint64_t pages_of(std::uint64_t tokens_count) { return (tokens_count + kPageTokens - 1) / kPageTokens; }
 
-// The part of a cache page that belongs to one attention layer:
-//   K [kv_heads][kPageTokens][d_qk], then V [kv_heads][kPageTokens][d_v], last dimension contiguous, elements of `dtype`.
+// The part of a cache page that belongs to one attention layer: one block of kPageTokens * d_qk keys per kv head, then one
+// block of kPageTokens * d_v values per kv head, elements of `dtype`. How a block is arranged inside is the backend's own
+// (the CPU keeps keys dimension-major, so that SIMD lanes are positions); pages are moved whole or not at all.
 // K is stored after normalisation and rotation. The part begins at AttentionParams::kv_page_offset_bytes of the page and
 // is padded to 64 bytes; a page holds the parts of all layers with a cache, in kv_ordinal order.
 struct KvLayout {
@@ -76,12 +77,12 @@ struct KvLayout {
   std::uint32_t d_v = 0;
 
   constexpr std::uint64_t element_bytes() const { return dtype_info(dtype).block_bytes; }
-  // From the start of the layer's part to the d_qk elements of (kv head, row).
-  constexpr std::uint64_t k_offset_bytes(std::uint32_t head, std::uint32_t row) const {
-    return (std::uint64_t{head} * kPageTokens + row) * d_qk * element_bytes();
+  // From the start of the layer's part to a head's block.
+  constexpr std::uint64_t k_block_offset_bytes(std::uint32_t head) const {
+    return std::uint64_t{head} * kPageTokens * d_qk * element_bytes();
   }
-  constexpr std::uint64_t v_offset_bytes(std::uint32_t head, std::uint32_t row) const {
-    return (std::uint64_t{kv_heads} * kPageTokens * d_qk + (std::uint64_t{head} * kPageTokens + row) * d_v) * element_bytes();
+  constexpr std::uint64_t v_block_offset_bytes(std::uint32_t head) const {
+    return (std::uint64_t{kv_heads} * d_qk + std::uint64_t{head} * d_v) * kPageTokens * element_bytes();
   }
   constexpr std::uint64_t bytes_per_token() const { return std::uint64_t{kv_heads} * (d_qk + d_v) * element_bytes(); }
   // Bytes of the layer's part of a page, a multiple of 64.

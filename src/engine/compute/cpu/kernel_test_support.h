@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/compute/cpu/kernels.h"
-#include "engine/compute/reference/half.h"
+#include "engine/compute/half.h"
 #include "engine/contract/quant_blocks.h"
 
 namespace llorch::engine::compute::cpu::testing {
@@ -77,7 +77,7 @@ inline std::vector<std::byte> random_matrix(Random& random, const MatrixShape& s
   const auto info = contract::dtype_info(shape.dtype);
   const std::size_t blocks = static_cast<std::size_t>(shape.rows) * shape.cols / info.block_elements;
   std::vector<std::byte> bytes(blocks * info.block_bytes);
-  const auto half = [&] { return reference::float_to_half(random.normal() * 0.05f); };
+  const auto half = [&] { return float_to_half(random.normal() * 0.05f); };
   for (std::size_t b = 0; b < blocks; ++b) {
     std::byte* p = bytes.data() + b * info.block_bytes;
     const auto put = [&](const auto& value) { std::memcpy(p, &value, sizeof value); };

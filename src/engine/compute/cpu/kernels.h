@@ -63,10 +63,13 @@ struct GatherArgs {
   float scale = 1;
 };
 
+// Positions are below this: range reduction of the rotation angles is exact enough up to here.
+inline constexpr std::uint32_t kPositionsMax = 1u << 20;
+
 // Rotation coefficients of one row of positions. `half` pairs (i, i + R/2), `interleaved` pairs (2i, 2i + 1).
 enum class RopeLayout : std::uint8_t { kHalf, kInterleaved };
 struct RopeTableArgs {
-  const std::uint32_t* positions = nullptr;  // [rows], each < 2^20
+  const std::uint32_t* positions = nullptr;  // [rows], each < kPositionsMax
   const float* inv_freq = nullptr;           // [rotary_dims / 2], each in [0, 1]
   float* cosines = nullptr;                  // [rows, rotary_dims]: c of the element's pair
   float* sines = nullptr;                    // [rows, rotary_dims]: -s for the first of a pair, s for the second

@@ -15,15 +15,24 @@ bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType:
 
 std::size_t block_quant_bytes(DType dtype) { return kPackRows * (dtype == DType::kQ8_0 ? 32 : 16); }
 
-// `lanes` rows of this group exist; the buffer is already zero.
+// `source` may have any alignment.
+template <class T>
+T read(const std::byte* source, std::size_t index) {
+  T value;
+  std::memcpy(&value, source + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// `lanes` rows of this group exist; the others are already zero.
 template <class Element>
-void pack_float_group(const Element* source, std::size_t cols, std::size_t lanes, Element* packed) {
+void pack_float_group(const std::byte* source, std::size_t cols, std::size_t lanes, std::byte* packed) {
+  auto* out = reinterpret_cast<Element*>(packed);
   for (std::size_t k = 0; k < cols; ++k)
-    for (std::size_t lane = 0; lane < lanes; ++lane) packed[k * kPackRows + lane] = source[lane * cols + k];
+    for (std::size_t lane = 0; lane < lanes; ++lane) out[k * kPackRows + lane] = read<Element>(source, lane * cols + k);
 }
 
 template <class Block>
-void pack_quant_group(DType dtype, const Block* source, std::size_t blocks, std::size_t lanes, std::byte* packed) {
+void pack_quant_group(DType dtype, const std::byte* source, std::size_t blocks, std::size_t lanes, std::byte* packed) {
   constexpr std::size_t kWords = sizeof(Block::qs) / 4;
   const std::uint8_t flip = dtype == DType::kQ8_0 ? 0x80 : 0x00;
   auto* quants = reinterpret_cast<std::uint8_t*>(packed);
@@ -31,7 +40,7 @@ void pack_quant_group(DType dtype, const Block* source, std::size_t blocks, std:
   for (std::size_t b = 0; b < blocks; ++b) {
     std::uint8_t* out = quants + b * block_quant_bytes(dtype);
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-      const Block& block = source[lane * blocks + b];
+      const auto block = read<Block>(source, lane * blocks + b);
       scales[b * kPackRows + lane] = block.d;
       for (std::size_t word = 0; word < kWords; ++word)
         for (std::size_t i = 0; i < 4; ++i)
@@ -81,19 +90,17 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
     if (pad) std::memset(out, 0, group_bytes);
     switch (shape.dtype) {
       case DType::kF32:
-        pack_float_group(reinterpret_cast<const std::uint32_t*>(rows), shape.cols, lanes,
-                         reinterpret_cast<std::uint32_t*>(out));
+        pack_float_group<std::uint32_t>(rows, shape.cols, lanes, out);
         break;
       case DType::kF16:
       case DType::kBF16:
-        pack_float_group(reinterpret_cast<const std::uint16_t*>(rows), shape.cols, lanes,
-                         reinterpret_cast<std::uint16_t*>(out));
+        pack_float_group<std::uint16_t>(rows, shape.cols, lanes, out);
         break;
       case DType::kQ8_0:
-        pack_quant_group(shape.dtype, reinterpret_cast<const contract::BlockQ8_0*>(rows), blocks, lanes, out);
+        pack_quant_group<contract::BlockQ8_0>(shape.dtype, rows, blocks, lanes, out);
         break;
       case DType::kQ4_0:
-        pack_quant_group(shape.dtype, reinterpret_cast<const contract::BlockQ4_0*>(rows), blocks, lanes, out);
+        pack_quant_group<contract::BlockQ4_0>(shape.dtype, rows, blocks, lanes, out);
         break;
       case DType::kI32: break;  // packable() said no
     }

@@ -40,7 +40,7 @@ std::size_t packed_group_bytes(const MatrixShape& shape);
 std::size_t packed_bytes(const MatrixShape& shape);
 
 // Packs groups [group_begin, group_end) of the row-major stored matrix `source` (rows of consecutive elements or blocks,
-// no padding) to `packed` (packed_bytes(shape), 64-byte aligned). Groups are independent: callers may split them.
+// no padding, any alignment) to `packed` (packed_bytes(shape), 64-byte aligned). Groups are independent: callers may split.
 void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* packed, std::size_t group_begin,
                  std::size_t group_end);
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/compute/reference/half.h"
+#include "engine/compute/half.h"
 #include "engine/contract/quant_blocks.h"
 
 namespace llorch::engine::compute::reference {

@@ -69,7 +69,7 @@ class Cache {
     for (std::size_t p = 0; p < c_.positions; ++p)
       for (std::size_t i = 0; i < dims; ++i) {
         const float v = all[(p * c_.kv_heads + head) * dims + i];
-        out.push_back(c_.type == KvType::kF32 ? v : reference::half_to_float(reference::float_to_half(v)));
+        out.push_back(c_.type == KvType::kF32 ? v : half_to_float(float_to_half(v)));
       }
     return out;
   }

@@ -123,7 +123,7 @@ TEST(Matmul, ExtremeIntegersAreExact) {
   constexpr std::uint32_t kCols = 64;
   for (std::int8_t weight : {std::int8_t{-128}, std::int8_t{127}}) {
     for (float sign : {-1.0f, 1.0f}) {
-      std::vector<contract::BlockQ8_0> blocks(5 * kCols / 32, {.d = reference::float_to_half(1.0f), .qs = {}});
+      std::vector<contract::BlockQ8_0> blocks(5 * kCols / 32, {.d = float_to_half(1.0f), .qs = {}});
       for (auto& block : blocks) std::fill(std::begin(block.qs), std::end(block.qs), weight);
       const MatrixShape shape{.dtype = DType::kQ8_0, .rows = 5, .cols = kCols};
       const Packed packed(shape, std::as_bytes(std::span(blocks)));
@@ -174,7 +174,7 @@ TEST(Matmul, StaysWithinTheDerivedErrorBound) {
     if (!is_quantised(dtype)) {  // ordinary weights: hostile ones drown the bound
       const auto w = random.normals(static_cast<std::size_t>(shape.rows) * shape.cols);
       for (std::size_t i = 0; i < w.size(); ++i) {
-        const auto half = reference::float_to_half(w[i]);
+        const auto half = float_to_half(w[i]);
         const auto bfloat = static_cast<std::uint16_t>(testing::bits_of(w[i]) >> 16);
         if (dtype == DType::kF32) std::memcpy(stored.data() + 4 * i, &w[i], 4);
         else std::memcpy(stored.data() + 2 * i, dtype == DType::kF16 ? &half : &bfloat, 2);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace llorch::engine::compute::reference {
+namespace llorch::engine::compute {
 
 inline float half_to_float(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
@@ -31,4 +31,4 @@ inline std::uint16_t float_to_half(float value) {
 
 inline float bfloat_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
-}  // namespace llorch::engine::compute::reference
+}  // namespace llorch::engine::compute

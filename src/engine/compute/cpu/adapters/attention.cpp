@@ -1,0 +1,209 @@
+// Multi-head attention: projections, bias, norm of queries and keys, rotation, append, attention, output projection.
+#include <algorithm>
+#include <array>
+
+#include "engine/compute/cpu/adapters/adapters.h"
+#include "engine/compute/cpu/adapters/support.h"
+
+namespace llorch::engine::compute::cpu {
+
+using base::Result;
+using contract::AttentionParams;
+using contract::AttentionSlot;
+using contract::Backend;
+using contract::DType;
+using contract::ExecutionContext;
+using contract::ParamBlock;
+using contract::PreparedInsn;
+using contract::PrepareArgs;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+static_assert(kPagePositions == contract::kPageTokens);
+
+// Work below which a region stays on the caller: rows of the row-wise part, multiply-adds of the attention proper.
+constexpr std::size_t kGrainRows = 4;
+constexpr std::size_t kGrainProducts = 1u << 15;
+
+constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
+
+// Column ranges of the projected rows [T, q | k | v].
+struct Columns {
+  explicit Columns(const AttentionParams& p)
+      : k(std::size_t{p.heads} * p.d_qk), v(k + std::size_t{p.kv_heads} * p.d_qk), count(v + std::size_t{p.kv_heads} * p.d_v) {}
+  std::size_t k, v, count;
+};
+
+struct Scratch {
+  Scratch(Carver& carver, const AttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
+      : qkv(carver.take<float>(rows * Columns(p).count)),
+        cosines(carver.take<float>(rows * p.rotary_dims)),
+        sines(carver.take<float>(rows * p.rotary_dims)),
+        attended(carver.take<float>(rows * p.heads * p.d_v)),
+        x(carver.take_quantised(rows, p.width)),
+        attended_quantised(carver.take_quantised(rows, std::size_t{p.heads} * p.d_v)),
+        scores_stride(contract::pages_of(context) * kPagePositions + 16),
+        scores(carver.take<float>(threads * (p.heads / p.kv_heads) * scores_stride)) {}
+  float* qkv;
+  float* cosines;   // [T, R]
+  float* sines;     // [T, R]
+  float* attended;  // [T, H * d_v]
+  QuantisedRows x, attended_quantised;
+  std::size_t scores_stride;
+  float* scores;  // [threads, H / K, scores_stride]
+};
+
+KvLayout kv_layout(const AttentionParams& p) {
+  return {.type = static_cast<DType>(p.kv_dtype) == DType::kF32 ? KvType::kF32 : KvType::kF16,
+          .kv_heads = p.kv_heads,
+          .key_dim = p.d_qk,
+          .value_dim = p.d_v};
+}
+
+KvPages kv_pages(const ExecutionContext& ctx, const AttentionParams& p) {
+  return {.pages = ctx.kv_pages,
+          .pages_stride = ctx.kv_pages_stride,
+          .offset_bytes = p.kv_page_offset_bytes,
+          .sequence_of_row = ctx.slot_of_row,
+          .positions = ctx.positions};
+}
+
+std::uint32_t last_position(const ExecutionContext& ctx) { return *std::max_element(ctx.positions, ctx.positions + ctx.total_rows); }
+
+const float* vector_of(const PreparedInsn& insn, AttentionSlot which) {
+  const CpuWeight* weight = weight_of(insn.weight(which));
+  return weight != nullptr ? weight->vector : nullptr;
+}
+
+void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch, std::size_t rows) {
+  const Columns columns(p);
+  const ProjectionInput input{
+      .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = columns.count};
+  if (const CpuWeight* fused = weight_of(insn.weight(AttentionSlot::kQkv))) {
+    project(stream, input, std::array{Projection{fused, scratch.qkv}});
+    return;
+  }
+  project(stream, input,
+          std::array{Projection{weight_of(insn.weight(AttentionSlot::kQ)), scratch.qkv},
+                     Projection{weight_of(insn.weight(AttentionSlot::kK)), scratch.qkv + columns.k},
+                     Projection{weight_of(insn.weight(AttentionSlot::kV)), scratch.qkv + columns.v}});
+}
+
+void add_biases(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch, Range rows) {
+  const Columns columns(p);
+  const auto add = [&](AttentionSlot which, std::size_t begin, std::size_t end) {
+    if (const float* bias = vector_of(insn, which))
+      stream.kernels.add_bias({.x = scratch.qkv + begin, .x_stride = columns.count, .width = end - begin, .bias = bias}, rows);
+  };
+  add(AttentionSlot::kQkvBias, 0, columns.count);
+  add(AttentionSlot::kQBias, 0, columns.k);
+  add(AttentionSlot::kKBias, columns.k, columns.v);
+  add(AttentionSlot::kVBias, columns.v, columns.count);
+}
+
+void norm_heads(const CpuStream& stream, const AttentionParams& p, float* x, std::size_t heads, const float* weight, std::size_t stride,
+                Range rows) {
+  for (std::size_t row = rows.begin; row < rows.end; ++row)
+    stream.kernels.rms_norm({.x = x + row * stride, .weight = weight, .y = x + row * stride, .width = p.d_qk, .x_stride = p.d_qk,
+                             .y_stride = p.d_qk, .eps = p.qk_norm_eps, .weight_offset = p.qk_norm_offset},
+                            {0, heads});
+}
+
+// Everything between the projections and the attention that concerns a row alone.
+void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch, Range rows) {
+  const CpuStream& stream = stream_of(ctx);
+  const Columns columns(p);
+  add_biases(stream, insn, p, scratch, rows);
+  if (p.qk_norm == contract::QkNorm::kPerHead) {
+    norm_heads(stream, p, scratch.qkv, p.heads, vector_of(insn, AttentionSlot::kQNorm), columns.count, rows);
+    norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn, AttentionSlot::kKNorm), columns.count, rows);
+  }
+  if (p.rope_layout != contract::RopeLayout::kNone) {
+    ASSERT(p.rope_table_id < ctx.rope_tables.size() && ctx.rope_tables[p.rope_table_id].count * 2 == p.rotary_dims,
+           "table {} of {}, {} rotary dims", p.rope_table_id, ctx.rope_tables.size(), p.rotary_dims);
+    const contract::RopeTable& table = ctx.rope_tables[p.rope_table_id];
+    const RopeLayout layout = p.rope_layout == contract::RopeLayout::kHalf ? RopeLayout::kHalf : RopeLayout::kInterleaved;
+    stream.kernels.rope_table({.positions = ctx.positions, .inv_freq = table.inv_freq, .cosines = scratch.cosines, .sines = scratch.sines,
+                               .rotary_dims = p.rotary_dims, .attn_factor = table.attn_factor, .layout = layout},
+                              rows);
+    RopeArgs args{.x = scratch.qkv, .x_stride = columns.count, .heads = p.heads, .head_dim = p.d_qk, .cosines = scratch.cosines,
+                  .sines = scratch.sines, .rotary_dims = p.rotary_dims, .layout = layout};
+    stream.kernels.rope(args, rows);
+    args.x = scratch.qkv + columns.k;
+    args.heads = p.kv_heads;
+    stream.kernels.rope(args, rows);
+  }
+  stream.kernels.kv_append({.layout = kv_layout(p), .pages = kv_pages(ctx, p), .keys = scratch.qkv + columns.k,
+                            .values = scratch.qkv + columns.v, .key_stride = columns.count, .value_stride = columns.count},
+                           rows);
+}
+
+void attend_rows(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch) {
+  const CpuStream& stream = stream_of(ctx);
+  const std::size_t group = p.heads / p.kv_heads, units = std::size_t{ctx.total_rows} * p.kv_heads;
+  const AttentionArgs all{.layout = kv_layout(p), .pages = kv_pages(ctx, p), .q = scratch.qkv, .q_stride = Columns(p).count,
+                          .out = scratch.attended, .out_stride = std::size_t{p.heads} * p.d_v, .heads = p.heads, .scale = p.scale,
+                          .softcap = p.logit_softcap, .window = p.window, .scores_stride = scratch.scores_stride};
+  const std::size_t products = units * group * (p.d_qk + p.d_v) * (std::size_t{last_position(ctx)} + 1);
+  const std::size_t lanes = products < kGrainProducts ? 1 : stream.pool.threads_count();
+  // Later rows see more keys, so units are dealt out in turn.
+  stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
+    AttentionArgs args = all;
+    args.scores = scratch.scores + thread * group * scratch.scores_stride;
+    for (std::size_t lane = range.begin; lane < range.end; ++lane)
+      for (std::size_t unit = lane; unit < units; unit += lanes) stream.kernels.attention(args, {unit, unit + 1});
+  });
+}
+
+}  // namespace
+
+Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<AttentionParams>();
+  const CpuStream& stream = stream_of(ctx);
+  const std::size_t rows = ctx.total_rows;
+  Carver carver(ctx.workspace);
+  const Scratch scratch(carver, p, rows, std::size_t{last_position(ctx)} + 1, stream.pool.threads_count());
+  project_qkv(stream, insn, p, scratch, rows);
+  stream.pool.run(rows, kGrainRows, [&](Range range, std::size_t) { finish_rows(ctx, insn, p, scratch, range); });
+  attend_rows(ctx, p, scratch);
+  float* y = insn.output(0);
+  project(stream,
+          {.x = scratch.attended, .x_stride = std::size_t{p.heads} * p.d_v, .rows = rows, .quantised = scratch.attended_quantised, .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(AttentionSlot::kO)), y}});
+  if (const float* bias = vector_of(insn, AttentionSlot::kOBias))
+    stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
+  return Status::ok();
+}
+
+Result<const void*> AttentionAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<AttentionParams>(args.params);
+  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
+  TRY(require(args, kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
+  TRY(require(args, p.causal != 0, "non-causal attention"));
+  TRY(require(args, p.has_sinks == 0, "attention sinks"));
+  TRY(require(args, p.query_gate == 0, "a query gate"));
+  TRY(require(args, p.mrope == contract::MropeKind::kNone, "multi-axis rotation"));
+  TRY(require(args, p.rope_layout != contract::RopeLayout::kVision2d, "two-axis rotation"));
+  TRY(require(args, p.kv_heads != 0 && p.heads % p.kv_heads == 0, "heads that kv heads do not divide"));
+  TRY(require(args, p.rope_layout == contract::RopeLayout::kNone || (p.rotary_dims % 2 == 0 && p.rotary_dims <= p.d_qk),
+              "an odd rotation width, or one beyond the head"));
+  TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
+  using enum AttentionSlot;
+  TRY(check_weights(args, {slot(kQ), slot(kK), slot(kV), slot(kO), slot(kQNorm), slot(kKNorm), slot(kQBias), slot(kKBias),
+                           slot(kVBias), slot(kOBias), slot(kQkv), slot(kQkvBias)}));
+  const auto present = [&](AttentionSlot which) { return args.weights[slot(which)].ptr != nullptr; };
+  const bool wants_norm = p.qk_norm == contract::QkNorm::kPerHead;
+  TRY(require(args, present(kQNorm) == wants_norm && present(kKNorm) == wants_norm, "head norms that params and weights disagree on"));
+  return nullptr;
+}
+
+std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend& backend) noexcept {
+  Carver carver;
+  Scratch(carver, contract::param_as<AttentionParams>(params), limits.rows_max, limits.context_tokens_max,
+          static_cast<const CpuBackend&>(backend).threads_count());
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cpu

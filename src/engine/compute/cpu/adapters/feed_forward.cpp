@@ -1,0 +1,114 @@
+// Adapters around projections: the dense feed-forward and the output head.
+#include <cstring>
+
+#include "engine/compute/cpu/adapters/adapters.h"
+#include "engine/compute/cpu/adapters/support.h"
+
+namespace llorch::engine::compute::cpu {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::FfnSlot;
+using contract::LmHeadParams;
+using contract::LmHeadSlot;
+using contract::ParamBlock;
+using contract::PreparedInsn;
+using contract::PrepareArgs;
+using contract::Status;
+using contract::StepLimits;
+using contract::SwigluParams;
+
+namespace {
+
+constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
+
+constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
+
+struct SwigluScratch {
+  SwigluScratch(Carver& carver, const SwigluParams& p, std::size_t rows)
+      : gate_up(carver.take<float>(rows * 2 * p.ffn)),
+        x(carver.take_quantised(rows, p.width)),
+        hidden(carver.take_quantised(rows, p.ffn)) {}
+  float* gate_up;  // [T, 2F]: gate, then up
+  QuantisedRows x, hidden;
+};
+
+struct LmHeadScratch {
+  LmHeadScratch(Carver& carver, const LmHeadParams& p, std::size_t rows)
+      : x(carver.take<float>(rows * p.width)), quantised(carver.take_quantised(rows, p.width)) {}
+  float* x;  // [O, D]
+  QuantisedRows quantised;
+};
+
+}  // namespace
+
+Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<SwigluParams>();
+  const CpuStream& stream = stream_of(ctx);
+  const std::size_t rows = ctx.total_rows, stride = 2 * std::size_t{p.ffn};
+  Carver carver(ctx.workspace);
+  const SwigluScratch scratch(carver, p, rows);
+  float* gate = scratch.gate_up;
+  float* up = gate + p.ffn;
+  const CpuWeight* gate_weight = weight_of(insn.weight(FfnSlot::kGate));
+  const CpuWeight* up_weight = weight_of(insn.weight(FfnSlot::kUp));
+  const ProjectionInput input{.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride};
+  if (p.fused_gate_up != 0) {
+    project(stream, input, std::array{Projection{up_weight, gate}});
+  } else {
+    project(stream, input, std::array{Projection{gate_weight, gate}, Projection{up_weight, up}});
+  }
+  const SwigluArgs args{.gate = gate, .up = up, .x_stride = stride, .y = gate, .y_stride = stride, .width = p.ffn};
+  stream.pool.run(rows, kGrainElements / p.ffn + 1, [&](Range range, std::size_t) { stream.kernels.swiglu(args, range); });
+  project(stream, {.x = gate, .x_stride = stride, .rows = rows, .quantised = scratch.hidden, .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(FfnSlot::kDown)), insn.output(0)}});
+  return Status::ok();
+}
+
+Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<SwigluParams>(args.params);
+  TRY(require(args, p.act == contract::Activation::kSilu, "an activation other than silu"));
+  TRY(require(args, p.gated != 0, "no gate"));
+  TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown)}));
+  TRY(require(args, (args.weights[slot(FfnSlot::kGate)].ptr == nullptr) == (p.fused_gate_up != 0), "gate neither fused nor given"));
+  return nullptr;
+}
+
+std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
+  Carver carver;
+  SwigluScratch(carver, contract::param_as<SwigluParams>(params), limits.rows_max);
+  return carver.used_bytes();
+}
+
+Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<LmHeadParams>();
+  const CpuStream& stream = stream_of(ctx);
+  const std::size_t rows = ctx.output_rows.size();
+  if (rows == 0) return Status::ok();
+  Carver carver(ctx.workspace);
+  const LmHeadScratch scratch(carver, p, rows);
+  for (std::size_t i = 0; i < rows; ++i)
+    std::memcpy(scratch.x + i * p.width, insn.input(0) + std::size_t{ctx.output_rows[i]} * p.width, p.width * sizeof(float));
+  float* y = insn.output(0);
+  project(stream, {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantised = scratch.quantised, .y_stride = p.rows},
+          std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
+  if (p.logit_mul != 1.0f || p.softcap > 0) {
+    const ScaleSoftcapArgs args{.y = y, .scale = p.logit_mul, .softcap = p.softcap};
+    stream.pool.run(rows * p.rows, kGrainElements, [&](Range range, std::size_t) { stream.kernels.scale_softcap(args, range); });
+  }
+  return Status::ok();
+}
+
+Result<const void*> LmHeadAdapter::prepare(const PrepareArgs& args) {
+  TRY(check_weights(args, {slot(LmHeadSlot::kWeight)}));
+  return nullptr;
+}
+
+std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
+  Carver carver;
+  LmHeadScratch(carver, contract::param_as<LmHeadParams>(params), limits.output_rows_max);
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cpu

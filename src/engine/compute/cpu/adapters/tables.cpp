@@ -1,0 +1,46 @@
+#include "engine/compute/cpu/adapters/tables.h"
+
+#include "engine/compute/cpu/adapters/adapters.h"
+
+namespace llorch::engine::compute::cpu {
+namespace {
+
+using contract::AdapterCapability;
+using contract::AdapterTables;
+using contract::DType;
+using contract::dtype_bit;
+using contract::Opcode;
+
+constexpr std::uint64_t kMatrixTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16) |
+                                       dtype_bit(DType::kQ8_0) | dtype_bit(DType::kQ4_0);
+constexpr std::uint64_t kVectorTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16);
+
+template <class Adapter>
+constexpr void put(AdapterTables& tables, Opcode opcode, const AdapterCapability& capability) {
+  const auto i = static_cast<std::size_t>(opcode);
+  tables.run[i] = Adapter::run;
+  tables.prepare[i] = Adapter::prepare;
+  tables.workspace_bytes[i] = Adapter::workspace_bytes;
+  tables.capabilities[i] = capability;
+}
+
+constexpr AdapterTables make_tables() {
+  AdapterTables tables;
+  put<RmsNormAdapter>(tables, Opcode::kRmsNorm, {.supports_batch = true, .dtype_mask_weights = kVectorTypes});
+  put<AttentionAdapter>(tables, Opcode::kMultiheadAttention, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<SwigluAdapter>(tables, Opcode::kSwiglu, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<EmbeddingAdapter>(tables, Opcode::kEmbedding, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<ResidualAddAdapter>(tables, Opcode::kResidualAdd, {.supports_batch = true, .may_alias_output = true});
+  put<LmHeadAdapter>(tables, Opcode::kLmHead, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  return tables;
+}
+
+constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kEmbedding,
+                                                    Opcode::kResidualAdd, Opcode::kLmHead});
+
+}  // namespace
+
+constexpr AdapterTables kCpuTables = make_tables();
+static_assert(contract::assert_coverage(kCpuTables, kCpuOpcodes));
+
+}  // namespace llorch::engine::compute::cpu

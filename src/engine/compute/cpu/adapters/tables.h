@@ -1,0 +1,9 @@
+#pragma once
+// The contract's opcodes on this device.
+#include "engine/contract/adapter.h"
+
+namespace llorch::engine::compute::cpu {
+
+extern const contract::AdapterTables kCpuTables;
+
+}  // namespace llorch::engine::compute::cpu

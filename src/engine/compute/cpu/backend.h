@@ -1,0 +1,22 @@
+#pragma once
+// The CPU reference device: the door for whoever wires an engine to it.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "engine/contract/backend.h"
+
+namespace llorch::engine::compute::cpu {
+
+struct CpuBackendOptions {
+  std::uint32_t threads_count = 1;         // >= 1, the calling thread included
+  std::uint64_t memory_budget_bytes = 0;   // plays the part of VRAM: allocations past it are refused
+  std::string isa;                         // "" = the best the processor has; "avx2", "avx512" ($LLORCH_ISA)
+};
+
+// Device class "cpu-x86", numerics "cpu-1". Results depend on none of the options.
+// Errors: GPU_UNAVAILABLE (the processor lacks AVX2, FMA, F16C or the set asked for), CONFIG_INVALID (options).
+base::Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options);
+
+}  // namespace llorch::engine::compute::cpu

@@ -1,0 +1,188 @@
+#include "engine/compute/cpu/device.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "base/assert.h"
+#include "engine/compute/cpu/adapters/tables.h"
+#include "engine/compute/cpu/backend.h"
+#include "engine/compute/half.h"
+
+namespace llorch::engine::compute::cpu {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+using contract::DType;
+using contract::MemoryPurpose;
+using contract::StoredTensor;
+
+namespace {
+
+// From here on the kernel is asked for 2 MiB pages: weights are read end to end for every row, and 4 KiB pages would spend
+// the time in TLB misses.
+constexpr std::uint64_t kHugePageBytes = 2u << 20;
+
+bool has_use(const StoredTensor& tensor, contract::WeightUse use) {
+  return (tensor.uses & static_cast<std::uint8_t>(use)) != 0;
+}
+bool is_vector(const StoredTensor& tensor) { return has_use(tensor, contract::WeightUse::kVector); }
+
+std::uint64_t elements_of(const StoredTensor& tensor) {
+  std::uint64_t count = 1;
+  for (std::size_t i = 0; i < tensor.rank; ++i) count *= tensor.shape[i];
+  return count;
+}
+
+MatrixShape matrix_shape(const StoredTensor& tensor) {
+  return {.dtype = tensor.dtype, .rows = tensor.shape[0], .cols = tensor.shape[1]};
+}
+
+std::string describe(const StoredTensor& tensor) {
+  std::string shape;
+  for (std::size_t i = 0; i < tensor.rank; ++i) shape += fmt::format("{}{}", i == 0 ? "" : " x ", tensor.shape[i]);
+  return fmt::format("a {} tensor of {}", contract::dtype_info(tensor.dtype).name, shape);
+}
+
+Result<> check_tensor(const StoredTensor& tensor) {
+  const auto info = contract::dtype_info(tensor.dtype);
+  if (is_vector(tensor)) {
+    if (tensor.uses != static_cast<std::uint8_t>(contract::WeightUse::kVector) || info.block_elements != 1 || tensor.dtype == DType::kI32)
+      return fail(ErrorCode::kWeightDTypeUnsupported,
+                  fmt::format("the CPU device reads element by element only F32, F16 and BF16, and such a tensor has no "
+                              "other use; this is {} with uses {:#x}", describe(tensor), tensor.uses));
+  } else {
+    if (tensor.rank != 2)
+      return fail(ErrorCode::kWeightShapeMismatch, fmt::format("the CPU device takes matrices of rank 2; this is {}", describe(tensor)));
+    if (tensor.dtype == DType::kI32)
+      return fail(ErrorCode::kWeightDTypeUnsupported, fmt::format("no CPU kernel takes {}", describe(tensor)));
+    if (!packable(matrix_shape(tensor)))
+      return fail(ErrorCode::kWeightShapeMismatch,
+                  fmt::format("rows of {} elements do not fill blocks of {}: {}", tensor.shape[1], info.block_elements, describe(tensor)));
+  }
+  const std::uint64_t stored = elements_of(tensor) / info.block_elements * info.block_bytes;
+  if (elements_of(tensor) == 0 || tensor.bytes.size() != stored)
+    return fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} takes {} bytes, {} are given", describe(tensor), stored, tensor.bytes.size()));
+  return {};
+}
+
+void widen(const StoredTensor& tensor, float* out) {
+  const std::uint64_t count = elements_of(tensor);
+  if (tensor.dtype == DType::kF32) {
+    std::memcpy(out, tensor.bytes.data(), count * sizeof(float));
+    return;
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, tensor.bytes.data() + i * sizeof bits, sizeof bits);
+    out[i] = tensor.dtype == DType::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
+  }
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const Options& options)
+    : budget_bytes_(options.memory_budget_bytes), pool_(options.threads_count), stream_{kernels(options.isa), pool_} {}
+
+CpuBackend::~CpuBackend() {
+  ASSERT(allocations_.empty(), "{} allocations, {} bytes still held", allocations_.size(), memory_used_bytes());
+}
+
+const contract::AdapterTables& CpuBackend::tables() const { return kCpuTables; }
+
+std::uint64_t CpuBackend::memory_used_bytes() const {
+  std::uint64_t total = 0;
+  for (std::uint64_t bytes : used_bytes_) total += bytes;
+  return total;
+}
+
+base::Error CpuBackend::out_of_memory(std::uint64_t bytes, MemoryPurpose purpose, std::string_view why) const {
+  const std::uint64_t used = memory_used_bytes();
+  std::string held;
+  for (std::size_t i = 0; i < used_bytes_.size(); ++i)
+    if (used_bytes_[i] != 0)
+      held += fmt::format("{}{} {}", held.empty() ? "" : ", ", contract::memory_purpose_name(static_cast<MemoryPurpose>(i)), used_bytes_[i]);
+  return base::Error{ErrorCode::kOutOfDeviceMemory,
+                     fmt::format("{} bytes for {}: {}. Budget {} bytes, {} free, held: {}. Raise devices.cpu_memory_bytes, or use a "
+                                 "smaller model or context.",
+                                 bytes, contract::memory_purpose_name(purpose), why, budget_bytes_, budget_bytes_ - used,
+                                 held.empty() ? "nothing" : held),
+                     {}}
+      .with("required_bytes", static_cast<std::int64_t>(bytes))
+      .with("free_bytes", static_cast<std::int64_t>(budget_bytes_ - used))
+      .with("budget_bytes", static_cast<std::int64_t>(budget_bytes_))
+      .with("purpose", std::string(contract::memory_purpose_name(purpose)));
+}
+
+Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
+  ASSERT(bytes > 0, "an allocation of nothing for {}", contract::memory_purpose_name(purpose));
+  if (bytes > budget_bytes_ - memory_used_bytes()) return fail(out_of_memory(bytes, purpose, "the device's budget does not cover it"));
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return fail(out_of_memory(bytes, purpose, "the system has no memory left"));
+  if (bytes >= kHugePageBytes) ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: refusal costs speed, nothing else
+  auto* ptr = static_cast<std::byte*>(memory);
+  allocations_.emplace(ptr, Allocation{bytes, purpose});
+  used_bytes_[static_cast<std::size_t>(purpose)] += bytes;
+  return ptr;
+}
+
+void CpuBackend::release(std::byte* ptr) noexcept {
+  if (ptr == nullptr) return;
+  const auto it = allocations_.find(ptr);
+  ASSERT(it != allocations_.end(), "memory this device never gave out, or twice released");
+  used_bytes_[static_cast<std::size_t>(it->second.purpose)] -= it->second.bytes;
+  ::munmap(ptr, it->second.bytes);
+  allocations_.erase(it);
+}
+
+std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const {
+  if (is_vector(tensor)) return elements_of(tensor) * sizeof(float);
+  return packed_bytes(matrix_shape(tensor));
+}
+
+Result<void*> CpuBackend::upload_weight(const StoredTensor& tensor) {
+  TRY(check_tensor(tensor));
+  auto weight = std::make_unique<CpuWeight>();
+  weight->memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
+  if (is_vector(tensor)) {
+    auto* values = reinterpret_cast<float*>(weight->memory);
+    widen(tensor, values);
+    weight->vector = values;
+    return weight.release();
+  }
+  const MatrixShape shape = matrix_shape(tensor);
+  weight->matrix = packed_view(shape, weight->memory);
+  pool_.run(weight->matrix.groups(), 1, [&](Range groups, std::size_t) {
+    pack_groups(shape, tensor.bytes.data(), weight->memory, groups.begin, groups.end);
+  });
+  return weight.release();
+}
+
+void CpuBackend::release_weight(void* weight) noexcept {
+  if (weight == nullptr) return;
+  const std::unique_ptr<CpuWeight> owned(static_cast<CpuWeight*>(weight));
+  release(owned->memory);
+}
+
+void CpuBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept {
+  if (!host.empty()) std::memcpy(device, host.data(), host.size());
+}
+void CpuBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept {
+  if (!host.empty()) std::memcpy(host.data(), device, host.size());
+}
+void CpuBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
+  if (bytes != 0) std::memset(device, 0, bytes);
+}
+
+Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
+  const Isa isa = TRY(select_isa(detect_cpu_features(), options.isa));
+  if (options.threads_count == 0) return fail(ErrorCode::kConfigInvalid, "the CPU device needs at least one thread");
+  if (options.memory_budget_bytes == 0)
+    return fail(ErrorCode::kConfigInvalid, "the CPU device needs a memory budget; set devices.cpu_memory_bytes");
+  return std::make_unique<CpuBackend>(CpuBackend::Options{
+      .isa = isa, .threads_count = options.threads_count, .memory_budget_bytes = options.memory_budget_bytes});
+}
+
+}  // namespace llorch::engine::compute::cpu

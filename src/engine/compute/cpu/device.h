@@ -1,0 +1,75 @@
+#pragma once
+// The backend object of the CPU device, as the adapters see it.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "engine/compute/cpu/kernels.h"
+#include "engine/compute/cpu/thread_pool.h"
+#include "engine/contract/backend.h"
+
+namespace llorch::engine::compute::cpu {
+
+// A weight on the device; Backend::upload_weight returns one of these. Either a packed matrix or a plain f32 vector.
+struct CpuWeight {
+  PackedMatrix matrix;
+  const float* vector = nullptr;
+  std::byte* memory = nullptr;  // of Backend::allocate
+};
+
+// What ExecutionContext::stream points to. Adapters run synchronously on it.
+struct CpuStream {
+  const Kernels& kernels;
+  ThreadPool& pool;
+};
+
+class CpuBackend final : public contract::Backend {
+ public:
+  struct Options {
+    Isa isa = Isa::kAvx2;
+    std::uint32_t threads_count = 1;
+    std::uint64_t memory_budget_bytes = 0;
+  };
+  explicit CpuBackend(const Options& options);
+  ~CpuBackend() override;
+  CpuBackend(const CpuBackend&) = delete;
+  CpuBackend& operator=(const CpuBackend&) = delete;
+
+  std::string_view device_class() const override { return "cpu-x86"; }
+  std::string_view numerics() const override { return "cpu-1"; }
+  std::string_view implementation() const override { return isa_name(stream_.kernels.isa); }
+  const contract::AdapterTables& tables() const override;
+  contract::StreamHandle stream() override { return {&stream_}; }
+
+  base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
+  void release(std::byte* ptr) noexcept override;
+  std::uint64_t memory_budget_bytes() const override { return budget_bytes_; }
+  std::uint64_t memory_used_bytes() const override;
+
+  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
+  base::Result<void*> upload_weight(const contract::StoredTensor& tensor) override;
+  void release_weight(void* weight) noexcept override;
+
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
+  void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
+  void zero(std::byte* device, std::uint64_t bytes) noexcept override;
+  base::Result<> synchronize() override { return {}; }
+
+  std::size_t threads_count() const { return pool_.threads_count(); }
+
+ private:
+  struct Allocation {
+    std::uint64_t bytes = 0;
+    contract::MemoryPurpose purpose{};
+  };
+  base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
+
+  std::uint64_t budget_bytes_;
+  std::array<std::uint64_t, 5> used_bytes_{};  // by MemoryPurpose
+  std::unordered_map<std::byte*, Allocation> allocations_;
+  ThreadPool pool_;
+  CpuStream stream_;
+};
+
+}  // namespace llorch::engine::compute::cpu
