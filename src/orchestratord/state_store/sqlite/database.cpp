@@ -1,0 +1,175 @@
+#include "orchestratord/state_store/sqlite/database.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/assert.h"
+#include "base/file.h"
+
+namespace llorch::orchestratord::state_store::sqlite {
+namespace {
+
+using base::ErrorCode;
+
+std::string_view remedy(int code) {
+  switch (code & 0xff) {
+    case SQLITE_FULL: return "free space on the disk of the state directory; the store recovers by itself";
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM: return "make the state directory writable for this user; the store recovers by itself";
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return "close the other program that has the database open";
+    default: return "check the disk of the state directory; the store retries by itself";
+  }
+}
+
+// SQLite creates files with the process's umask; the mode of the database is also the one its WAL gets.
+base::Result<> create_private(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    base::Error error = base::io_error("cannot open", path, errno);
+    error.code = ErrorCode::kStoreUnavailable;
+    return base::fail(std::move(error));
+  }
+  ::close(fd);
+  return {};
+}
+
+}  // namespace
+
+base::Error database_error(sqlite3* db, std::string_view action) {
+  const int code = sqlite3_extended_errcode(db);
+  if ((code & 0xff) == SQLITE_CONSTRAINT) {
+    return base::Error{ErrorCode::kConflict, fmt::format("{}: {}", action, sqlite3_errmsg(db)), {}};
+  }
+  if ((code & 0xff) == SQLITE_NOTADB || (code & 0xff) == SQLITE_CORRUPT) {
+    return base::Error{ErrorCode::kCorruptFile,
+                       fmt::format("{}: the file of the job store is damaged or is no database; move it away and restart",
+                                   action),
+                       {}}
+        .with("sqlite_code", std::int64_t{code});
+  }
+  return base::Error{ErrorCode::kStoreUnavailable,
+                     fmt::format("{}: {}; {}", action, sqlite3_errstr(code), remedy(code)), {}}
+      .with("sqlite_code", std::int64_t{code});
+}
+
+void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+
+// A failed bind (out of memory, bad index) is a bug here: the values are small and the indices literal.
+Statement& Statement::bind(int index, std::int64_t value) {
+  ASSERT(sqlite3_bind_int64(statement_.get(), index, value) == SQLITE_OK, "index={}", index);
+  return *this;
+}
+
+Statement& Statement::bind(int index, std::string_view text) {
+  ASSERT(sqlite3_bind_text64(statement_.get(), index, text.empty() ? "" : text.data(), text.size(), SQLITE_TRANSIENT,
+                             SQLITE_UTF8) == SQLITE_OK,
+         "index={}", index);
+  return *this;
+}
+
+Statement& Statement::bind(int index, const std::optional<std::int64_t>& value) {
+  if (value) return bind(index, *value);
+  ASSERT(sqlite3_bind_null(statement_.get(), index) == SQLITE_OK, "index={}", index);
+  return *this;
+}
+
+Statement& Statement::bind(int index, const std::optional<std::string>& text) {
+  if (text) return bind(index, std::string_view(*text));
+  ASSERT(sqlite3_bind_null(statement_.get(), index) == SQLITE_OK, "index={}", index);
+  return *this;
+}
+
+Statement& Statement::bind_blob(int index, std::string_view bytes) {
+  ASSERT(sqlite3_bind_blob64(statement_.get(), index, bytes.empty() ? "" : bytes.data(), bytes.size(),
+                             SQLITE_TRANSIENT) == SQLITE_OK,
+         "index={}", index);
+  return *this;
+}
+
+base::Result<bool> Statement::step() {
+  const int code = sqlite3_step(statement_.get());
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  return base::fail(database_error(sqlite3_db_handle(statement_.get()), "the job store"));
+}
+
+base::Result<> Statement::run() {
+  const StatementUse use(*this);
+  const bool row = TRY(step());
+  ASSERT(!row);
+  return {};
+}
+
+void Statement::reset() {
+  sqlite3_reset(statement_.get());  // repeats the error of the last step, which was reported there
+  sqlite3_clear_bindings(statement_.get());
+}
+
+std::int64_t Statement::integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
+
+std::string Statement::text(int column) const {
+  const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_.get(), column));
+  const int size = sqlite3_column_bytes(statement_.get(), column);
+  return bytes == nullptr ? std::string() : std::string(bytes, static_cast<std::size_t>(size));
+}
+
+std::optional<std::int64_t> Statement::optional_integer(int column) const {
+  if (sqlite3_column_type(statement_.get(), column) == SQLITE_NULL) return std::nullopt;
+  return integer(column);
+}
+
+std::optional<std::string> Statement::optional_text(int column) const {
+  if (sqlite3_column_type(statement_.get(), column) == SQLITE_NULL) return std::nullopt;
+  return text(column);
+}
+
+void Database::Close::operator()(sqlite3* db) const { sqlite3_close_v2(db); }
+
+base::Result<Database> Database::open(const DatabaseOptions& options) {
+  TRY(create_private(options.path));
+  sqlite3* raw = nullptr;
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  const int code =
+      sqlite3_open_v2(options.path.c_str(), &raw, flags, options.vfs.empty() ? nullptr : options.vfs.c_str());
+  Database database(raw);
+  if (code != SQLITE_OK) return base::fail(database_error(raw, "cannot open the job store"));
+  // locking_mode before journal_mode: WAL then needs no shared memory file.
+  TRY(database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+                       "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
+                       "PRAGMA trusted_schema=OFF; PRAGMA journal_size_limit=16777216;"));
+  return database;
+}
+
+base::Result<> Database::execute(const std::string& sql) {
+  if (sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) {
+    return base::fail(database_error(db_.get(), "the job store"));
+  }
+  return {};
+}
+
+base::Result<Statement*> Database::statement(const char* sql) {
+  const auto it = statements_.find(sql);
+  if (it != statements_.end()) return &it->second;
+  sqlite3_stmt* raw = nullptr;
+  if (sqlite3_prepare_v3(db_.get(), sql, -1, SQLITE_PREPARE_PERSISTENT, &raw, nullptr) != SQLITE_OK) {
+    return base::fail(database_error(db_.get(), "the job store"));
+  }
+  return &statements_.emplace(sql, Statement(raw)).first->second;
+}
+
+std::int64_t Database::changes() const { return sqlite3_changes64(db_.get()); }
+
+base::Result<std::string> check_library() {
+  if (sqlite3_threadsafe() == 0) {
+    return base::fail(ErrorCode::kVersionMismatch, "the SQLite library was built without thread support; install Debian's");
+  }
+  return std::string(sqlite3_libversion());
+}
+
+}  // namespace llorch::orchestratord::state_store::sqlite

@@ -1,0 +1,95 @@
+#pragma once
+// SQLite as values and Results. One Database belongs to one thread at a time.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace llorch::orchestratord::state_store::sqlite {
+
+// CONFLICT for a violated constraint; CORRUPT_FILE for a file that is no database; else STORE_UNAVAILABLE with what to do.
+base::Error database_error(sqlite3* db, std::string_view action);
+
+class Statement {
+ public:
+  Statement() = default;
+  explicit Statement(sqlite3_stmt* statement) : statement_(statement) {}
+
+  // 1-based, in order of the question marks.
+  Statement& bind(int index, std::int64_t value);
+  Statement& bind(int index, std::string_view text);
+  Statement& bind(int index, const std::optional<std::int64_t>& value);
+  Statement& bind(int index, const std::optional<std::string>& text);
+  Statement& bind_blob(int index, std::string_view bytes);
+
+  // Whether there is a row.
+  base::Result<bool> step();
+  // Runs a statement that yields no rows and makes it ready for the next use.
+  base::Result<> run();
+  void reset();
+
+  // 0-based.
+  std::int64_t integer(int column) const;
+  std::string text(int column) const;  // also for blobs
+  std::optional<std::int64_t> optional_integer(int column) const;
+  std::optional<std::string> optional_text(int column) const;
+
+ private:
+  struct Finalize {
+    void operator()(sqlite3_stmt* statement) const;
+  };
+  std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+};
+
+// Resets a cached statement at the end of a scope, so that no read stays open.
+class StatementUse {
+ public:
+  explicit StatementUse(Statement& statement) : statement_(statement) {}
+  StatementUse(const StatementUse&) = delete;
+  StatementUse& operator=(const StatementUse&) = delete;
+  ~StatementUse() { statement_.reset(); }
+  Statement* operator->() const { return &statement_; }
+
+ private:
+  Statement& statement_;
+};
+
+struct DatabaseOptions {
+  std::string path;
+  std::string vfs;  // empty: the system's
+};
+
+class Database {
+ public:
+  // Opens or creates the file with mode 0600 in WAL mode with synchronous FULL, foreign keys, secure delete and an
+  // exclusive lock: one connection is what makes SQLite's WAL-reset race impossible.
+  static base::Result<Database> open(const DatabaseOptions& options);
+  Database(Database&&) noexcept = default;
+  Database& operator=(Database&&) noexcept = default;
+
+  base::Result<> execute(const std::string& sql);
+  // Prepared once per connection and kept. REQUIRES `sql` to be a literal.
+  base::Result<Statement*> statement(const char* sql);
+  std::int64_t changes() const;
+
+ private:
+  explicit Database(sqlite3* db) : db_(db) {}
+
+  struct Close {
+    void operator()(sqlite3* db) const;
+  };
+  std::unique_ptr<sqlite3, Close> db_;
+  std::map<const char*, Statement> statements_;  // destroyed before db_
+};
+
+// Refuses a SQLite built without threads. Returns its version.
+base::Result<std::string> check_library();
+
+}  // namespace llorch::orchestratord::state_store::sqlite

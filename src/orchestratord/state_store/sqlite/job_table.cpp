@@ -1,0 +1,217 @@
+#include "orchestratord/state_store/sqlite/job_table.h"
+
+#include <bit>
+
+#include "contract/json.h"
+
+namespace llorch::orchestratord::state_store::sqlite {
+namespace {
+
+using contract::JobStatus;
+
+// Columns in the order of read_job.
+#define LLORCH_JOB_COLUMNS                                                                                            \
+  "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "           \
+  "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, "      \
+  "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "          \
+  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id "
+
+base::Error bad_row(std::string_view column) {
+  return base::Error{base::ErrorCode::kCorruptFile,
+                     "a row of the job store holds an impossible value in column " + std::string(column), {}};
+}
+
+template <class E>
+base::Result<E> read_enum(const std::string& text, std::string_view column) {
+  const std::optional<E> value = contract::enum_from_name<E>(text);
+  if (!value) return base::fail(bad_row(column));
+  return *value;
+}
+
+base::Result<JobProgress> read_progress(const StatementUse& row) {
+  JobProgress p;
+  p.status = TRY(read_enum<JobStatus>(row->text(18), "status"));
+  p.attempts = row->integer(19);
+  p.worker_id = row->optional_text(20);
+  p.pool_id = row->optional_text(21);
+  p.dispatched_unix_ms = row->optional_integer(22);
+  p.started_unix_ms = row->optional_integer(23);
+  p.finished_unix_ms = row->optional_integer(24);
+  p.tokens_out = row->integer(25);
+  if (p.status == JobStatus::kCompleted) {
+    p.end = TRY(contract::decode<contract::EndEvent>(row->text(26)));
+  } else if (contract::is_terminal(p.status)) {
+    p.error = TRY(contract::decode<contract::ErrorBody>(row->text(26)));
+  }
+  p.last_event_id = row->optional_text(27);
+  return p;
+}
+
+base::Result<JobRecord> read_job(const StatementUse& row) {
+  JobRecord job;
+  job.job_id = base::JobId(row->text(0));
+  job.task_id = row->text(1);
+  job.session_id = row->optional_text(2);
+  job.correlation_id = base::CorrelationId(row->text(3));
+  job.request_sha256 = row->text(4);
+  job.priority = TRY(read_enum<contract::Priority>(row->text(5), "priority"));
+  job.model = row->text(6);
+  job.model_ref = row->text(7);
+  job.facts = TRY(contract::decode<contract::ModelFacts>(row->text(8)));
+  job.prompt_sha256 = row->text(9);
+  job.params = row->text(10);
+  job.max_tokens = row->integer(11);
+  job.seed = std::bit_cast<std::uint64_t>(row->integer(12));
+  job.on_disconnect = TRY(read_enum<contract::OnDisconnect>(row->text(13), "on_disconnect"));
+  job.timeout_ms = row->optional_integer(14);
+  job.deadline_ms = row->optional_integer(15);
+  job.tokens_in = row->integer(16);
+  job.submitted_unix_ms = row->integer(17);
+  job.progress = TRY(read_progress(row));
+  return job;
+}
+
+base::Result<std::optional<JobRecord>> read_one(Database& database, const char* sql, std::string_view key) {
+  const StatementUse row(*TRY(database.statement(sql)));
+  row->bind(1, key);
+  if (!TRY(row->step())) return std::optional<JobRecord>();
+  return std::optional<JobRecord>(TRY(read_job(row)));
+}
+
+std::optional<std::string> outcome_of(const JobProgress& p) {
+  switch (p.status) {
+    case JobStatus::kCompleted: return "success";
+    case JobStatus::kCancelled: return "cancelled";
+    case JobStatus::kFailed: return p.error && p.error->code == "TIMEOUT" ? "timeout" : "error";
+    default: return std::nullopt;
+  }
+}
+
+std::optional<std::string> terminal_event_of(const JobProgress& p) {
+  if (p.end) return contract::encode(*p.end);
+  if (p.error) return contract::encode(*p.error);
+  return std::nullopt;
+}
+
+base::Result<> delete_rows_of(Database& database, const char* sql, const base::JobId& job_id) {
+  Statement* statement = TRY(database.statement(sql));
+  statement->bind(1, std::string_view(job_id.value));
+  return statement->run();
+}
+
+base::Result<> enqueue(Database& database, const base::JobId& job_id) {
+  Statement* insert = TRY(database.statement(
+      "INSERT OR IGNORE INTO queue (job_id, priority_rank, queued_at) "
+      "SELECT job_id, priority = 'batch', created_at FROM jobs WHERE job_id = ?"));
+  insert->bind(1, std::string_view(job_id.value));
+  return insert->run();
+}
+
+}  // namespace
+
+base::Result<> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload) {
+  Statement* insert = TRY(database.statement(
+      "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, model_ref, "
+      "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, created_at, "
+      "status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0)"));
+  insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
+  insert->bind(4, std::string_view(job.correlation_id.value)).bind(5, std::string_view(job.request_sha256));
+  insert->bind(6, contract::enum_name(job.priority)).bind(7, std::string_view(job.model));
+  insert->bind(8, std::string_view(job.model_ref)).bind(9, std::string_view(contract::encode(job.facts)));
+  insert->bind(10, std::string_view(job.prompt_sha256)).bind(11, std::string_view(job.params));
+  insert->bind(12, job.max_tokens).bind(13, std::bit_cast<std::int64_t>(job.seed));
+  insert->bind(14, contract::enum_name(job.on_disconnect)).bind(15, job.timeout_ms).bind(16, job.deadline_ms);
+  insert->bind(17, job.tokens_in).bind(18, job.submitted_unix_ms);
+  TRY(insert->run());
+  TRY(enqueue(database, job.job_id));
+  if (!payload) return {};
+  Statement* sealed = TRY(
+      database.statement("INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
+  sealed->bind(1, std::string_view(job.job_id.value)).bind(2, std::int64_t{payload->key_slot});
+  sealed->bind_blob(3, payload->nonce).bind_blob(4, payload->ciphertext);
+  return sealed->run();
+}
+
+base::Result<> update_job(Database& database, const Transition& transition) {
+  const JobProgress& p = transition.progress;
+  Statement* update = TRY(database.statement(
+      "UPDATE jobs SET status = ?, attempts = ?, worker_id = ?, pool_id = ?, dispatched_at = ?, started_at = ?, "
+      "completed_at = ?, tokens_generated = ?, outcome = ?, stop_reason = ?, error_code = ?, last_error = ?, "
+      "terminal_event = ?, last_event_id = ? WHERE job_id = ? AND completed_at IS NULL"));
+  update->bind(1, contract::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
+  update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
+  update->bind(9, outcome_of(p));
+  update->bind(10, p.end ? std::optional(std::string(contract::enum_name(p.end->stop_reason))) : std::nullopt);
+  update->bind(11, p.error ? std::optional(p.error->code) : std::nullopt);
+  update->bind(12, p.error ? std::optional(p.error->message) : std::nullopt);
+  update->bind(13, terminal_event_of(p)).bind(14, p.last_event_id).bind(15, std::string_view(transition.job_id.value));
+  TRY(update->run());
+  if (database.changes() == 0) {
+    if (TRY(find_job(database, transition.job_id))) {
+      return base::fail(base::ErrorCode::kConflict, "the job already has its terminal state");
+    }
+    return base::fail(base::ErrorCode::kNotFound, "the job store has no such job");
+  }
+  if (p.status == JobStatus::kQueued) return enqueue(database, transition.job_id);
+  TRY(delete_rows_of(database, "DELETE FROM queue WHERE job_id = ?", transition.job_id));
+  if (!contract::is_terminal(p.status)) return {};
+  TRY(delete_rows_of(database, "DELETE FROM job_payloads WHERE job_id = ?", transition.job_id));
+  return delete_rows_of(database, "DELETE FROM sse_checkpoints WHERE job_id = ?", transition.job_id);
+}
+
+base::Result<> delete_job(Database& database, const base::JobId& job_id) {
+  return delete_rows_of(database, "DELETE FROM jobs WHERE job_id = ?", job_id);
+}
+
+base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint) {
+  Statement* upsert = TRY(database.statement(
+      "INSERT INTO sse_checkpoints (job_id, last_event_seq, last_event_type, prefix_hash, updated_at) "
+      "SELECT job_id, ?2, ?3, ?4, ?5 FROM jobs WHERE job_id = ?1 AND completed_at IS NULL "
+      "ON CONFLICT (job_id) DO UPDATE SET last_event_seq = ?2, last_event_type = ?3, prefix_hash = ?4, updated_at = ?5"));
+  upsert->bind(1, std::string_view(checkpoint.job_id.value)).bind(2, checkpoint.seq);
+  upsert->bind(3, std::string_view(checkpoint.event)).bind(4, std::string_view(checkpoint.prefix_hash));
+  upsert->bind(5, checkpoint.unix_ms);
+  return upsert->run();
+}
+
+base::Result<std::int64_t> delete_finished(Database& database, const Retention& retention) {
+  Statement* remove = TRY(database.statement(
+      "DELETE FROM jobs WHERE arrival IN (SELECT arrival FROM jobs WHERE completed_at < ? LIMIT ?)"));
+  remove->bind(1, retention.finished_before_unix_ms).bind(2, retention.count_max);
+  TRY(remove->run());
+  return database.changes();
+}
+
+base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id) {
+  return read_one(database, "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.job_id = ?", job_id.value);
+}
+
+base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id) {
+  return read_one(database, "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = ?", task_id);
+}
+
+base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max) {
+  const StatementUse row(
+      *TRY(database.statement("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT ?")));
+  row->bind(1, count_max);
+  std::vector<JobRecord> jobs;
+  while (TRY(row->step())) jobs.push_back(TRY(read_job(row)));
+  return jobs;
+}
+
+base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
+  const StatementUse row(*TRY(database.statement(
+      "SELECT " LLORCH_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+      "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+  std::vector<LiveJob> jobs;
+  while (TRY(row->step())) {
+    LiveJob live{TRY(read_job(row)), std::nullopt};
+    if (const auto slot = row->optional_integer(28)) {
+      live.payload = PayloadRow{static_cast<std::uint32_t>(*slot), row->text(29), row->text(30)};
+    }
+    jobs.push_back(std::move(live));
+  }
+  return jobs;
+}
+
+}  // namespace llorch::orchestratord::state_store::sqlite

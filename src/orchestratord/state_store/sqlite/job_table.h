@@ -1,0 +1,42 @@
+#pragma once
+// The SQL of jobs, queue, job_payloads and sse_checkpoints. Every function runs inside the caller's transaction.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/state_store/store.h"
+
+namespace llorch::orchestratord::state_store::sqlite {
+
+struct PayloadRow {
+  std::uint32_t key_slot = 0;
+  std::string nonce;
+  std::string ciphertext;
+};
+struct LiveJob {
+  JobRecord job;
+  std::optional<PayloadRow> payload;
+};
+
+// CONFLICT: the job_id or task_id is taken.
+base::Result<> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload);
+// Also keeps the queue entry in step and drops payload and checkpoint of a finished job. NOT_FOUND, CONFLICT (terminal).
+base::Result<> update_job(Database& database, const Transition& transition);
+base::Result<> delete_job(Database& database, const base::JobId& job_id);
+base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
+// Removes jobs that finished before; returns how many. At most `count_max` per call keeps commits short.
+struct Retention {
+  std::int64_t finished_before_unix_ms = 0;
+  std::int64_t count_max = 0;
+};
+base::Result<std::int64_t> delete_finished(Database& database, const Retention& retention);
+
+base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id);
+base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id);
+base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max);
+base::Result<std::vector<LiveJob>> live_jobs(Database& database);
+
+}  // namespace llorch::orchestratord::state_store::sqlite

@@ -1,0 +1,26 @@
+#pragma once
+// The schema, version by version. The files in contracts/sql are the source; the build embeds them.
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::orchestratord::state_store::sqlite {
+
+class Database;
+
+struct Migration {
+  std::int64_t version;
+  std::string_view name;
+  std::string_view sql;
+};
+
+// In ascending order, versions 1, 2, 3, ...
+std::span<const Migration> migrations();
+
+// Applies what is missing, each version in a transaction of its own. UNSUPPORTED_FORMAT_VERSION: the file was written by
+// a newer program. CORRUPT_FILE: an applied migration is not the one this program knows.
+base::Result<> migrate(Database& database, std::span<const Migration> migrations, std::int64_t now_unix_ms);
+
+}  // namespace llorch::orchestratord::state_store::sqlite

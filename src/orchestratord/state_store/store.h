@@ -1,0 +1,109 @@
+#pragma once
+// What must survive a crash: jobs, their order and their sealed payloads. The narrow door to the database; nothing above
+// it knows SQL, files or keys.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "base/result.h"
+#include "contract/pool.h"
+#include "contract/task.h"
+
+namespace llorch::orchestratord::state_store {
+
+// What changes in the life of a job. A transition writes all of it.
+struct JobProgress {
+  contract::JobStatus status = contract::JobStatus::kQueued;
+  std::int64_t attempts = 0;
+  std::optional<std::string> worker_id;
+  std::optional<std::string> pool_id;
+  std::optional<std::int64_t> dispatched_unix_ms;
+  std::optional<std::int64_t> started_unix_ms;
+  std::optional<std::int64_t> finished_unix_ms;  // set exactly in the terminal states
+  std::int64_t tokens_out = 0;
+  std::optional<contract::EndEvent> end;     // completed
+  std::optional<contract::ErrorBody> error;  // failed, cancelled
+  std::optional<std::string> last_event_id;  // of the terminal event
+};
+
+struct JobRecord {
+  base::JobId job_id;
+  std::string task_id;
+  std::optional<std::string> session_id;
+  base::CorrelationId correlation_id;
+  std::string request_sha256;
+  contract::Priority priority = contract::Priority::kInteractive;
+  std::string model;      // as the client wrote it
+  std::string model_ref;  // what it resolved to
+  contract::ModelFacts facts;
+  std::string prompt_sha256;
+  std::string params;  // JSON of the sampling parameters; nothing text-like
+  std::int64_t max_tokens = 0;
+  std::uint64_t seed = 0;
+  contract::OnDisconnect on_disconnect = contract::OnDisconnect::kCancel;
+  std::optional<std::int64_t> timeout_ms;
+  std::optional<std::int64_t> deadline_ms;
+  std::int64_t tokens_in = 0;
+  std::int64_t submitted_unix_ms = 0;
+  JobProgress progress;
+};
+
+struct Admission {
+  JobRecord job;
+  // Everything text-like of the job. Sealed under a key of its own; absent: not spooled.
+  std::optional<std::string> payload;
+};
+
+struct Transition {
+  base::JobId job_id;
+  JobProgress progress;
+};
+
+struct Checkpoint {
+  base::JobId job_id;
+  std::int64_t seq = 0;
+  std::string event;
+  std::string prefix_hash;
+  std::int64_t unix_ms = 0;
+};
+
+struct RestoredJob {
+  JobRecord job;
+  std::optional<std::string> payload;  // absent: not spooled, or its key is lost
+};
+
+// Thread-safe. Callbacks run on the store's thread, in order of commit, and must not block; every callback is called
+// exactly once, also by stop().
+class Store {
+ public:
+  using Done = std::function<void(base::Result<>)>;
+  using Found = std::function<void(base::Result<std::optional<JobRecord>>)>;
+  using Listed = std::function<void(base::Result<std::vector<JobRecord>>)>;
+
+  virtual ~Store() = default;
+
+  // Success: job, queue entry and payload are on disk. CONFLICT: the job_id or task_id is taken. STORE_UNAVAILABLE: the
+  // disk refused; the job is not there, and will not be there after a restart either.
+  virtual void admit(Admission admission, Done done) = 0;
+  // Never refused by a failing disk: it is retried, in order, until it is committed or the store stops
+  // (SHUTTING_DOWN). A terminal transition also destroys the payload and its key. Errors: NOT_FOUND, and CONFLICT for a
+  // job that is already terminal: bugs of the caller.
+  virtual void transition(Transition transition, Done done) = 0;
+  // Best effort: dropped when the disk refuses.
+  virtual void checkpoint(std::vector<Checkpoint> checkpoints) = 0;
+
+  virtual void find(base::JobId job_id, Found done) = 0;
+  virtual void find_task(std::string task_id, Found done) = 0;
+  // The newest first.
+  virtual void list(std::int64_t count_max, Listed done) = 0;
+  // The jobs that are not terminal, in order of arrival. Blocks. REQUIRES: not on the store's thread.
+  virtual base::Result<std::vector<RestoredJob>> restore() = 0;
+
+  // Commits what was posted before, moves the log into the database, closes. Idempotent.
+  virtual void stop() = 0;
+};
+
+}  // namespace llorch::orchestratord::state_store
