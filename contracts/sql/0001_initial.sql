@@ -70,3 +70,10 @@ CREATE TABLE sse_checkpoints (
   prefix_hash      TEXT NOT NULL,
   updated_at       INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Pool managers that registered; asked for their state at start.
+CREATE TABLE pools (
+  pool_id          TEXT PRIMARY KEY,
+  endpoint         TEXT NOT NULL,
+  updated_at       INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -13,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <variant>
 
@@ -45,14 +46,13 @@ struct TransitionItem {
   Store::Done done;
   base::Result<> result;  // of the statements; counts once the transaction is committed
 };
-struct CheckpointItem {
-  std::vector<Checkpoint> checkpoints;
-};
+// Best effort: a failed one is not repeated.
+using NoteItem = std::function<base::Result<>(sqlite::Database&)>;
 // Answered after the batch's commit, with the connection or the reason why there is none.
 struct QueryItem {
   std::function<void(base::Result<sqlite::Database*>)> run;
 };
-using Item = std::variant<AdmitItem, TransitionItem, CheckpointItem, QueryItem>;
+using Item = std::variant<AdmitItem, TransitionItem, NoteItem, QueryItem>;
 
 // An admission whose key is written and whose rows are about to be committed.
 struct Prepared {
@@ -77,11 +77,13 @@ class SqliteStore final : public Store {
   void transition(Transition transition, Done done) override {
     post(TransitionItem{std::move(transition), std::move(done), {}});
   }
-  void checkpoint(std::vector<Checkpoint> checkpoints) override { post(CheckpointItem{std::move(checkpoints)}); }
+  void checkpoint(std::vector<Checkpoint> checkpoints) override;
+  void remember_pool(KnownPool pool) override;
+  void forget_pool(base::PoolId pool_id) override;
   void find(base::JobId job_id, Found done) override;
   void find_task(std::string task_id, Found done) override;
   void list(std::int64_t count_max, Listed done) override;
-  base::Result<std::vector<RestoredJob>> restore() override;
+  base::Result<RestoredState> restore() override;
   void stop() override;
 
  private:
@@ -94,17 +96,23 @@ class SqliteStore final : public Store {
   void run();
   std::deque<Item> wait_for_items();
   void process(std::deque<Item> items);
-  void commit(std::deque<AdmitItem> admissions, std::deque<CheckpointItem> checkpoints);
-  std::vector<Prepared> prepare(std::deque<AdmitItem>& admissions);
-  base::Result<> write(std::vector<Prepared>& prepared, const std::deque<CheckpointItem>& checkpoints);
+  struct Batch {
+    std::vector<AdmitItem> admissions;
+    std::vector<TransitionItem> transitions;
+    std::vector<NoteItem> notes;
+    bool empty() const { return admissions.empty() && transitions.empty() && notes.empty(); }
+  };
+  void commit(Batch batch);
+  std::vector<Prepared> prepare(std::vector<AdmitItem>& admissions);
+  base::Result<> write(std::vector<Prepared>& prepared, Batch& batch);
   base::Result<> write_forgets(sqlite::Database& database);
   base::Result<> write_admissions(sqlite::Database& database, std::vector<Prepared>& prepared);
-  base::Result<> write_transitions(sqlite::Database& database);
+  base::Result<> write_transitions(sqlite::Database& database, std::vector<TransitionItem>& transitions);
   void finish_admissions(std::vector<Prepared>& prepared, const base::Result<>& committed);
-  void finish_transitions();
+  void finish_transitions(std::vector<TransitionItem>& transitions, const base::Result<>& committed);
   base::Result<sqlite::Database*> connection();
   void drop_connection(const base::Error& error);
-  base::Result<std::vector<RestoredJob>> read_live(sqlite::Database& database);
+  base::Result<RestoredState> read_live(sqlite::Database& database);
   void sync_erasures();
   void clean_up();
 
@@ -118,12 +126,12 @@ class SqliteStore final : public Store {
 
   std::optional<sqlite::Database> database_;
   std::optional<payload::PayloadKeys> keys_;
-  std::map<base::JobId, payload::Slot> slots_;              // of live jobs
-  std::deque<TransitionItem> transitions_;                  // not committed yet, oldest first
+  std::map<base::JobId, payload::Slot> slots_;  // of live jobs
   // Jobs of a commit that failed half-way. The log may still hold them, and a restart would find them committed, though
   // their clients were refused: they are deleted by the next commit that succeeds.
   std::vector<base::JobId> forgets_;
-  bool failing_ = false;  // the last commit was refused
+  std::set<base::JobId> unsettled_;  // their terminal transition was in such a commit
+  bool failing_ = false;             // the last commit was refused
   std::optional<std::chrono::steady_clock::time_point> erasure_due_;
   std::int64_t next_clean_up_ms_ = std::numeric_limits<std::int64_t>::min();
 };
@@ -173,6 +181,23 @@ void SqliteStore::query(Read read, std::function<void(base::Result<Value>)> done
   }});
 }
 
+void SqliteStore::checkpoint(std::vector<Checkpoint> checkpoints) {
+  post(NoteItem{[checkpoints = std::move(checkpoints)](sqlite::Database& db) -> base::Result<> {
+    for (const Checkpoint& checkpoint : checkpoints) TRY(sqlite::upsert_checkpoint(db, checkpoint));
+    return {};
+  }});
+}
+
+void SqliteStore::remember_pool(KnownPool pool) {
+  post(NoteItem{[pool = std::move(pool), now = options_.clock->now().unix_ms](sqlite::Database& db) {
+    return sqlite::upsert_pool(db, pool, now);
+  }});
+}
+
+void SqliteStore::forget_pool(base::PoolId pool_id) {
+  post(NoteItem{[pool_id = std::move(pool_id)](sqlite::Database& db) { return sqlite::delete_pool(db, pool_id); }});
+}
+
 void SqliteStore::find(base::JobId job_id, Found done) {
   query<std::optional<JobRecord>>(
       [job_id = std::move(job_id)](sqlite::Database& db) { return sqlite::find_job(db, job_id); }, std::move(done));
@@ -189,17 +214,16 @@ void SqliteStore::list(std::int64_t count_max, Listed done) {
                                 std::move(done));
 }
 
-base::Result<std::vector<RestoredJob>> SqliteStore::restore() {
-  std::promise<base::Result<std::vector<RestoredJob>>> promise;
-  query<std::vector<RestoredJob>>([this](sqlite::Database& db) { return read_live(db); },
-                                  [&promise](base::Result<std::vector<RestoredJob>> jobs) {
-                                    promise.set_value(std::move(jobs));
-                                  });
+base::Result<RestoredState> SqliteStore::restore() {
+  std::promise<base::Result<RestoredState>> promise;
+  query<RestoredState>([this](sqlite::Database& db) { return read_live(db); },
+                       [&promise](base::Result<RestoredState> state) { promise.set_value(std::move(state)); });
   return promise.get_future().get();
 }
 
-base::Result<std::vector<RestoredJob>> SqliteStore::read_live(sqlite::Database& database) {
-  std::vector<RestoredJob> jobs;
+base::Result<RestoredState> SqliteStore::read_live(sqlite::Database& database) {
+  RestoredState state;
+  state.pool_endpoints = TRY(sqlite::pool_endpoints(database));
   for (sqlite::LiveJob& live : TRY(sqlite::live_jobs(database))) {
     RestoredJob restored{std::move(live.job), std::nullopt};
     if (live.payload) {
@@ -211,9 +235,9 @@ base::Result<std::vector<RestoredJob>> SqliteStore::read_live(sqlite::Database& 
         if (text) restored.payload = std::move(*text);
       }
     }
-    jobs.push_back(std::move(restored));
+    state.jobs.push_back(std::move(restored));
   }
-  return jobs;
+  return state;
 }
 
 void SqliteStore::stop() {
@@ -233,8 +257,6 @@ void SqliteStore::run() {
     const std::lock_guard lock(mutex_);
     if (last && stopping_ && mailbox_.empty()) break;
   }
-  for (TransitionItem& item : transitions_) item.done(base::fail(stopping()));
-  transitions_.clear();
   if (keys_->erasure_pending()) (void)keys_->sync();  // what fails here is overwritten at the next start
   if (database_) (void)database_->execute("PRAGMA wal_checkpoint(TRUNCATE)");
   database_.reset();
@@ -244,25 +266,22 @@ void SqliteStore::run() {
 std::deque<Item> SqliteStore::wait_for_items() {
   std::unique_lock lock(mutex_);
   auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kCleanUpPeriodMs);
-  if (!transitions_.empty() || !forgets_.empty()) until = std::chrono::steady_clock::now() + kRetryDelay;
+  if (!forgets_.empty()) until = std::chrono::steady_clock::now() + kRetryDelay;
   if (erasure_due_) until = std::min(until, *erasure_due_);
   wake_.wait_until(lock, until, [this] { return stopping_ || !mailbox_.empty(); });
   return std::exchange(mailbox_, {});
 }
 
 void SqliteStore::process(std::deque<Item> items) {
-  std::deque<AdmitItem> admissions;
-  std::deque<CheckpointItem> checkpoints;
-  std::deque<QueryItem> queries;
+  Batch batch;
+  std::vector<QueryItem> queries;
   for (Item& item : items) {
-    if (auto* admit = std::get_if<AdmitItem>(&item)) admissions.push_back(std::move(*admit));
-    if (auto* move = std::get_if<TransitionItem>(&item)) transitions_.push_back(std::move(*move));
-    if (auto* point = std::get_if<CheckpointItem>(&item)) checkpoints.push_back(std::move(*point));
+    if (auto* admit = std::get_if<AdmitItem>(&item)) batch.admissions.push_back(std::move(*admit));
+    if (auto* move = std::get_if<TransitionItem>(&item)) batch.transitions.push_back(std::move(*move));
+    if (auto* note = std::get_if<NoteItem>(&item)) batch.notes.push_back(std::move(*note));
     if (auto* query = std::get_if<QueryItem>(&item)) queries.push_back(std::move(*query));
   }
-  if (!admissions.empty() || !checkpoints.empty() || !transitions_.empty() || !forgets_.empty()) {
-    commit(std::move(admissions), std::move(checkpoints));
-  }
+  if (!batch.empty() || !forgets_.empty()) commit(std::move(batch));
   for (QueryItem& query : queries) {
     if (forgets_.empty()) {
       query.run(connection());
@@ -285,9 +304,9 @@ void SqliteStore::sync_erasures() {
 }
 
 // One transaction for everything that waits. Keys reach the disk before the rows that need them.
-void SqliteStore::commit(std::deque<AdmitItem> admissions, std::deque<CheckpointItem> checkpoints) {
-  std::vector<Prepared> prepared = prepare(admissions);
-  const base::Result<> committed = write(prepared, checkpoints);
+void SqliteStore::commit(Batch batch) {
+  std::vector<Prepared> prepared = prepare(batch.admissions);
+  const base::Result<> committed = write(prepared, batch);
   if (!committed) {
     drop_connection(committed.error());
   } else if (failing_) {
@@ -296,10 +315,10 @@ void SqliteStore::commit(std::deque<AdmitItem> admissions, std::deque<Checkpoint
   }
   if (committed) forgets_.clear();
   finish_admissions(prepared, committed);
-  if (committed) finish_transitions();
+  finish_transitions(batch.transitions, committed);
 }
 
-std::vector<Prepared> SqliteStore::prepare(std::deque<AdmitItem>& admissions) {
+std::vector<Prepared> SqliteStore::prepare(std::vector<AdmitItem>& admissions) {
   std::vector<Prepared> prepared;
   prepared.reserve(admissions.size());
   bool keys_written = false;
@@ -328,15 +347,13 @@ std::vector<Prepared> SqliteStore::prepare(std::deque<AdmitItem>& admissions) {
   return prepared;
 }
 
-base::Result<> SqliteStore::write(std::vector<Prepared>& prepared, const std::deque<CheckpointItem>& checkpoints) {
+base::Result<> SqliteStore::write(std::vector<Prepared>& prepared, Batch& batch) {
   sqlite::Database& database = *TRY(connection());
   TRY(database.execute("BEGIN IMMEDIATE"));
   TRY(write_forgets(database));  // before the admissions: a refused job may have come back under the same id
   TRY(write_admissions(database, prepared));
-  TRY(write_transitions(database));
-  for (const CheckpointItem& item : checkpoints) {
-    for (const Checkpoint& checkpoint : item.checkpoints) TRY(sqlite::upsert_checkpoint(database, checkpoint));
-  }
+  TRY(write_transitions(database, batch.transitions));
+  for (const NoteItem& note : batch.notes) TRY(note(database));
   return database.execute("COMMIT");
 }
 
@@ -358,9 +375,10 @@ base::Result<> SqliteStore::write_admissions(sqlite::Database& database, std::ve
   return {};
 }
 
-base::Result<> SqliteStore::write_transitions(sqlite::Database& database) {
-  for (TransitionItem& item : transitions_) {
-    item.result = sqlite::update_job(database, item.transition);
+base::Result<> SqliteStore::write_transitions(sqlite::Database& database, std::vector<TransitionItem>& transitions) {
+  for (TransitionItem& item : transitions) {
+    const bool repeat = unsettled_.contains(item.transition.job_id);
+    item.result = sqlite::update_job(database, item.transition, repeat ? sqlite::Attempt::kRepeat : sqlite::Attempt::kFirst);
     if (!item.result && base::info(item.result.error().code).retriable) return item.result;
   }
   return {};
@@ -378,10 +396,18 @@ void SqliteStore::finish_admissions(std::vector<Prepared>& prepared, const base:
   }
 }
 
-void SqliteStore::finish_transitions() {
-  for (TransitionItem& item : std::exchange(transitions_, {})) {
-    if (item.result && contract::is_terminal(item.transition.progress.status)) {
-      if (const auto slot = slots_.extract(item.transition.job_id)) keys_->erase(slot.mapped());
+void SqliteStore::finish_transitions(std::vector<TransitionItem>& transitions, const base::Result<>& committed) {
+  for (TransitionItem& item : transitions) {
+    const base::JobId& job_id = item.transition.job_id;
+    const bool terminal = contract::is_terminal(item.transition.progress.status);
+    if (!committed) {
+      if (terminal) unsettled_.insert(job_id);
+      item.done(committed);
+      continue;
+    }
+    if (item.result && terminal) {
+      unsettled_.erase(job_id);
+      if (const auto slot = slots_.extract(job_id)) keys_->erase(slot.mapped());
     }
     item.done(item.result);
   }

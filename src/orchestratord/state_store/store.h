@@ -14,7 +14,7 @@
 
 namespace llorch::orchestratord::state_store {
 
-// What changes in the life of a job. A transition writes all of it.
+// What changes in the life of a job.
 struct JobProgress {
   contract::JobStatus status = contract::JobStatus::kQueued;
   std::int64_t attempts = 0;
@@ -23,7 +23,7 @@ struct JobProgress {
   std::optional<std::int64_t> dispatched_unix_ms;
   std::optional<std::int64_t> started_unix_ms;
   std::optional<std::int64_t> finished_unix_ms;  // set exactly in the terminal states
-  std::int64_t tokens_out = 0;
+  std::optional<std::int64_t> tokens_out;
   std::optional<contract::EndEvent> end;     // completed
   std::optional<contract::ErrorBody> error;  // failed, cancelled
   std::optional<std::string> last_event_id;  // of the terminal event
@@ -57,6 +57,7 @@ struct Admission {
   std::optional<std::string> payload;
 };
 
+// Absent optionals leave their column as it is.
 struct Transition {
   base::JobId job_id;
   JobProgress progress;
@@ -75,6 +76,15 @@ struct RestoredJob {
   std::optional<std::string> payload;  // absent: not spooled, or its key is lost
 };
 
+struct KnownPool {
+  base::PoolId pool_id;
+  std::string endpoint;
+};
+struct RestoredState {
+  std::vector<RestoredJob> jobs;  // not terminal, in order of arrival
+  std::vector<std::string> pool_endpoints;
+};
+
 // Thread-safe. Callbacks run on the store's thread, in order of commit, and must not block; every callback is called
 // exactly once, also by stop().
 class Store {
@@ -88,19 +98,21 @@ class Store {
   // Success: job, queue entry and payload are on disk. CONFLICT: the job_id or task_id is taken. STORE_UNAVAILABLE: the
   // disk refused; the job is not there, and will not be there after a restart either.
   virtual void admit(Admission admission, Done done) = 0;
-  // Never refused by a failing disk: it is retried, in order, until it is committed or the store stops
-  // (SHUTTING_DOWN). A terminal transition also destroys the payload and its key. Errors: NOT_FOUND, and CONFLICT for a
-  // job that is already terminal: bugs of the caller.
+  // A terminal transition also destroys the payload and its key. STORE_UNAVAILABLE: whether the row changed is settled by
+  // the next call for this job, so repeat it until it succeeds. NOT_FOUND, and CONFLICT for a job that is already
+  // terminal: bugs of the caller.
   virtual void transition(Transition transition, Done done) = 0;
   // Best effort: dropped when the disk refuses.
   virtual void checkpoint(std::vector<Checkpoint> checkpoints) = 0;
+  virtual void remember_pool(KnownPool pool) = 0;
+  virtual void forget_pool(base::PoolId pool_id) = 0;
 
   virtual void find(base::JobId job_id, Found done) = 0;
   virtual void find_task(std::string task_id, Found done) = 0;
   // The newest first.
   virtual void list(std::int64_t count_max, Listed done) = 0;
-  // The jobs that are not terminal, in order of arrival. Blocks. REQUIRES: not on the store's thread.
-  virtual base::Result<std::vector<RestoredJob>> restore() = 0;
+  // Blocks. REQUIRES: not on the store's thread.
+  virtual base::Result<RestoredState> restore() = 0;
 
   // Commits what was posted before, moves the log into the database, closes. Idempotent.
   virtual void stop() = 0;

@@ -132,12 +132,14 @@ base::Result<> insert_job(Database& database, const JobRecord& job, const std::o
   return sealed->run();
 }
 
-base::Result<> update_job(Database& database, const Transition& transition) {
+base::Result<> update_job(Database& database, const Transition& transition, Attempt attempt) {
   const JobProgress& p = transition.progress;
   Statement* update = TRY(database.statement(
-      "UPDATE jobs SET status = ?, attempts = ?, worker_id = ?, pool_id = ?, dispatched_at = ?, started_at = ?, "
-      "completed_at = ?, tokens_generated = ?, outcome = ?, stop_reason = ?, error_code = ?, last_error = ?, "
-      "terminal_event = ?, last_event_id = ? WHERE job_id = ? AND completed_at IS NULL"));
+      "UPDATE jobs SET status = ?, attempts = ?, worker_id = coalesce(?, worker_id), pool_id = coalesce(?, pool_id), "
+      "dispatched_at = coalesce(?, dispatched_at), started_at = coalesce(?, started_at), "
+      "completed_at = coalesce(?, completed_at), tokens_generated = coalesce(?, tokens_generated), outcome = ?, "
+      "stop_reason = ?, error_code = ?, last_error = ?, terminal_event = ?, last_event_id = ? "
+      "WHERE job_id = ? AND (completed_at IS NULL OR ?)"));
   update->bind(1, contract::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
   update->bind(9, outcome_of(p));
@@ -145,6 +147,7 @@ base::Result<> update_job(Database& database, const Transition& transition) {
   update->bind(11, p.error ? std::optional(p.error->code) : std::nullopt);
   update->bind(12, p.error ? std::optional(p.error->message) : std::nullopt);
   update->bind(13, terminal_event_of(p)).bind(14, p.last_event_id).bind(15, std::string_view(transition.job_id.value));
+  update->bind(16, std::int64_t{attempt == Attempt::kRepeat});
   TRY(update->run());
   if (database.changes() == 0) {
     if (TRY(find_job(database, transition.job_id))) {
@@ -212,6 +215,25 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
     jobs.push_back(std::move(live));
   }
   return jobs;
+}
+
+base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
+  Statement* upsert = TRY(database.statement("INSERT OR REPLACE INTO pools (pool_id, endpoint, updated_at) VALUES (?, ?, ?)"));
+  upsert->bind(1, std::string_view(pool.pool_id.value)).bind(2, std::string_view(pool.endpoint)).bind(3, now_unix_ms);
+  return upsert->run();
+}
+
+base::Result<> delete_pool(Database& database, const base::PoolId& pool_id) {
+  Statement* remove = TRY(database.statement("DELETE FROM pools WHERE pool_id = ?"));
+  remove->bind(1, std::string_view(pool_id.value));
+  return remove->run();
+}
+
+base::Result<std::vector<std::string>> pool_endpoints(Database& database) {
+  const StatementUse row(*TRY(database.statement("SELECT endpoint FROM pools ORDER BY pool_id")));
+  std::vector<std::string> endpoints;
+  while (TRY(row->step())) endpoints.push_back(row->text(0));
+  return endpoints;
 }
 
 }  // namespace llorch::orchestratord::state_store::sqlite

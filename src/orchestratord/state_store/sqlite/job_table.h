@@ -1,5 +1,5 @@
 #pragma once
-// The SQL of jobs, queue, job_payloads and sse_checkpoints. Every function runs inside the caller's transaction.
+// The SQL of jobs, queue, job_payloads, sse_checkpoints and pools. Every function runs inside the caller's transaction.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,8 +23,10 @@ struct LiveJob {
 
 // CONFLICT: the job_id or task_id is taken.
 base::Result<> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload);
-// Also keeps the queue entry in step and drops payload and checkpoint of a finished job. NOT_FOUND, CONFLICT (terminal).
-base::Result<> update_job(Database& database, const Transition& transition);
+// Also keeps the queue entry in step and drops payload and checkpoint of a finished job. NOT_FOUND, CONFLICT: the job is
+// terminal already (kRepeat: it may be, by this very transition).
+enum class Attempt { kFirst, kRepeat };
+base::Result<> update_job(Database& database, const Transition& transition, Attempt attempt);
 base::Result<> delete_job(Database& database, const base::JobId& job_id);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
 // Removes jobs that finished before; returns how many. At most `count_max` per call keeps commits short.
@@ -38,5 +40,9 @@ base::Result<std::optional<JobRecord>> find_job(Database& database, const base::
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id);
 base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max);
 base::Result<std::vector<LiveJob>> live_jobs(Database& database);
+
+base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);
+base::Result<> delete_pool(Database& database, const base::PoolId& pool_id);
+base::Result<std::vector<std::string>> pool_endpoints(Database& database);
 
 }  // namespace llorch::orchestratord::state_store::sqlite

@@ -1,0 +1,93 @@
+#include "orchestratord/state_store/sqlite/migrations.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "orchestratord/state_store/sqlite/database.h"
+
+namespace llorch::orchestratord::state_store::sqlite {
+namespace {
+
+class MigrationsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = std::filesystem::temp_directory_path() / ("llorch-migrations-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  std::string path() const { return (dir_ / "orchestrator.db").string(); }
+  std::filesystem::path dir_;
+};
+
+constexpr Migration kFirst{1, "0001_a", "CREATE TABLE a (x INTEGER) STRICT;"};
+constexpr Migration kSecond{2, "0002_b", "CREATE TABLE b (x INTEGER) STRICT; INSERT INTO b SELECT x FROM a;"};
+constexpr Migration kBroken{2, "0002_b", "CREATE TABLE b (x INTEGER) STRICT; SELECT no_such_column FROM a;"};
+
+// SYS-6.1.3: versioned migrations are applied at start, each once and in order.
+TEST_F(MigrationsTest, AppliesWhatIsMissing) {
+  {
+    auto db = Database::open({.path = path()}).value();
+    ASSERT_TRUE(migrate(db, std::array{kFirst}, 1));
+    ASSERT_TRUE(db.execute("INSERT INTO a VALUES (7)"));
+  }
+  auto db = Database::open({.path = path()}).value();
+  ASSERT_TRUE(migrate(db, std::array{kFirst, kSecond}, 2));
+  ASSERT_TRUE(migrate(db, std::array{kFirst, kSecond}, 3));
+  const StatementUse row(*db.statement("SELECT count(*), sum(x) FROM b").value());
+  ASSERT_TRUE(row->step().value());
+  EXPECT_EQ(row->integer(0), 1);
+  EXPECT_EQ(row->integer(1), 7);
+}
+
+TEST_F(MigrationsTest, AFailedMigrationLeavesNothingBehind) {
+  auto db = Database::open({.path = path()}).value();
+  EXPECT_FALSE(migrate(db, std::array{kFirst, kBroken}, 1));
+  EXPECT_FALSE(db.statement("SELECT * FROM b"));
+  EXPECT_TRUE(migrate(db, std::array{kFirst, kSecond}, 2));
+}
+
+TEST_F(MigrationsTest, RefusesAnotherSchema) {
+  auto db = Database::open({.path = path()}).value();
+  ASSERT_TRUE(migrate(db, std::array{kFirst, kSecond}, 1));
+  EXPECT_EQ(migrate(db, std::array{kFirst}, 2).error().code, base::ErrorCode::kUnsupportedFormatVersion);
+  EXPECT_EQ(migrate(db, std::array{kFirst, kBroken}, 2).error().code, base::ErrorCode::kCorruptFile);
+}
+
+// C-52: the shipped SQL is valid SQLite and has the tables of the contract.
+TEST_F(MigrationsTest, TheShippedSchemaIsValid) {
+  auto db = Database::open({.path = path()}).value();
+  ASSERT_TRUE(migrate(db, migrations(), 1));
+  for (std::size_t i = 0; i < migrations().size(); ++i) {
+    EXPECT_EQ(migrations()[i].version, static_cast<std::int64_t>(i) + 1);
+  }
+  for (const char* table : {"jobs", "queue", "job_payloads", "sse_checkpoints", "pools", "schema_migrations"}) {
+    EXPECT_TRUE(db.execute(std::string("SELECT count(*) FROM ") + table)) << table;
+  }
+  EXPECT_EQ(db.execute("INSERT INTO queue VALUES ('no-such-job', 0, 0)").error().code, base::ErrorCode::kConflict)
+      << "foreign keys are off";
+}
+
+TEST_F(MigrationsTest, FilesArePrivateAndGarbageIsRefused) {
+  {
+    auto db = Database::open({.path = path()}).value();
+    ASSERT_TRUE(migrate(db, migrations(), 1));
+    for (const char* suffix : {"", "-wal"}) {
+      struct stat st {};
+      ASSERT_EQ(::stat((path() + suffix).c_str(), &st), 0) << suffix;
+      EXPECT_EQ(st.st_mode & 0777, 0600u) << suffix;
+    }
+    EXPECT_FALSE(std::filesystem::exists(path() + "-shm")) << "locking is not exclusive";
+    EXPECT_FALSE(Database::open({.path = path()})) << "a second connection got in";
+  }
+  std::ofstream(path(), std::ios::trunc) << std::string(4096, 'x');
+  std::filesystem::remove(path() + "-wal");
+  EXPECT_EQ(Database::open({.path = path()}).error().code, base::ErrorCode::kCorruptFile);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::state_store::sqlite

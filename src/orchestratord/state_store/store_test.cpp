@@ -1,0 +1,239 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "orchestratord/state_store/store_test_support.h"
+
+namespace llorch::orchestratord::state_store {
+namespace {
+
+using base::ErrorCode;
+using contract::JobStatus;
+
+// SYS-6.1.2, SYS-6.1.3: a job survives the process with everything its view and its replay need.
+TEST(Store, RestoresWhatWasAdmitted) {
+  const TempDir dir;
+  Admission a = admission("job-1", "the payload");
+  a.job.priority = contract::Priority::kBatch;
+  a.job.session_id = "session-1";
+  a.job.timeout_ms = 5000;
+  a.job.on_disconnect = contract::OnDisconnect::kResume;
+  {
+    auto store = open_in(dir);
+    ASSERT_TRUE(admit(*store, a));
+    ASSERT_TRUE(apply(*store, moved_to("job-1", JobStatus::kDispatched)));
+  }
+  auto store = open_in(dir);
+  const auto jobs = live_jobs(*store);
+  ASSERT_EQ(jobs.size(), 1u);
+  const JobRecord& job = jobs[0].job;
+  EXPECT_EQ(jobs[0].payload, "the payload");
+  EXPECT_EQ(job.job_id.value, "job-1");
+  EXPECT_EQ(job.priority, contract::Priority::kBatch);
+  EXPECT_EQ(job.session_id, "session-1");
+  EXPECT_EQ(job.correlation_id.value, "c-job-1");
+  EXPECT_EQ(job.request_sha256, a.job.request_sha256);
+  EXPECT_EQ(job.facts.context_length, 512);
+  EXPECT_EQ(job.seed, 0xffff'ffff'ffff'fff0u);
+  EXPECT_EQ(job.timeout_ms, 5000);
+  EXPECT_EQ(job.deadline_ms, std::nullopt);
+  EXPECT_EQ(job.on_disconnect, contract::OnDisconnect::kResume);
+  EXPECT_EQ(job.params, a.job.params);
+  EXPECT_EQ(job.progress.status, JobStatus::kDispatched);
+  EXPECT_EQ(job.progress.attempts, 1);
+}
+
+// SYS-6.1.3, ORCH-3004: what waits comes back in the order it came.
+TEST(Store, RestoresInOrderOfArrivalAndOnlyWhatIsNotFinished) {
+  const TempDir dir;
+  {
+    auto store = open_in(dir);
+    for (int i = 0; i < 30; ++i) ASSERT_TRUE(admit(*store, admission("job-" + std::to_string(99 - i))));
+    ASSERT_TRUE(apply(*store, finished("job-98")));
+    ASSERT_TRUE(apply(*store, cancelled("job-97")));
+  }
+  auto store = open_in(dir);
+  const auto jobs = live_jobs(*store);
+  ASSERT_EQ(jobs.size(), 28u);
+  EXPECT_EQ(jobs[0].job.job_id.value, "job-99");
+  EXPECT_EQ(jobs[1].job.job_id.value, "job-96");
+  EXPECT_EQ(jobs[27].job.job_id.value, "job-70");
+}
+
+TEST(Store, AFinishedJobKeepsItsOutcome) {
+  const TempDir dir;
+  auto store = open_in(dir);
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  Transition running = moved_to("job-1", JobStatus::kRunning);
+  running.progress.worker_id = "worker-1";
+  running.progress.started_unix_ms = 42;
+  ASSERT_TRUE(apply(*store, running));
+  ASSERT_TRUE(apply(*store, finished("job-1")));
+  const JobRecord job = find(*store, "job-1").value().value();
+  EXPECT_EQ(job.progress.status, JobStatus::kCompleted);
+  EXPECT_EQ(job.progress.worker_id, "worker-1") << "absent fields must keep their column";
+  EXPECT_EQ(job.progress.started_unix_ms, 42);
+  EXPECT_EQ(job.progress.end->decode_time_ms, 7);
+  EXPECT_EQ(job.progress.last_event_id, "7-0123456789abcdef");
+  ASSERT_TRUE(admit(*store, admission("job-2")));
+  ASSERT_TRUE(apply(*store, cancelled("job-2")));
+  EXPECT_EQ(find(*store, "job-2").value()->progress.error->code, "CANCELLED");
+  EXPECT_EQ(find(*store, "job-3").value(), std::nullopt);
+}
+
+// DECISIONS §2: exactly one terminal state per job.
+TEST(Store, RefusesASecondTerminalStateAndTakenIds) {
+  const TempDir dir;
+  auto store = open_in(dir);
+  ASSERT_TRUE(admit(*store, admission("job-1")));
+  EXPECT_EQ(admit(*store, admission("job-1")).error().code, ErrorCode::kConflict);
+  Admission same_task = admission("job-2");
+  same_task.job.task_id = "job-1";
+  EXPECT_EQ(admit(*store, same_task).error().code, ErrorCode::kConflict);
+  ASSERT_TRUE(apply(*store, finished("job-1")));
+  EXPECT_EQ(apply(*store, cancelled("job-1")).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(apply(*store, cancelled("job-9")).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(find(*store, "job-1").value()->progress.status, JobStatus::kCompleted);
+}
+
+TEST(Store, OneBadAdmissionDoesNotTouchItsBatch) {
+  const TempDir dir;
+  auto store = open_in(dir);
+  std::vector<std::future<base::Result<>>> results;
+  for (const char* id : {"job-1", "job-2", "job-1", "job-3"}) {
+    auto done = std::make_shared<std::promise<base::Result<>>>();
+    results.push_back(done->get_future());
+    store->admit(admission(id), [done](base::Result<> r) { done->set_value(std::move(r)); });
+  }
+  EXPECT_TRUE(results[0].get());
+  EXPECT_TRUE(results[1].get());
+  EXPECT_EQ(results[2].get().error().code, ErrorCode::kConflict);
+  EXPECT_TRUE(results[3].get());
+  EXPECT_EQ(live_jobs(*store).size(), 3u);
+}
+
+// C-42 and the list behind `llorch ps`.
+TEST(Store, FindsByTaskAndListsTheNewestFirst) {
+  const TempDir dir;
+  auto store = open_in(dir);
+  for (int i = 0; i < 5; ++i) {
+    Admission a = admission("job-" + std::to_string(i));
+    a.job.task_id = "task-" + std::to_string(i);
+    ASSERT_TRUE(admit(*store, a));
+  }
+  std::promise<base::Result<std::optional<JobRecord>>> by_task;
+  store->find_task("task-3", [&](auto r) { by_task.set_value(std::move(r)); });
+  EXPECT_EQ(by_task.get_future().get().value()->job_id.value, "job-3");
+  std::promise<base::Result<std::vector<JobRecord>>> list;
+  store->list(2, [&](auto r) { list.set_value(std::move(r)); });
+  const auto jobs = list.get_future().get().value();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].job_id.value, "job-4");
+}
+
+// C-51, SYS-9.2.3: the payload's text is on no disk at any time, and after the terminal event nor is what opens it.
+TEST(Store, KeepsNoPayloadTextAndDestroysTheKey) {
+  const TempDir dir;
+  const std::string needle = "Once upon a time a needle lay in a haystack";
+  std::string keys_while_live;
+  {
+    auto store = open_in(dir);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(admit(*store, admission("job-" + std::to_string(i), needle)));
+    EXPECT_FALSE(found_on_disk(dir.path(), needle));
+    keys_while_live = key_file_bytes(dir);
+    ASSERT_EQ(keys_while_live.size(), 3 * payload::kKeyBytes);
+    ASSERT_TRUE(apply(*store, finished("job-0")));
+    ASSERT_TRUE(apply(*store, cancelled("job-2")));
+    // The overwrite follows the commit on the store's thread, ahead of the next answer.
+    ASSERT_TRUE(find(*store, "job-1"));
+    EXPECT_FALSE(found_on_disk(dir.path(), needle));
+    EXPECT_FALSE(found_on_disk(dir.path(), keys_while_live.substr(0, payload::kKeyBytes)));
+    EXPECT_TRUE(found_on_disk(dir.path(), keys_while_live.substr(payload::kKeyBytes, payload::kKeyBytes)));
+    EXPECT_FALSE(found_on_disk(dir.path(), keys_while_live.substr(2 * payload::kKeyBytes)));
+  }
+  EXPECT_FALSE(found_on_disk(dir.path(), needle));
+  auto store = open_in(dir);
+  EXPECT_EQ(live_jobs(*store).at(0).payload, needle);
+}
+
+// C-51: without the key, or without a spooled payload, the job is still known and can be ended as PAYLOAD_LOST.
+TEST(Store, AJobWhosePayloadIsLostIsStillRestored) {
+  const TempDir dir;
+  {
+    auto store = open_in(dir);
+    ASSERT_TRUE(admit(*store, admission("job-1", "text")));
+    ASSERT_TRUE(admit(*store, admission("job-2", std::nullopt)));
+  }
+  std::filesystem::remove(dir.path() / "payload.keys");
+  auto store = open_in(dir);
+  const auto jobs = live_jobs(*store);
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].payload, std::nullopt);
+  EXPECT_EQ(jobs[1].payload, std::nullopt);
+  EXPECT_TRUE(apply(*store, cancelled("job-1")));
+}
+
+// control-plane §5.5: finished jobs stay for the retention time, unfinished ones as long as they live.
+TEST(Store, RemovesFinishedJobsPastTheirRetention) {
+  const TempDir dir;
+  const std::int64_t now = kClock.now().unix_ms;
+  {
+    auto store = open_in(dir);
+    for (const char* id : {"old", "young", "live"}) ASSERT_TRUE(admit(*store, admission(id)));
+    ASSERT_TRUE(apply(*store, finished("old", now - 8LL * 24 * 3600 * 1000)));
+    ASSERT_TRUE(apply(*store, finished("young", now - 6LL * 24 * 3600 * 1000)));
+  }
+  SqliteStoreOptions options = options_in(dir);
+  options.retention_ms = 7LL * 24 * 3600 * 1000;
+  auto store = open_sqlite_store(std::move(options)).value();
+  EXPECT_EQ(find(*store, "old").value(), std::nullopt);
+  EXPECT_NE(find(*store, "young").value(), std::nullopt);
+  EXPECT_NE(find(*store, "live").value(), std::nullopt);
+}
+
+TEST(Store, RemembersPoolsAndCheckpoints) {
+  const TempDir dir;
+  {
+    auto store = open_in(dir);
+    ASSERT_TRUE(admit(*store, admission("job-1")));
+    store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:1"});
+    store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:2"});
+    store->remember_pool({base::PoolId("pool-2"), "http://127.0.0.1:3"});
+    store->forget_pool(base::PoolId("pool-2"));
+    store->checkpoint({{base::JobId("job-1"), 5, "token", "0123456789abcdef", 1}, {base::JobId("gone"), 5, "token", "", 1}});
+    ASSERT_TRUE(find(*store, "job-1"));
+  }
+  auto store = open_in(dir);
+  EXPECT_EQ(store->restore()->pool_endpoints, std::vector<std::string>{"http://127.0.0.1:2"});
+}
+
+TEST(Store, StopAnswersEverything) {
+  const TempDir dir;
+  auto store = open_in(dir);
+  std::atomic<int> answers{0};
+  for (int i = 0; i < 20; ++i) store->admit(admission("job-" + std::to_string(i)), [&](base::Result<> r) { answers += r.has_value(); });
+  store->stop();
+  EXPECT_EQ(answers, 20);
+  EXPECT_EQ(admit(*store, admission("late")).error().code, ErrorCode::kShuttingDown);
+  EXPECT_EQ(store->restore().error().code, ErrorCode::kShuttingDown);
+}
+
+TEST(StateDirectory, IsLockedByOneProcessAndPrivate) {
+  const TempDir dir;
+  const auto state = dir.path() / "state";
+  {
+    auto lock = lock_state_directory(state);
+    ASSERT_TRUE(lock);
+    struct stat st {};
+    ASSERT_EQ(::stat(state.c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 0777, 0700u);
+    EXPECT_EQ(lock_state_directory(state).error().code, ErrorCode::kAlreadyRunning);
+  }
+  EXPECT_TRUE(lock_state_directory(state));
+  EXPECT_EQ(lock_state_directory("/proc/llorch").error().code, ErrorCode::kStoreUnavailable);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::state_store
