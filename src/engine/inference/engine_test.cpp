@@ -1,0 +1,281 @@
+#include "engine/inference/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "engine/inference/testing/allocation_counter.h"
+#include "engine/inference/testing/recording_backend.h"
+#include "engine/models/testing/tiny_llama.h"
+
+namespace llorch::engine::inference {
+namespace {
+
+using base::ErrorCode;
+using base::TokenId;
+using contract::MemoryPurpose;
+using contract::Opcode;
+using models::testing::TinyLlama;
+using testing::RecordingBackend;
+
+// A file in a folder of its own, gone with the object.
+class ModelFile {
+ public:
+  explicit ModelFile(const TinyLlama& tiny = {}) {
+    char name[] = "/tmp/llorch-engine-XXXXXX";
+    folder_ = mkdtemp(name);
+    const std::vector<std::byte> bytes = tiny.bytes();
+    std::ofstream(path(), std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+  ~ModelFile() { std::filesystem::remove_all(folder_); }
+  std::filesystem::path path() const { return folder_ / "tiny.gguf"; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+std::vector<TokenId> ids(std::initializer_list<std::uint32_t> numbers) {
+  std::vector<TokenId> result;
+  for (std::uint32_t number : numbers) result.push_back(TokenId{number});
+  return result;
+}
+std::vector<TokenId> many(std::uint32_t count) {
+  std::vector<TokenId> result;
+  for (std::uint32_t i = 0; i < count; ++i) result.push_back(TokenId{i % 40});
+  return result;
+}
+
+struct Loaded {
+  explicit Loaded(const EngineOptions& options, const TinyLlama& tiny = {}) : file(tiny) {
+    auto result = Engine::load(file.path(), options, backend);
+    EXPECT_TRUE(result) << result.error().message;
+    engine = *std::move(result);
+  }
+  ModelFile file;
+  RecordingBackend backend;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST(EngineLoad, PredictsMemoryToTheByte) {
+  const ModelFile file(TinyLlama{.layers = 3});
+  for (const EngineOptions& options :
+       {EngineOptions{}, EngineOptions{.context_tokens = 65, .slots = 3, .kv_dtype = contract::DType::kF32, .prefill_chunk = 5},
+        EngineOptions{.context_tokens = 1, .prefill_chunk = 1}, EngineOptions{.output_rows_max = 100}}) {
+    RecordingBackend backend;
+    const auto predicted = Engine::predict(file.path(), options, backend);
+    ASSERT_TRUE(predicted) << predicted.error().message;
+    EXPECT_EQ(backend.memory_used_bytes(), 0U);
+    const auto engine = Engine::load(file.path(), options, backend);
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_EQ(predicted->total_bytes(), backend.memory_used_bytes());
+    EXPECT_EQ(predicted->weights_bytes, backend.bytes_by_purpose[MemoryPurpose::kWeights]);
+    EXPECT_EQ(predicted->state_bytes, backend.bytes_by_purpose[MemoryPurpose::kState]);
+    EXPECT_EQ(predicted->activations_bytes, backend.bytes_by_purpose[MemoryPurpose::kActivations]);
+    EXPECT_EQ(predicted->workspace_bytes, backend.bytes_by_purpose[MemoryPurpose::kWorkspace]);
+    EXPECT_EQ(predicted->tables_bytes, backend.bytes_by_purpose[MemoryPurpose::kTables]);
+  }
+}
+
+TEST(EngineLoad, RefusesWhatDoesNotFitBeforeTouchingTheDevice) {
+  const ModelFile file;
+  std::uint64_t needed = 0;
+  {
+    RecordingBackend probe;
+    needed = Engine::predict(file.path(), {}, probe)->total_bytes();
+  }
+  RecordingBackend exact({.memory_bytes_max = needed});
+  EXPECT_TRUE(Engine::load(file.path(), {}, exact));
+  RecordingBackend small({.memory_bytes_max = needed - 1});
+  const auto refused = Engine::load(file.path(), {}, small);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_NE(refused.error().message.find(std::to_string(needed)), std::string::npos) << refused.error().message;
+  EXPECT_EQ(refused.error().details.size(), 3U);
+  EXPECT_TRUE(small.bytes_by_purpose.empty());
+}
+
+TEST(EngineLoad, ReleasesEverything) {
+  const ModelFile file;
+  RecordingBackend backend;
+  { ASSERT_TRUE(Engine::load(file.path(), {}, backend)); }
+  EXPECT_EQ(backend.memory_used_bytes(), 0U);
+}
+
+TEST(EngineLoad, OneCopyOfATiedHead) {
+  const Loaded tied({}, {.tied = true});
+  const Loaded untied({}, {.tied = false});
+  EXPECT_EQ(tied.backend.upload_uses.size() + 1, untied.backend.upload_uses.size());
+}
+
+TEST(EngineLoad, ReportsQuartersOnce) {
+  const ModelFile file;
+  RecordingBackend backend;
+  std::vector<unsigned> seen;
+  ASSERT_TRUE(Engine::load(file.path(), {}, backend, [&](unsigned percent) { seen.push_back(percent); }));
+  EXPECT_EQ(seen, (std::vector<unsigned>{0, 25, 50, 75, 100}));
+}
+
+TEST(EngineLoad, RefusesOpcodesBatchesAndTypesTheBackendLacks) {
+  const ModelFile file;
+  const auto code_of = [&](const RecordingBackend::Options& device, const EngineOptions& options) {
+    RecordingBackend backend(device);
+    const auto engine = Engine::load(file.path(), options, backend);
+    EXPECT_FALSE(engine);
+    EXPECT_EQ(backend.memory_used_bytes(), 0U);
+    return engine ? ErrorCode::kInternal : engine.error().code;
+  };
+  EXPECT_EQ(code_of({.without = Opcode::kSwiglu}, {}), ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(code_of({.batch_max = 2}, {.slots = 3}), ErrorCode::kBatchUnsupported);
+  EXPECT_EQ(code_of({.matrix_types = contract::dtype_bit(contract::DType::kF16)}, {}), ErrorCode::kWeightDTypeUnsupported);
+}
+
+TEST(EngineLoad, RefusesImpossibleOptions) {
+  const ModelFile file;
+  for (const EngineOptions& options :
+       {EngineOptions{.slots = 0}, EngineOptions{.prefill_chunk = 0}, EngineOptions{.context_tokens = 193},
+        EngineOptions{.kv_dtype = contract::DType::kQ4_0}}) {
+    RecordingBackend backend;
+    const auto engine = Engine::load(file.path(), options, backend);
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code, ErrorCode::kInvalidParams) << engine.error().message;
+  }
+}
+
+TEST(EngineLoad, StatesTheFacts) {
+  const Loaded loaded({.context_tokens = 100, .slots = 2});
+  const EngineFacts& facts = loaded.engine->facts();
+  EXPECT_EQ(facts.architecture, "llama");
+  EXPECT_EQ(facts.vocab, 40U);
+  EXPECT_EQ(facts.context_tokens, 100U);
+  EXPECT_EQ(facts.context_tokens_model, 192U);
+  EXPECT_EQ(facts.weight_type, "F32");
+  EXPECT_EQ(facts.kv_dtype, "f16");
+  EXPECT_EQ(facts.plan_hash.size(), 32U);
+  EXPECT_EQ(facts.device_class, "recording");
+  EXPECT_EQ(facts.file_bytes, std::filesystem::file_size(loaded.file.path()));
+}
+
+// Launches per step are a property of the plan: never of the slots, the rows or the context.
+TEST(EngineStep, LaunchesDoNotDependOnTheBatch) {
+  Loaded loaded({.slots = 3}, {.layers = 4});
+  const auto tokens = many(20);
+  const auto launches_of = [&](std::vector<SlotRows> requests) {
+    loaded.backend.launches.clear();
+    EXPECT_TRUE(loaded.engine->step(requests));
+    EXPECT_EQ(loaded.engine->counters().total, loaded.backend.launches.size());
+    return loaded.backend.launches.size();
+  };
+  const std::span<const TokenId> all(tokens);
+  EXPECT_EQ(launches_of({{0, all.first(1)}}), 6U * 4 + 3);
+  EXPECT_EQ(launches_of({{0, all}, {1, all.first(7)}, {2, all.first(1)}}), 6U * 4 + 3);
+  EXPECT_EQ(loaded.engine->counters().per_opcode[static_cast<std::size_t>(Opcode::kMultiheadAttention)], 4U);
+  for (const testing::Launch& launch : loaded.backend.launches) {
+    EXPECT_EQ(launch.rows, 28U);
+    EXPECT_EQ(launch.batch_size, 3U);
+  }
+}
+
+TEST(EngineStep, UsesThreeActivationBuffersAndTheLogits) {
+  Loaded loaded({}, {.layers = 6});
+  ASSERT_TRUE(loaded.engine->prefill(0, many(4)));
+  std::set<const void*> outputs;
+  for (const testing::Launch& launch : loaded.backend.launches) outputs.insert(launch.output);
+  EXPECT_EQ(outputs.size(), 4U);
+}
+
+TEST(EngineStep, RaggedRowsComeBackInOrder) {
+  Loaded loaded({.slots = 3, .output_rows_max = 8});
+  ASSERT_TRUE(loaded.engine->prefill(1, ids({9, 9})));
+  const auto a = ids({1, 2, 3}), b = ids({4}), c = ids({5, 6});
+  const std::vector<SlotRows> requests{{0, a, RowsWanted::kAll}, {1, b, RowsWanted::kLast}, {2, c, RowsWanted::kNone}};
+  const auto output = loaded.engine->step(requests);
+  ASSERT_TRUE(output) << output.error().message;
+  ASSERT_EQ(output->rows(), 4U);
+  const float expected[4][2] = {{1, 0}, {1002, 0}, {2003, 0}, {2004, 1}};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(output->row(i)[0], expected[i][0]);
+    EXPECT_EQ(output->row(i)[1], expected[i][1]);
+  }
+  EXPECT_EQ(loaded.engine->length(0), 3U);
+  EXPECT_EQ(loaded.engine->length(1), 3U);
+  EXPECT_EQ(loaded.engine->length(2), 2U);
+}
+
+TEST(EngineStep, PrefillIsCutIntoChunks) {
+  Loaded loaded({.prefill_chunk = 7});
+  const auto logits = loaded.engine->prefill(0, many(24));
+  ASSERT_TRUE(logits);
+  EXPECT_EQ((*logits)[0], 23 * 1000 + 23);
+  std::vector<std::uint32_t> rows;
+  for (const testing::Launch& launch : loaded.backend.launches) {
+    if (launch.opcode == Opcode::kEmbedding) rows.push_back(launch.rows);
+  }
+  EXPECT_EQ(rows, (std::vector<std::uint32_t>{7, 7, 7, 3}));
+}
+
+TEST(EngineStep, ScoreHandsOutEveryRow) {
+  for (std::uint32_t outputs : {1U, 3U, 64U}) {
+    Loaded loaded({.prefill_chunk = 8, .output_rows_max = outputs});
+    std::vector<float> seen;
+    ASSERT_TRUE(loaded.engine->score(0, many(20), [&](std::size_t row, std::span<const float> logits) {
+      EXPECT_EQ(row, seen.size());
+      seen.push_back(logits[0]);
+    }));
+    ASSERT_EQ(seen.size(), 20U);
+    for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(seen[i], static_cast<float>(i * 1000 + i % 40));
+  }
+}
+
+TEST(EngineStep, ContextEndsWithACodeAndLeavesTheSlot) {
+  Loaded loaded({.context_tokens = 10, .prefill_chunk = 4});
+  ASSERT_TRUE(loaded.engine->prefill(0, many(8)));
+  const auto too_long = loaded.engine->prefill(0, many(3));
+  ASSERT_FALSE(too_long);
+  EXPECT_EQ(too_long.error().code, ErrorCode::kContextExhausted);
+  EXPECT_EQ(loaded.engine->length(0), 8U);
+  EXPECT_TRUE(loaded.engine->prefill(0, many(2)));
+  EXPECT_EQ(loaded.engine->decode(0, TokenId{0}).error().code, ErrorCode::kContextExhausted);
+  ASSERT_TRUE(loaded.engine->reset(0));
+  EXPECT_EQ(loaded.engine->length(0), 0U);
+  EXPECT_TRUE(loaded.engine->prefill(0, many(10)));
+}
+
+TEST(EngineStep, RefusesIdsOutsideTheVocabularyAndOversizedSteps) {
+  Loaded loaded({.slots = 2, .prefill_chunk = 4});
+  EXPECT_EQ(loaded.engine->prefill(0, ids({1, 2, 3, 4, 5, 40})).error().code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(loaded.engine->length(0), 0U);
+  const auto tokens = many(3);
+  const std::vector<SlotRows> requests{{0, tokens}, {1, tokens}};
+  EXPECT_EQ(loaded.engine->step(requests).error().code, ErrorCode::kInvalidBatchSize);
+  const SlotRows every_row{0, tokens, RowsWanted::kAll};
+  EXPECT_EQ(loaded.engine->step({&every_row, 1}).error().code, ErrorCode::kInvalidBatchSize);
+  EXPECT_EQ(loaded.engine->step({}).error().code, ErrorCode::kInvalidBatchSize);
+}
+
+TEST(EngineStep, AFailedStepLeavesTheSlot) {
+  Loaded loaded({});
+  ASSERT_TRUE(loaded.engine->prefill(0, many(3)));
+  loaded.backend.failing = Opcode::kSwiglu;
+  const auto failed = loaded.engine->decode(0, TokenId{1});
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::kCudaError);
+  EXPECT_EQ(loaded.engine->length(0), 3U);
+  EXPECT_EQ(loaded.backend.launches.back().opcode, Opcode::kSwiglu);  // nothing ran behind it
+}
+
+TEST(EngineStep, AllocatesNothing) {
+  Loaded loaded({.slots = 2, .prefill_chunk = 8, .output_rows_max = 4});
+  const auto tokens = many(20);
+  const std::vector<SlotRows> requests{{0, std::span(tokens).first(3), RowsWanted::kAll}, {1, std::span(tokens).first(1)}};
+  const auto before = testing::allocations_count();
+  const bool fine = loaded.engine->prefill(0, tokens).has_value() && loaded.engine->decode(0, TokenId{1}).has_value() &&
+                    loaded.engine->step(requests).has_value() && loaded.engine->reset(0).has_value();
+  EXPECT_EQ(testing::allocations_count(), before);
+  EXPECT_TRUE(fine);
+  const auto probe = std::make_unique<int>(1);
+  EXPECT_GT(testing::allocations_count(), before);  // the counter counts
+}
+
+}  // namespace
+}  // namespace llorch::engine::inference

@@ -1,0 +1,92 @@
+#include "engine/inference/testing/recording_backend.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+
+namespace llorch::engine::inference::testing {
+namespace {
+
+using namespace contract;
+
+constexpr std::array kSupported{Opcode::kEmbedding, Opcode::kRmsNorm, Opcode::kMultiheadAttention,
+                                Opcode::kSwiglu, Opcode::kResidualAdd, Opcode::kLmHead};
+
+Status record_launch(ExecutionContext& ctx, const PreparedInsn& prepared) noexcept {
+  auto& backend = *static_cast<RecordingBackend*>(ctx.stream.ptr);
+  const Opcode opcode = prepared.insn->opcode;
+  backend.record({.opcode = opcode, .rows = ctx.total_rows, .batch_size = ctx.batch_size, .output = prepared.output<void>(0)});
+  if (opcode == backend.failing) return Status::failed(base::ErrorCode::kCudaError);
+  if (opcode != Opcode::kLmHead) return Status::ok();
+  const std::uint32_t vocab = prepared.param<LmHeadParams>().rows;
+  for (std::size_t i = 0; i < ctx.output_rows.size(); ++i) {
+    float* logits = prepared.output<float>(0) + i * vocab;
+    const std::uint32_t row = ctx.output_rows[i];
+    std::fill_n(logits, vocab, 0.0F);
+    logits[0] = static_cast<float>(ctx.positions[row] * 1000 + ctx.row_ids[row]);
+    logits[1] = static_cast<float>(ctx.slot_of_row[row]);
+  }
+  return Status::ok();
+}
+
+base::Result<const void*> choose_nothing(const PrepareArgs&) { return nullptr; }
+
+std::uint64_t workspace(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
+  return params.opcode == Opcode::kSwiglu ? limits.rows_max * RecordingBackend::kWorkspaceBytesPerRow : 0;
+}
+
+}  // namespace
+
+RecordingBackend::RecordingBackend(const Options& options) : options_(options) {
+  launches.reserve(1 << 16);
+  for (Opcode opcode : kSupported) {
+    if (opcode == options.without) continue;
+    const auto row = static_cast<std::size_t>(opcode);
+    tables_.run[row] = record_launch;
+    tables_.prepare[row] = choose_nothing;
+    tables_.workspace_bytes[row] = workspace;
+    tables_.capabilities[row] = {.supports_batch = true, .may_alias_output = opcode == Opcode::kResidualAdd,
+                                 .max_batch_size = options.batch_max, .dtype_mask_weights = options.matrix_types};
+  }
+}
+
+RecordingBackend::~RecordingBackend() { ASSERT(allocations_.empty(), "{} allocations were never released", allocations_.size()); }
+
+base::Result<std::byte*> RecordingBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
+  if (used_ + bytes > options_.memory_bytes_max) {
+    return base::fail(base::ErrorCode::kOutOfDeviceMemory, fmt::format("{} bytes for {}", bytes, memory_purpose_name(purpose)));
+  }
+  auto* ptr = static_cast<std::byte*>(::operator new(bytes + 1, std::align_val_t{64}));
+  std::memset(ptr, 0, bytes);
+  allocations_[ptr] = bytes;
+  used_ += bytes;
+  bytes_by_purpose[purpose] += bytes;
+  return ptr;
+}
+
+void RecordingBackend::release(std::byte* ptr) noexcept {
+  if (ptr == nullptr) return;
+  const auto found = allocations_.find(ptr);
+  ASSERT(found != allocations_.end(), "released twice");
+  used_ -= found->second;
+  allocations_.erase(found);
+  ::operator delete(ptr, std::align_val_t{64});
+}
+
+base::Result<void*> RecordingBackend::upload_weight(const StoredTensor& tensor) {
+  std::byte* ptr = TRY(allocate(tensor.bytes.size(), MemoryPurpose::kWeights));
+  std::memcpy(ptr, tensor.bytes.data(), tensor.bytes.size());
+  upload_uses.push_back(tensor.uses);
+  return static_cast<void*>(ptr);
+}
+
+void RecordingBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept {
+  std::memcpy(device, host.data(), host.size());
+}
+void RecordingBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept {
+  if (!host.empty()) std::memcpy(host.data(), device, host.size());
+}
+void RecordingBackend::zero(std::byte* device, std::uint64_t bytes) noexcept { std::memset(device, 0, bytes); }
+
+}  // namespace llorch::engine::inference::testing

@@ -1,0 +1,67 @@
+#pragma once
+// A backend without arithmetic: host memory, exact accounting, and adapters that record what was launched on which rows.
+// The head writes, for output row i, position * 1000 + id in element 0 and the slot in element 1, so tests can tell which
+// row came out where.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/contract/backend.h"
+
+namespace llorch::engine::inference::testing {
+
+struct Launch {
+  contract::Opcode opcode{};
+  std::uint32_t rows = 0;
+  std::uint32_t batch_size = 0;
+  const void* output = nullptr;
+};
+
+class RecordingBackend : public contract::Backend {
+ public:
+  struct Options {
+    std::uint64_t memory_bytes_max = 1ULL << 30;
+    std::size_t batch_max = 64;
+    contract::Opcode without = contract::Opcode::kMoe;       // an opcode this backend lacks
+    std::uint64_t matrix_types = contract::dtype_bit(contract::DType::kF32) | contract::dtype_bit(contract::DType::kF16) |
+                                 contract::dtype_bit(contract::DType::kBF16) | contract::dtype_bit(contract::DType::kQ8_0) |
+                                 contract::dtype_bit(contract::DType::kQ4_0);
+  };
+  static constexpr std::uint64_t kWorkspaceBytesPerRow = 256;
+
+  RecordingBackend() : RecordingBackend(Options{}) {}
+  explicit RecordingBackend(const Options& options);
+  ~RecordingBackend() override;
+
+  std::string_view device_class() const override { return "recording"; }
+  std::string_view numerics() const override { return "recording-1"; }
+  std::string_view implementation() const override { return "none"; }
+  const contract::AdapterTables& tables() const override { return tables_; }
+  contract::StreamHandle stream() override { return {this}; }
+  base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
+  void release(std::byte* ptr) noexcept override;
+  std::uint64_t memory_budget_bytes() const override { return options_.memory_bytes_max; }
+  std::uint64_t memory_used_bytes() const override { return used_; }
+  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override { return tensor.bytes.size(); }
+  base::Result<void*> upload_weight(const contract::StoredTensor& tensor) override;
+  void release_weight(void* weight) noexcept override { release(static_cast<std::byte*>(weight)); }
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
+  void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
+  void zero(std::byte* device, std::uint64_t bytes) noexcept override;
+  base::Result<> synchronize() override { return {}; }
+
+  void record(const Launch& launch) { launches.push_back(launch); }
+
+  std::vector<Launch> launches;  // capacity for many steps is reserved, so recording allocates nothing
+  std::vector<std::uint8_t> upload_uses;
+  std::map<contract::MemoryPurpose, std::uint64_t> bytes_by_purpose;  // ever allocated
+  contract::Opcode failing = contract::Opcode::kMoe;                  // an opcode whose adapter fails
+
+ private:
+  Options options_;
+  contract::AdapterTables tables_;
+  std::map<std::byte*, std::uint64_t> allocations_;
+  std::uint64_t used_ = 0;
+};
+
+}  // namespace llorch::engine::inference::testing
