@@ -46,23 +46,16 @@ void dequantize_row(contract::DType dtype, std::span<const std::byte> row, std::
       values.size() % info.block_elements == 0 && row.size() == values.size() / info.block_elements * info.block_bytes,
       "{}: {} values from {} bytes", info.name, values.size(), row.size());
   switch (dtype) {
-    case contract::DType::kF32:
-      std::memcpy(values.data(), row.data(), row.size());
-      return;
+    case contract::DType::kF32: std::memcpy(values.data(), row.data(), row.size()); return;
     case contract::DType::kF16:
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = f16_to_f32(load<std::uint16_t>(row, i));
       return;
     case contract::DType::kBF16:
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = bf16_to_f32(load<std::uint16_t>(row, i));
       return;
-    case contract::DType::kQ8_0:
-      q8_0(row, values);
-      return;
-    case contract::DType::kQ4_0:
-      q4_0(row, values);
-      return;
-    case contract::DType::kI32:
-      break;
+    case contract::DType::kQ8_0: q8_0(row, values); return;
+    case contract::DType::kQ4_0: q4_0(row, values); return;
+    case contract::DType::kI32: break;
   }
   ASSERT(false, "{} has no f32 values", info.name);
 }

@@ -34,31 +34,19 @@ T load(std::span<const std::byte> bytes, std::uint64_t index) {
 template <class Visit>
 bool visit_number(const GgufArray& array, std::uint64_t i, Visit&& visit) {
   switch (array.element_type) {
-    case GgufType::kU8:
-      return visit(load<std::uint8_t>(array.bytes, i));
-    case GgufType::kI8:
-      return visit(load<std::int8_t>(array.bytes, i));
-    case GgufType::kU16:
-      return visit(load<std::uint16_t>(array.bytes, i));
-    case GgufType::kI16:
-      return visit(load<std::int16_t>(array.bytes, i));
-    case GgufType::kU32:
-      return visit(load<std::uint32_t>(array.bytes, i));
-    case GgufType::kI32:
-      return visit(load<std::int32_t>(array.bytes, i));
-    case GgufType::kU64:
-      return visit(load<std::uint64_t>(array.bytes, i));
-    case GgufType::kI64:
-      return visit(load<std::int64_t>(array.bytes, i));
-    case GgufType::kF32:
-      return visit(load<float>(array.bytes, i));
-    case GgufType::kF64:
-      return visit(load<double>(array.bytes, i));
-    case GgufType::kBool:
-      return visit(load<std::uint8_t>(array.bytes, i) != 0);
+    case GgufType::kU8: return visit(load<std::uint8_t>(array.bytes, i));
+    case GgufType::kI8: return visit(load<std::int8_t>(array.bytes, i));
+    case GgufType::kU16: return visit(load<std::uint16_t>(array.bytes, i));
+    case GgufType::kI16: return visit(load<std::int16_t>(array.bytes, i));
+    case GgufType::kU32: return visit(load<std::uint32_t>(array.bytes, i));
+    case GgufType::kI32: return visit(load<std::int32_t>(array.bytes, i));
+    case GgufType::kU64: return visit(load<std::uint64_t>(array.bytes, i));
+    case GgufType::kI64: return visit(load<std::int64_t>(array.bytes, i));
+    case GgufType::kF32: return visit(load<float>(array.bytes, i));
+    case GgufType::kF64: return visit(load<double>(array.bytes, i));
+    case GgufType::kBool: return visit(load<std::uint8_t>(array.bytes, i) != 0);
     case GgufType::kString:
-    case GgufType::kArray:
-      return false;
+    case GgufType::kArray: return false;
   }
   return false;
 }
@@ -144,32 +132,19 @@ std::string array_text(const GgufArray& array, std::size_t bytes_max) {
 
 std::string_view name_of(GgufType type) {
   switch (type) {
-    case GgufType::kU8:
-      return "u8";
-    case GgufType::kI8:
-      return "i8";
-    case GgufType::kU16:
-      return "u16";
-    case GgufType::kI16:
-      return "i16";
-    case GgufType::kU32:
-      return "u32";
-    case GgufType::kI32:
-      return "i32";
-    case GgufType::kF32:
-      return "f32";
-    case GgufType::kBool:
-      return "bool";
-    case GgufType::kString:
-      return "string";
-    case GgufType::kArray:
-      return "array";
-    case GgufType::kU64:
-      return "u64";
-    case GgufType::kI64:
-      return "i64";
-    case GgufType::kF64:
-      return "f64";
+    case GgufType::kU8: return "u8";
+    case GgufType::kI8: return "i8";
+    case GgufType::kU16: return "u16";
+    case GgufType::kI16: return "i16";
+    case GgufType::kU32: return "u32";
+    case GgufType::kI32: return "i32";
+    case GgufType::kF32: return "f32";
+    case GgufType::kBool: return "bool";
+    case GgufType::kString: return "string";
+    case GgufType::kArray: return "array";
+    case GgufType::kU64: return "u64";
+    case GgufType::kI64: return "i64";
+    case GgufType::kF64: return "f64";
   }
   return "?";
 }
@@ -244,9 +219,7 @@ Result<std::uint64_t> GgufFile::u64_or(std::string_view key, std::uint64_t absen
 Result<std::uint32_t> GgufFile::u32_or(std::string_view key, std::uint32_t absent) const {
   return contains(key) ? u32(key) : absent;
 }
-Result<float> GgufFile::f32_or(std::string_view key, float absent) const {
-  return contains(key) ? f32(key) : absent;
-}
+Result<float> GgufFile::f32_or(std::string_view key, float absent) const { return contains(key) ? f32(key) : absent; }
 Result<bool> GgufFile::boolean_or(std::string_view key, bool absent) const {
   return contains(key) ? boolean(key) : absent;
 }
@@ -292,10 +265,8 @@ Result<std::vector<std::int32_t>> GgufFile::i32_array(std::string_view key) cons
     case GgufType::kF32:
     case GgufType::kF64:
     case GgufType::kBool:
-    case GgufType::kString:
-      return fail(wrong_type(key, *value, "an array of integers"));
-    default:
-      break;
+    case GgufType::kString: return fail(wrong_type(key, *value, "an array of integers"));
+    default: break;
   }
   std::vector<std::int32_t> out(array->count);
   for (std::uint64_t i = 0; i < array->count; ++i) {

@@ -49,9 +49,7 @@ struct GgufArray {
 using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                                float, bool, std::string_view, GgufArray, std::uint64_t, std::int64_t, double>;
 
-inline GgufType type_of(const GgufValue& value) {
-  return static_cast<GgufType>(value.index());
-}
+inline GgufType type_of(const GgufValue& value) { return static_cast<GgufType>(value.index()); }
 // "u32", "string", ...
 std::string_view name_of(GgufType type);
 

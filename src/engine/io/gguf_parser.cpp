@@ -75,22 +75,17 @@ constexpr std::uint64_t fixed_bytes(GgufType type) {
   switch (type) {
     case GgufType::kU8:
     case GgufType::kI8:
-    case GgufType::kBool:
-      return 1;
+    case GgufType::kBool: return 1;
     case GgufType::kU16:
-    case GgufType::kI16:
-      return 2;
+    case GgufType::kI16: return 2;
     case GgufType::kU32:
     case GgufType::kI32:
-    case GgufType::kF32:
-      return 4;
+    case GgufType::kF32: return 4;
     case GgufType::kU64:
     case GgufType::kI64:
-    case GgufType::kF64:
-      return 8;
+    case GgufType::kF64: return 8;
     case GgufType::kString:
-    case GgufType::kArray:
-      return 0;
+    case GgufType::kArray: return 0;
   }
   return 0;
 }
@@ -98,9 +93,7 @@ constexpr std::uint64_t fixed_bytes(GgufType type) {
 bool multiply(std::uint64_t a, std::uint64_t b, std::uint64_t& product) {
   return !__builtin_mul_overflow(a, b, &product);
 }
-bool add(std::uint64_t a, std::uint64_t b, std::uint64_t& sum) {
-  return !__builtin_add_overflow(a, b, &sum);
-}
+bool add(std::uint64_t a, std::uint64_t b, std::uint64_t& sum) { return !__builtin_add_overflow(a, b, &sum); }
 
 bool is_printable_utf8(std::string_view text) {
   return base::is_valid_utf8(text) &&
@@ -240,8 +233,7 @@ class GgufParser {
       const auto key = TRY(read_identifier("a metadata key", limits_.key_bytes_max));
       const std::string what = fmt::format("the value of {}", quoted(key));
       const auto type = TRY(read_type(what));
-      auto value = TRY(read_value(what, type));
-      file_.metadata_.push_back({key, std::move(value)});
+      file_.metadata_.push_back({key, TRY(read_value(what, type))});
     }
     auto& order = file_.keys_sorted_;
     order.resize(file_.metadata_.size());
@@ -266,32 +258,19 @@ class GgufParser {
 
   Result<GgufValue> read_value(std::string_view what, GgufType type) {
     switch (type) {
-      case GgufType::kU8:
-        return GgufValue(TRY(read<std::uint8_t>(what)));
-      case GgufType::kI8:
-        return GgufValue(TRY(read<std::int8_t>(what)));
-      case GgufType::kU16:
-        return GgufValue(TRY(read<std::uint16_t>(what)));
-      case GgufType::kI16:
-        return GgufValue(TRY(read<std::int16_t>(what)));
-      case GgufType::kU32:
-        return GgufValue(TRY(read<std::uint32_t>(what)));
-      case GgufType::kI32:
-        return GgufValue(TRY(read<std::int32_t>(what)));
-      case GgufType::kF32:
-        return GgufValue(TRY(read<float>(what)));
-      case GgufType::kBool:
-        return GgufValue(TRY(read_bool(what)));
-      case GgufType::kString:
-        return GgufValue(TRY(read_string(what, limits_.string_bytes_max)));
-      case GgufType::kArray:
-        return GgufValue(TRY(read_array(what)));
-      case GgufType::kU64:
-        return GgufValue(TRY(read<std::uint64_t>(what)));
-      case GgufType::kI64:
-        return GgufValue(TRY(read<std::int64_t>(what)));
-      case GgufType::kF64:
-        return GgufValue(TRY(read<double>(what)));
+      case GgufType::kU8: return GgufValue(TRY(read<std::uint8_t>(what)));
+      case GgufType::kI8: return GgufValue(TRY(read<std::int8_t>(what)));
+      case GgufType::kU16: return GgufValue(TRY(read<std::uint16_t>(what)));
+      case GgufType::kI16: return GgufValue(TRY(read<std::int16_t>(what)));
+      case GgufType::kU32: return GgufValue(TRY(read<std::uint32_t>(what)));
+      case GgufType::kI32: return GgufValue(TRY(read<std::int32_t>(what)));
+      case GgufType::kF32: return GgufValue(TRY(read<float>(what)));
+      case GgufType::kBool: return GgufValue(TRY(read_bool(what)));
+      case GgufType::kString: return GgufValue(TRY(read_string(what, limits_.string_bytes_max)));
+      case GgufType::kArray: return GgufValue(TRY(read_array(what)));
+      case GgufType::kU64: return GgufValue(TRY(read<std::uint64_t>(what)));
+      case GgufType::kI64: return GgufValue(TRY(read<std::int64_t>(what)));
+      case GgufType::kF64: return GgufValue(TRY(read<double>(what)));
     }
     ASSERT(false, "type {}", static_cast<unsigned>(type));
   }

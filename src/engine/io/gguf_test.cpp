@@ -105,7 +105,9 @@ TEST(Gguf, ReadsWhatAFileOfEveryKindHolds) {
   EXPECT_THAT(w->dims, ElementsAre(3, 2, 1, 1));
   EXPECT_EQ(w->elements_count(), 6u);
   ASSERT_EQ(w->data.size(), 24u);
-  EXPECT_EQ(std::memcmp(w->data.data(), weights.data(), 24), 0);
+  std::vector<float> read(6);
+  std::memcpy(read.data(), w->data.data(), 24);
+  EXPECT_EQ(read, weights);
   EXPECT_EQ(file.find_tensor("q")->data.size(), 68u);
   EXPECT_EQ(file.find_tensor("q")->file_offset % 32, 0u);
   EXPECT_EQ(file.find_tensor("missing"), nullptr);
@@ -126,19 +128,13 @@ struct Malformed {
   const char* message;  // a part of it
 };
 
-std::ostream& operator<<(std::ostream& out, const Malformed& m) {
-  return out << m.name;
-}
+std::ostream& operator<<(std::ostream& out, const Malformed& m) { return out << m.name; }
 
-Bytes one_tensor(const Bytes::Tensor& tensor) {
-  return Bytes().preamble(1, 0).tensor(tensor).zeros(512);
-}
+Bytes one_tensor(const Bytes::Tensor& tensor) { return Bytes().preamble(1, 0).tensor(tensor).zeros(512); }
 Bytes two_tensors(const Bytes::Tensor& a, const Bytes::Tensor& b) {
   return Bytes().preamble(2, 0).tensor(a).tensor(b).zeros(512);
 }
-Bytes one_entry(GgufType type) {
-  return Bytes().preamble(0, 1).entry("k", type);
-}
+Bytes one_entry(GgufType type) { return Bytes().preamble(0, 1).entry("k", type); }
 
 const std::vector<Malformed> kMalformed{
     {"Empty", [] { return Bytes(); }, ErrorCode::kCorruptFile, "the file is empty"},
@@ -371,28 +367,17 @@ GgufValue value_of(GgufType type, const std::vector<std::uint8_t>& bytes) {
     return GgufValue(zero);
   };
   switch (type) {
-    case GgufType::kU8:
-      return as(std::uint8_t{});
-    case GgufType::kI8:
-      return as(std::int8_t{});
-    case GgufType::kU16:
-      return as(std::uint16_t{});
-    case GgufType::kI16:
-      return as(std::int16_t{});
-    case GgufType::kU32:
-      return as(std::uint32_t{});
-    case GgufType::kI32:
-      return as(std::int32_t{});
-    case GgufType::kF32:
-      return as(float{});
-    case GgufType::kBool:
-      return GgufValue(bytes[0] == 1);
-    case GgufType::kU64:
-      return as(std::uint64_t{});
-    case GgufType::kI64:
-      return as(std::int64_t{});
-    default:
-      return as(double{});
+    case GgufType::kU8: return as(std::uint8_t{});
+    case GgufType::kI8: return as(std::int8_t{});
+    case GgufType::kU16: return as(std::uint16_t{});
+    case GgufType::kI16: return as(std::int16_t{});
+    case GgufType::kU32: return as(std::uint32_t{});
+    case GgufType::kI32: return as(std::int32_t{});
+    case GgufType::kF32: return as(float{});
+    case GgufType::kBool: return GgufValue(bytes[0] == 1);
+    case GgufType::kU64: return as(std::uint64_t{});
+    case GgufType::kI64: return as(std::int64_t{});
+    default: return as(double{});
   }
 }
 

@@ -39,18 +39,12 @@ void append_string(std::vector<std::byte>& out, std::string_view text) {
 
 std::uint32_t stored_type(contract::DType dtype) {
   switch (dtype) {
-    case contract::DType::kF32:
-      return 0;
-    case contract::DType::kF16:
-      return 1;
-    case contract::DType::kQ4_0:
-      return 2;
-    case contract::DType::kQ8_0:
-      return 8;
-    case contract::DType::kI32:
-      return 26;
-    case contract::DType::kBF16:
-      return 30;
+    case contract::DType::kF32: return 0;
+    case contract::DType::kF16: return 1;
+    case contract::DType::kQ4_0: return 2;
+    case contract::DType::kQ8_0: return 8;
+    case contract::DType::kI32: return 26;
+    case contract::DType::kBF16: return 30;
   }
   ASSERT(false, "dtype {}", static_cast<unsigned>(dtype));
 }
@@ -158,7 +152,7 @@ void GgufWriter::put_i32s(std::string_view key, std::span<const std::int32_t> va
 void GgufWriter::add_tensor(TensorSpec spec, Producer producer) {
   const auto info = contract::dtype_info(spec.dtype);
   ASSERT(!spec.name.empty() && names_.insert(spec.name).second, "tensor '{}' is unnamed or given twice", spec.name);
-  ASSERT(spec.dims.size() >= 1 && spec.dims.size() <= 4, "tensor '{}' has {} dimensions", spec.name, spec.dims.size());
+  ASSERT(!spec.dims.empty() && spec.dims.size() <= 4, "tensor '{}' has {} dimensions", spec.name, spec.dims.size());
   ASSERT(spec.dims[0] % info.block_elements == 0, "tensor '{}' has rows of {}", spec.name, spec.dims[0]);
   std::uint64_t bytes = spec.dims[0] / info.block_elements * info.block_bytes;
   for (std::size_t d = 1; d < spec.dims.size(); ++d) bytes *= spec.dims[d];

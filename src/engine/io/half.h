@@ -33,9 +33,7 @@ constexpr std::uint16_t f32_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + tie_to_even) >> 13));
 }
 
-constexpr float bf16_to_f32(std::uint16_t bits) {
-  return std::bit_cast<float>(std::uint32_t{bits} << 16);
-}
+constexpr float bf16_to_f32(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 // Rounds to nearest, ties to even; NaN stays NaN (quiet).
 constexpr std::uint16_t f32_to_bf16(float value) {
