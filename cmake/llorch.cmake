@@ -38,6 +38,12 @@ if(LLORCH_SANITIZE)
   endif()
 endif()
 
+if(LLORCH_FUZZERS)
+  # Coverage feedback from the libraries too: without it a fuzzer sees only its own main file.
+  target_compile_options(llorch_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(llorch_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # llorch_library(NAME SOURCES a.cpp ... DEPS llorch_base ...)
 function(llorch_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
