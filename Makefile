@@ -1,0 +1,41 @@
+# The front door. `make help` lists the targets; every recipe is a command you can also type yourself.
+JOBS ?= $(shell nproc)
+PYTHON ?= /usr/bin/python3
+BUILD := build/release
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build test demo nightly fmt tidy bench clean
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-8s %s\n' "$$name" "$$what"; done
+
+deps: ## install what is missing from Debian 12 (sudo only when not root)
+	@tools/install_deps
+
+$(BUILD)/build.ninja:
+	cmake --preset release
+
+build: deps ## optimised binaries in build/release/bin
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	cmake --build $(BUILD) -j $(JOBS)
+
+test: build ## every test: units, corpora, repository rules, real processes
+	@tools/run_tests --build $(BUILD) --jobs $(JOBS)
+
+demo: build ## start the stack with the demo model on the CPU device, stream a tale, stop it
+	@tools/demo
+
+nightly: build ## sanitizers, fuzzers and the requirement report (slow; needs clang for the fuzzers)
+	@tools/nightly
+
+fmt: ## format C++ in place (clang-format 14)
+	@tools/format --write
+
+tidy: ## clang-tidy on what differs from main; ALL=1 for every file
+	@tools/tidy $(if $(ALL),--all)
+
+bench: build ## run the benchmarks that are built
+	@tools/bench $(BUILD)
+
+clean: ## remove everything built
+	rm -rf build
