@@ -30,6 +30,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports these two inside libstdc++ and Boost headers at -O2 (GCC bugs 105329, 105593).
   target_compile_options(llorch_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
+# base::build_id() reads it; receipts name the exact binary by it.
+target_link_options(llorch_options INTERFACE -Wl,--build-id=sha1)
 if(LLORCH_SANITIZE)
   target_compile_options(llorch_options INTERFACE -fsanitize=${LLORCH_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(llorch_options INTERFACE -fsanitize=${LLORCH_SANITIZE})

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/build_id.h"
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/file.h"
@@ -141,6 +142,12 @@ TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {
   EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 3u);
   EXPECT_NE(MappedFile::open(folder / "none").error().message.find("none"), std::string::npos);
   std::filesystem::remove_all(folder);
+}
+
+TEST(BuildId, NamesTheBinary) {
+  const std::string id = build_id();
+  EXPECT_EQ(id.find("unknown"), std::string::npos) << id;
+  EXPECT_EQ(id.size() - id.find('+'), 13u) << id;
 }
 
 TEST(Process, StartTicksIdentifyThisProcess) {
