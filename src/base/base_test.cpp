@@ -116,6 +116,7 @@ TEST(Log, RedactsSecretsAndControlCharacters) {
   EXPECT_EQ(redact("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----"), "[REDACTED]");
   EXPECT_EQ(redact("a\r\nb\tc\xE2\x80\x8B"), "a  b c");
   EXPECT_EQ(redact("plain text stays"), "plain text stays");
+  EXPECT_EQ(redact("token:ba7816 password=ba7816 token:ba78160"), "token:ba7816 password=[REDACTED] token:[REDACTED]");
 }
 
 // SYS-10.2.1, SYS-10.2.2: one JSON object per line with component, timestamp, level, correlation id and event code.

@@ -61,6 +61,11 @@ std::size_t token_end(std::string_view text, std::size_t at) {
   return at;
 }
 
+// token:<fp6> names a token without showing it (AUTH-1008); no real token is that short.
+bool is_fingerprint(std::string_view token) {
+  return token.size() == 6 && token.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 constexpr std::string_view kMark = "[REDACTED]";
 
 // If a secret starts at `at`, the end of what to keep and the end of what to hide; else {0, 0}.
@@ -78,7 +83,9 @@ SecretSpan secret_at(std::string_view text, std::size_t at) {
     std::size_t start = at + key.size();
     if (start < text.size() && (text[start] == '=' || text[start] == ':')) {
       ++start;
-      if (const std::size_t end = token_end(text, start); end > start) return {start, end};
+      const std::size_t end = token_end(text, start);
+      const bool is_name = key == "token" && is_fingerprint(text.substr(start, end - start));
+      if (end > start && !is_name) return {start, end};
     }
   }
   if (text.substr(at).starts_with("eyJ")) {

@@ -1,7 +1,7 @@
 #pragma once
 // HTTP messages as plain values, the same for HTTP/1.1 and later versions. No sockets. Values, so no thread rule.
 #include <cstddef>
-#include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -79,30 +79,5 @@ inline constexpr std::string_view kCorrelationHeader = "X-Correlation-Id";
 
 // `given` if it is [A-Za-z0-9_-]{1,64}, else a new UUIDv4 (C-41).
 base::CorrelationId correlation_id_or_new(std::optional<std::string_view> given, base::Entropy& entropy);
-
-// How the end of a body is told.
-enum class Framing { kContentLength, kChunked, kUntilClose };
-
-struct ResponseHead {
-  int status = 200;
-  const Headers* headers = nullptr;  // REQUIRES not null. Framing, Connection and Date fields in it are ignored
-  Framing framing = Framing::kContentLength;
-  std::size_t content_length = 0;  // with kContentLength
-  bool keep_alive = true;
-  std::string_view correlation_id;
-  std::int64_t unix_ms = 0;  // for Date
-};
-// Status line and fields up to and including the empty line, HTTP/1.1. Control characters in values become spaces, so
-// that no value can start a field of its own.
-std::string serialize_response_head(const ResponseHead& head);
-
-struct RequestHead {
-  std::string_view method;
-  std::string_view target;
-  std::string_view host;             // with the port
-  const Headers* headers = nullptr;  // REQUIRES not null. Host, Content-Length and Connection in it are ignored
-  std::size_t content_length = 0;
-};
-std::string serialize_request_head(const RequestHead& head);
 
 }  // namespace llorch::net::http

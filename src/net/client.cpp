@@ -1,0 +1,405 @@
+#include "net/client.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <atomic>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <chrono>
+#include <future>
+#include <optional>
+
+#include "base/assert.h"
+#include "net/h1/wire.h"
+#include "net/live_set.h"
+
+namespace llorch::net {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using base::ErrorCode;
+using boost::system::error_code;
+
+constexpr std::size_t kReadBytes = 64 << 10;
+constexpr int kReadsPerTurn = 16;
+constexpr std::size_t kResponseHeaderBytesMax = 64 << 10;
+
+bool would_block(const error_code& error) {
+  return error == asio::error::would_block || error == asio::error::try_again;
+}
+
+base::Error failure(ErrorCode code, std::string_view host, std::string_view stage, std::string_view why) {
+  return base::Error{code, fmt::format("{}: {}", host, why), {}}.with("stage", std::string(stage));
+}
+
+}  // namespace
+
+// One request, from connecting to the end of its response. Everything but the control members runs on the strand.
+class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandle::Impl> {
+ public:
+  using Live = LiveSet<StreamHandle::Impl>;
+
+  struct Start {
+    ClientRequest request;
+    StreamCallbacks callbacks;
+    bool is_whole = false;  // the callbacks collect the body: it and the whole time are limited
+  };
+  Impl(IoRuntime& runtime, const ClientOptions& options, Start start, std::shared_ptr<Live> live)
+      : options_(options),
+        request_(std::move(start.request)),
+        callbacks_(std::move(start.callbacks)),
+        is_whole_(start.is_whole),
+        live_(std::move(live)),
+        socket_(asio::make_strand(runtime.context())),
+        resolver_(socket_.get_executor()),
+        timer_(socket_.get_executor()) {}
+
+  // Thread-safe; each posts.
+  void start() {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->connect(); });
+  }
+  void cancel_soon() {
+    cancelled_ = true;
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cancel(); });
+  }
+  void pause() { paused_ = true; }
+  void resume() {
+    paused_ = false;
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      if (self->head_done_) self->restart_idle_deadline();
+      self->wait_readable();
+    });
+  }
+
+  // On the strand, or anywhere once no io thread runs.
+  void cancel() {
+    cancelled_ = true;
+    finish({});
+  }
+
+ private:
+  // --- connecting ---
+
+  void connect() {
+    if (finished_) return;
+    auto url = http::parse_url(request_.url);
+    if (!url) return finish(base::fail(url.error()));
+    url_ = std::move(*url);
+    started_ = std::chrono::steady_clock::now();
+    set_deadline(std::min(options_.connect_timeout_ms, timeout_ms()));
+    error_code not_numeric;
+    const asio::ip::address address = asio::ip::make_address(url_.host, not_numeric);
+    if (!not_numeric) return connect_to(std::array{tcp::endpoint(address, url_.port)});
+    resolver_.async_resolve(
+        url_.host, std::to_string(url_.port),
+        [self = shared_from_this()](const error_code& error, const tcp::resolver::results_type& found) {
+          if (self->finished_) return;
+          if (error) return self->fail_connect(error);
+          self->connect_to(found);
+        });
+  }
+
+  template <class Endpoints>
+  void connect_to(const Endpoints& endpoints) {
+    asio::async_connect(socket_, endpoints, [self = shared_from_this()](const error_code& error, const tcp::endpoint&) {
+      if (self->finished_) return;
+      if (error) return self->fail_connect(error);
+      self->connected();
+    });
+  }
+
+  void fail_connect(const error_code& error) {
+    finish(base::fail(failure(ErrorCode::kUnreachable, url_.host_field, "connect",
+                              error.message() + "; check that the daemon runs and listens there")));
+  }
+
+  void connected() {
+    connected_ = true;
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
+    socket_.set_option(tcp::no_delay(true), ignored);
+    deadline_ = started_ + std::chrono::milliseconds(timeout_ms());
+    http::Headers headers = std::move(request_.headers);
+    if (!options_.token.empty() && !headers.get("Authorization"))
+      headers.add("Authorization", "Bearer " + options_.token);
+    if (!request_.correlation_id.empty()) {
+      headers.set(http::kCorrelationHeader, request_.correlation_id.value);
+    }
+    out_ = h1::write_head(h1::RequestHead{.method = request_.method,
+                                          .target = url_.target,
+                                          .host = url_.host_field,
+                                          .headers = &headers,
+                                          .content_length = request_.body.size()});
+    out_ += std::exchange(request_.body, {});
+    write();
+    wait_readable();
+  }
+
+  // --- writing ---
+
+  void write() {
+    while (out_offset_ < out_.size() && !finished_) {
+      error_code error;
+      const std::size_t bytes =
+          socket_.write_some(asio::buffer(out_.data() + out_offset_, out_.size() - out_offset_), error);
+      if (would_block(error)) {
+        socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code&) { self->write(); });
+        return;
+      }
+      if (error) break;  // a server may answer and close before it has read all: the reader finds out
+      out_offset_ += bytes;
+    }
+    out_ = {};
+    out_offset_ = 0;
+  }
+
+  // --- reading ---
+
+  void wait_readable() {
+    if (reading_ || finished_ || !connected_ || paused_) return;
+    reading_ = true;
+    if (head_done_) restart_idle_deadline();
+    socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const error_code&) {
+      self->reading_ = false;
+      self->on_readable();
+    });
+  }
+
+  void on_readable() {
+    for (int i = 0; i < kReadsPerTurn && !finished_ && !paused_; ++i) {
+      thread_local std::array<char, kReadBytes> buffer;
+      error_code error;
+      const std::size_t bytes = socket_.read_some(asio::buffer(buffer), error);
+      if (would_block(error)) break;
+      if (error) return on_connection_end(error);
+      inbox_.append(buffer.data(), bytes);
+      parse();
+    }
+    wait_readable();
+  }
+
+  void parse() {
+    while (!inbox_.empty() && !finished_) {
+      const auto step = parser_.feed(inbox_);
+      if (!step) return fail_parse(step.error());
+      inbox_.erase(0, step->consumed);
+      const bool done = step->status == h1::ParseStatus::kDone;
+      if (done && parser_.status() / 100 == 1) {  // 100 Continue and its like precede the response
+        parser_ = h1::ResponseParser(limits());
+        continue;
+      }
+      if (!head_done_ && step->status != h1::ParseStatus::kNeedMore) on_head();
+      deliver();
+      if (done) return finish({});
+      if (step->status == h1::ParseStatus::kNeedMore) return;
+    }
+  }
+
+  void on_head() {
+    head_done_ = true;
+    if (callbacks_.on_response && !cancelled_) callbacks_.on_response(parser_.status(), parser_.headers());
+  }
+
+  void deliver() {
+    const std::string body = parser_.take_body();
+    if (!body.empty() && callbacks_.on_data && !cancelled_) callbacks_.on_data(body);
+  }
+
+  void on_connection_end(const error_code& error) {
+    if (error != asio::error::eof) return fail_read("response", error.message());
+    const base::Result<> complete = parser_.finish();
+    if (!complete) return fail_read("response", complete.error().message);
+    finish({});
+  }
+
+  void fail_read(std::string_view stage, std::string_view why) {
+    finish(base::fail(failure(ErrorCode::kIoError, url_.host_field, stage, why)));
+  }
+
+  void fail_parse(const h1::WireError& error) {
+    if (error.error.code == ErrorCode::kPayloadTooLarge) {
+      finish(base::fail(failure(ErrorCode::kPayloadTooLarge, url_.host_field, "response", error.error.message)));
+    } else {
+      fail_read("response", error.error.message);
+    }
+  }
+
+  h1::ParserLimits limits() const {
+    return {.header_bytes_max = kResponseHeaderBytesMax,
+            .body_bytes_max = is_whole_ ? options_.response_bytes_max : SIZE_MAX};
+  }
+
+  // --- deadlines and the end ---
+
+  std::int64_t timeout_ms() const {
+    return request_.timeout_ms > 0 ? request_.timeout_ms : options_.request_timeout_ms;
+  }
+
+  // Whole responses keep the deadline of the request; streams have one for silence only.
+  void restart_idle_deadline() {
+    if (is_whole_) return;
+    if (request_.idle_timeout_ms > 0) {
+      set_deadline(request_.idle_timeout_ms);
+    } else {
+      deadline_.reset();
+    }
+  }
+
+  void set_deadline(std::int64_t delay_ms) {
+    deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_ms);
+    if (!watched_ || *watched_ > *deadline_) watch_deadline();
+  }
+
+  void watch_deadline() {
+    watched_ = *deadline_;
+    timer_.expires_at(*watched_);
+    timer_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (error || self->finished_) return;
+      self->watched_.reset();
+      if (!self->deadline_) return;
+      if (*self->deadline_ > std::chrono::steady_clock::now()) {
+        self->watch_deadline();
+      } else {
+        self->deadline_.reset();
+        self->on_deadline();
+      }
+    });
+  }
+
+  void on_deadline() {
+    if (head_done_ && paused_) return;  // resume() starts it again
+    if (!connected_) {
+      finish(base::fail(failure(ErrorCode::kUnreachable, url_.host_field, "connect",
+                                "no connection in time; check the address and that nothing filters it")));
+    } else {
+      finish(base::fail(failure(ErrorCode::kTimeout, url_.host_field, head_done_ ? "body" : "response",
+                                "connected, but no answer in time")));
+    }
+  }
+
+  void finish(base::Result<> result) {
+    if (finished_) return;
+    finished_ = true;
+    timer_.cancel();
+    resolver_.cancel();
+    error_code ignored;
+    socket_.close(ignored);
+    if (cancelled_) result = base::fail(ErrorCode::kCancelled, "the request was cancelled by its sender");
+    if (callbacks_.on_end) callbacks_.on_end(std::move(result));
+    callbacks_ = {};  // what they hold must not outlive the client
+    live_->remove(this);
+  }
+
+  const ClientOptions options_;
+  ClientRequest request_;
+  StreamCallbacks callbacks_;
+  const bool is_whole_;
+  const std::shared_ptr<Live> live_;
+  http::Url url_;
+
+  tcp::socket socket_;
+  tcp::resolver resolver_;
+  asio::steady_timer timer_;
+  std::chrono::steady_clock::time_point started_;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::optional<std::chrono::steady_clock::time_point> watched_;  // what timer_ waits for
+
+  std::string out_;
+  std::size_t out_offset_ = 0;
+  std::string inbox_;
+  h1::ResponseParser parser_{limits()};
+
+  std::atomic<bool> cancelled_ = false;
+  std::atomic<bool> paused_ = false;
+  bool connected_ = false;
+  bool head_done_ = false;
+  bool reading_ = false;
+  bool finished_ = false;
+};
+
+void StreamHandle::cancel() {
+  if (const auto impl = impl_.lock()) impl->cancel_soon();
+}
+void StreamHandle::pause() {
+  if (const auto impl = impl_.lock()) impl->pause();
+}
+void StreamHandle::resume() {
+  if (const auto impl = impl_.lock()) impl->resume();
+}
+
+class Client::Impl {
+ public:
+  Impl(IoRuntime& runtime, ClientOptions options) : runtime_(runtime), options_(std::move(options)) {}
+
+  StreamHandle start(StreamHandle::Impl::Start start) {
+    auto operation = std::make_shared<StreamHandle::Impl>(runtime_, options_, std::move(start), live_);
+    const bool added = live_->add(operation);
+    ASSERT(added, "the client is being destroyed");
+    operation->start();
+    return StreamHandle(operation);
+  }
+
+  void shut_down() {
+    ASSERT(!runtime_.on_io_thread());
+    for (const auto& operation : live_->close()) {
+      if (runtime_.stopped()) {
+        operation->cancel();
+      } else {
+        operation->cancel_soon();
+      }
+    }
+    live_->wait_empty();
+  }
+
+  bool on_io_thread() const { return runtime_.on_io_thread(); }
+
+ private:
+  IoRuntime& runtime_;
+  const ClientOptions options_;
+  const std::shared_ptr<StreamHandle::Impl::Live> live_ = std::make_shared<StreamHandle::Impl::Live>();
+};
+
+Client::Client(IoRuntime& runtime, ClientOptions options)
+    : impl_(std::make_shared<Impl>(runtime, std::move(options))) {}
+Client::~Client() {
+  impl_->shut_down();
+}
+
+StreamHandle Client::stream(ClientRequest request, StreamCallbacks callbacks) {
+  return impl_->start({std::move(request), std::move(callbacks)});
+}
+
+void Client::request(ClientRequest request, std::function<void(base::Result<Response>)> done) {
+  auto response = std::make_shared<Response>();
+  StreamCallbacks collect{.on_response =
+                              [response](int status, const http::Headers& headers) {
+                                response->status = status;
+                                response->headers = headers;
+                              },
+                          .on_data = [response](std::string_view bytes) { response->body += bytes; },
+                          .on_end =
+                              [response, done = std::move(done)](base::Result<> result) {
+                                if (result) {
+                                  done(std::move(*response));
+                                } else {
+                                  done(base::fail(std::move(result).error()));
+                                }
+                              }};
+  impl_->start({std::move(request), std::move(collect), true});
+}
+
+base::Result<Response> Client::call(ClientRequest request) {
+  ASSERT(!impl_->on_io_thread());
+  // Shared, because set_value() may still be on its way out when the value is seen here.
+  const auto promise = std::make_shared<std::promise<base::Result<Response>>>();
+  this->request(std::move(request),
+                [promise](base::Result<Response> result) { promise->set_value(std::move(result)); });
+  return promise->get_future().get();
+}
+
+}  // namespace llorch::net

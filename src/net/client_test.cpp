@@ -1,0 +1,296 @@
+#include "net/client.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+
+#include "net/server.h"
+#include "net/sse/sse.h"
+
+namespace llorch::net {
+namespace {
+
+using base::ErrorCode;
+
+struct ClientTest : testing::Test {
+  IoRuntime runtime{{.threads = 2}};
+  Server server{runtime, {.component = "test"}};
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<ExchangePtr> kept;
+
+  void SetUp() override {
+    server.route("POST", "/echo", [](Request request, ExchangePtr exchange) {
+      Response response{202, {}, request.body};
+      response.headers.add("X-Got", std::string(request.headers.get("Authorization").value_or("none")) + "," +
+                                        request.correlation_id.value);
+      exchange->respond(std::move(response));
+    });
+    server.route("GET", "/big", [](Request, ExchangePtr exchange) {
+      exchange->respond(http::text_response(200, std::string(3 << 20, 'b')));
+    });
+    server.route("GET", "/keep", [this](Request, ExchangePtr exchange) {
+      const std::lock_guard lock(mutex);
+      kept.push_back(std::move(exchange));
+      changed.notify_all();
+    });
+    server.route("GET", "/full", [](Request, ExchangePtr exchange) {
+      exchange->respond_error(base::Error{ErrorCode::kQueueFull, "full", {}}.with("retry_after_ms", 1500));
+    });
+    ASSERT_TRUE(server.start());
+  }
+  void TearDown() override {
+    server.stop(0);
+    kept.clear();
+  }
+  ExchangePtr wait_kept() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return !kept.empty(); });
+    return kept.front();
+  }
+  std::string url(std::string_view path) const { return server.url() + std::string(path); }
+};
+
+// What a stream delivered so far, and how it ended.
+struct Recorder {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int status = 0;
+  std::string bytes;
+  int ends = 0;
+  std::promise<base::Result<>> ended;
+
+  StreamCallbacks callbacks() {
+    return {.on_response =
+                [this](int got, const http::Headers&) {
+                  const std::lock_guard lock(mutex);
+                  status = got;
+                  changed.notify_all();
+                },
+            .on_data =
+                [this](std::string_view some) {
+                  const std::lock_guard lock(mutex);
+                  bytes += some;
+                  changed.notify_all();
+                },
+            .on_end =
+                [this](base::Result<> result) {
+                  if (++ends == 1) ended.set_value(std::move(result));
+                }};
+  }
+  void wait_bytes(std::size_t count) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return bytes.size() >= count; });
+  }
+  std::size_t size() {
+    const std::lock_guard lock(mutex);
+    return bytes.size();
+  }
+  base::Result<> wait_end() { return ended.get_future().get(); }
+};
+
+TEST_F(ClientTest, CallCarriesTokenAndCorrelationId) {
+  Client client(runtime, {.token = "secret"});
+  const std::string body(1 << 20, 'x');
+  const auto response =
+      client.call({.method = "POST", .url = url("/echo"), .body = body, .correlation_id = base::CorrelationId("c-9")});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->status, 202);
+  EXPECT_EQ(response->body, body);
+  EXPECT_EQ(response->headers.get("X-Got"), "Bearer secret,c-9");
+  EXPECT_EQ(response->headers.get("X-Correlation-Id"), "c-9");
+  EXPECT_EQ(client.call({.url = url("/big")})->body.size(), std::size_t{3 << 20});
+}
+
+TEST_F(ClientTest, ByHostName) {
+  Client client(runtime);
+  const auto response = client.call(
+      {.method = "POST", .url = "http://localhost:" + std::to_string(server.port()) + "/echo", .body = "hi"});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->body, "hi");
+}
+
+TEST_F(ClientTest, ErrorStatusesAreResponses) {
+  Client client(runtime);
+  const auto response = client.call({.url = url("/full")});
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->status, 429);
+  EXPECT_EQ(response->headers.get("X-Backoff-Ms"), "1500");
+  EXPECT_EQ(http::error_of(*response).code, ErrorCode::kQueueFull);
+}
+
+TEST_F(ClientTest, ManyRequestsAtOnce) {
+  Client client(runtime);
+  constexpr int kRequests = 200;
+  std::atomic<int> good = 0;
+  std::promise<void> all;
+  std::atomic<int> left = kRequests;
+  for (int i = 0; i < kRequests; ++i) {
+    client.request({.method = "POST", .url = url("/echo"), .body = std::to_string(i)},
+                   [&, i](base::Result<Response> r) {
+                     if (r && r->body == std::to_string(i)) ++good;
+                     if (--left == 0) all.set_value();
+                   });
+  }
+  all.get_future().wait();
+  EXPECT_EQ(good, kRequests);
+}
+
+TEST_F(ClientTest, Failures) {
+  Client client(runtime, {.response_bytes_max = 1 << 20});
+  Server gone(runtime, {.component = "gone"});
+  ASSERT_TRUE(gone.start());
+  const std::string gone_url = gone.url();
+  gone.stop(0);
+  const auto code = [&](ClientRequest request) {
+    const auto result = client.call(std::move(request));
+    return result ? ErrorCode::kInternal : result.error().code;
+  };
+  EXPECT_EQ(code({.url = gone_url}), ErrorCode::kUnreachable);
+  EXPECT_EQ(code({.url = "http://no-such-host.invalid/"}), ErrorCode::kUnreachable);
+  EXPECT_EQ(code({.url = "https://127.0.0.1/"}), ErrorCode::kInvalidParams);
+  EXPECT_EQ(code({.url = url("/big")}), ErrorCode::kPayloadTooLarge);
+  EXPECT_EQ(code({.url = url("/keep"), .timeout_ms = 50}), ErrorCode::kTimeout);
+}
+
+TEST_F(ClientTest, AConnectionCutInTheResponseIsAnError) {
+  Client client(runtime);
+  for (const bool started : {false, true}) {
+    std::promise<base::Result<Response>> result;
+    client.request({.url = url("/keep")}, [&](base::Result<Response> r) { result.set_value(std::move(r)); });
+    const ExchangePtr exchange = wait_kept();
+    kept.clear();
+    if (started) {
+      exchange->start_stream(200, {});
+      exchange->write("part");
+    }
+    exchange->abort();
+    const auto got = result.get_future().get();
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, ErrorCode::kIoError);
+  }
+}
+
+TEST_F(ClientTest, StreamsEventsAsTheyCome) {
+  Client client(runtime);
+  Recorder recorder;
+  client.stream({.url = url("/keep")}, recorder.callbacks());
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, http::sse_headers());
+  std::string sent;
+  for (int i = 0; i < 100; ++i) {
+    std::string event;
+    sse::append_event(event, {.event = "token", .id = std::to_string(i), .data = "{}"});
+    sent += event;
+    exchange->write(std::move(event));
+    if (i % 10 == 0) recorder.wait_bytes(sent.size());
+  }
+  exchange->end();
+  EXPECT_TRUE(recorder.wait_end());
+  EXPECT_EQ(recorder.status, 200);
+  EXPECT_EQ(recorder.bytes, sent);
+  sse::Decoder decoder;
+  std::vector<sse::Event> events;
+  ASSERT_TRUE(decoder.feed(recorder.bytes, events));
+  EXPECT_EQ(events.size(), 100u);
+}
+
+TEST_F(ClientTest, CancelClosesTheConnection) {
+  Client client(runtime);
+  Recorder recorder;
+  StreamHandle handle = client.stream({.url = url("/keep")}, recorder.callbacks());
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, {});
+  exchange->write("x");
+  recorder.wait_bytes(1);
+  std::promise<CloseReason> closed;
+  exchange->on_close([&](CloseReason reason) { closed.set_value(reason); });
+  handle.cancel();
+  handle.cancel();
+  EXPECT_EQ(closed.get_future().get(), CloseReason::kPeerGone);
+  const auto result = recorder.wait_end();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(recorder.ends, 1);
+  handle.pause();
+  handle.resume();
+}
+
+TEST_F(ClientTest, PauseSlowsTheSenderDown) {
+  Client client(runtime);
+  Recorder recorder;
+  StreamHandle handle = client.stream({.url = url("/keep"), .idle_timeout_ms = 5000}, recorder.callbacks());
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, {});
+  exchange->write("x");
+  recorder.wait_bytes(1);
+  handle.pause();
+  constexpr std::size_t kBytes = 32 << 20;  // more than any socket buffer
+  exchange->write(std::string(kBytes, 'y'));
+  exchange->end();
+  for (std::size_t before = 1, now = 0; now != before; now = recorder.size()) {
+    before = now;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_GT(exchange->queued_bytes(), kBytes / 4);
+  EXPECT_LE(recorder.size(), std::size_t{1 + (64 << 10)});
+  handle.resume();
+  EXPECT_TRUE(recorder.wait_end());
+  EXPECT_EQ(recorder.size(), kBytes + 1);
+}
+
+TEST_F(ClientTest, SilenceEndsAStreamWithAnIdleTimeout) {
+  Client client(runtime);
+  Recorder recorder;
+  client.stream({.url = url("/keep"), .idle_timeout_ms = 50}, recorder.callbacks());
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, {});
+  const auto result = recorder.wait_end();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
+}
+
+TEST_F(ClientTest, NoHeadWithinTheTimeoutEndsAStream) {
+  Client client(runtime);
+  Recorder recorder;
+  client.stream({.url = url("/keep"), .timeout_ms = 50}, recorder.callbacks());
+  const auto result = recorder.wait_end();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(recorder.status, 0);
+}
+
+TEST_F(ClientTest, DestructorEndsEverythingFirst) {
+  Recorder recorder;
+  bool done = false;
+  StreamHandle handle;
+  {
+    Client client(runtime);
+    handle = client.stream({.url = url("/keep")}, recorder.callbacks());
+    client.request({.url = url("/keep")}, [&](base::Result<Response> r) {
+      EXPECT_EQ(r.error().code, ErrorCode::kCancelled);
+      done = true;
+    });
+    wait_kept();
+  }
+  EXPECT_TRUE(done);
+  EXPECT_EQ(recorder.ends, 1);
+  EXPECT_EQ(recorder.wait_end().error().code, ErrorCode::kCancelled);
+  handle.cancel();
+}
+
+TEST_F(ClientTest, SurvivesARuntimeThatStopsFirst) {
+  Recorder recorder;
+  {
+    Client client(runtime);
+    client.stream({.url = url("/keep")}, recorder.callbacks());
+    wait_kept();
+    runtime.stop();
+  }
+  EXPECT_EQ(recorder.wait_end().error().code, ErrorCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace llorch::net

@@ -1,0 +1,320 @@
+#include "net/h1/connection.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <exception>
+#include <span>
+
+#include "base/entropy.h"
+#include "base/log.h"
+
+namespace llorch::net::h1 {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr std::size_t kReadBytes = 64 << 10;
+constexpr int kReadsPerTurn = 16;                 // then other connections get their turn
+constexpr std::size_t kInboxBytesMax = 64 << 10;  // pipelined behind an open exchange
+constexpr std::int64_t kLingerMs = 1000;          // one round trip and a close, on any network in use
+
+// One per thread, not per connection: an idle connection holds no read buffer.
+std::span<char> read_buffer() {
+  thread_local std::array<char, kReadBytes> buffer;
+  return buffer;
+}
+
+bool would_block(const error_code& error) {
+  return error == asio::error::would_block || error == asio::error::try_again;
+}
+
+}  // namespace
+
+std::string text_of(const asio::ip::tcp::endpoint& endpoint) {
+  const std::string address = endpoint.address().to_string();
+  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
+                                    : fmt::format("{}:{}", address, endpoint.port());
+}
+
+Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionHost> host, bool over_limit)
+    : socket_(std::move(socket)), host_(std::move(host)), over_limit_(over_limit), timer_(socket_.get_executor()) {}
+
+void Connection::start() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->closed_) return;
+    error_code error;  // a socket that is already dead shows at the first read
+    const auto endpoint = self->socket_.remote_endpoint(error);
+    self->peer_address_ = error ? "unknown" : text_of(endpoint);
+    self->socket_.non_blocking(true, error);
+    self->socket_.set_option(asio::ip::tcp::no_delay(true), error);
+    self->socket_.set_option(asio::socket_base::keep_alive(true), error);
+    self->socket_.set_option(asio::socket_base::send_buffer_size(self->host_->options().send_buffer_bytes), error);
+    self->set_deadline(self->host_->options().idle_timeout_ms);
+    self->wait_readable();
+  });
+}
+
+void Connection::flush_soon() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->flush(); });
+}
+
+void Connection::abort_soon() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(CloseReason::kAborted); });
+}
+
+void Connection::drain_soon() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->drain(); });
+}
+
+void Connection::drain() {
+  draining_ = true;
+  if (exchange_) {
+    exchange_->forbid_keep_alive();
+  } else if (!parser_ && !lingering_) {
+    close(CloseReason::kFinished);
+  }
+}
+
+void Connection::close(CloseReason reason) {
+  if (closed_) return;
+  closed_ = true;
+  timer_.cancel();
+  error_code ignored;
+  socket_.close(ignored);
+  if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->close(reason);
+  host_->closed(*this);
+}
+
+// --- reading ---
+
+void Connection::wait_readable() {
+  if (reading_ || closed_) return;
+  reading_ = true;
+  socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
+    self->reading_ = false;
+    if (self->closed_) return;
+    if (error) {
+      self->close(CloseReason::kPeerGone);
+    } else {
+      self->on_readable();
+    }
+  });
+}
+
+void Connection::on_readable() {
+  const std::span<char> buffer = read_buffer();
+  for (int i = 0; i < kReadsPerTurn; ++i) {
+    error_code error;
+    const std::size_t bytes = socket_.read_some(asio::buffer(buffer.data(), buffer.size()), error);
+    if (would_block(error)) break;
+    if (error) return close(CloseReason::kPeerGone);
+    if (lingering_) continue;
+    inbox_.append(buffer.data(), bytes);
+    consume();
+    if (closed_) return;
+    if (exchange_ && inbox_.size() >= kInboxBytesMax) return;  // finish_exchange() reads on
+  }
+  wait_readable();
+}
+
+void Connection::consume() {
+  while (!inbox_.empty() && !exchange_ && !lingering_ && !closed_) {
+    if (!parser_) {
+      parser_.emplace(ParserLimits{.header_bytes_max = host_->options().header_bytes_max,
+                                   .body_bytes_max = host_->options().request_bytes_max});
+      correlation_id_ = {};
+      set_deadline(host_->options().request_timeout_ms);
+    }
+    const auto step = parser_->feed(inbox_);
+    if (!step) return refuse(step.error().http_status, step.error().error, {}, false);
+    inbox_.erase(0, step->consumed);
+    if (step->status == ParseStatus::kNeedMore) return;
+    if (!admitted_ && !check_head()) return;
+    if (step->status == ParseStatus::kHead) continue_if_expected();
+    if (step->status == ParseStatus::kDone) dispatch();
+  }
+  if (inbox_.empty()) inbox_ = {};  // idle connections hold no memory
+}
+
+bool Connection::check_head() {
+  base::SystemEntropy entropy;
+  correlation_id_ = http::correlation_id_or_new(parser_->headers().get(http::kCorrelationHeader), entropy);
+  if (!parser_->is_http_1_0() && parser_->headers().count("Host") != 1) {
+    refuse(400, base::Error{base::ErrorCode::kInvalidParams, "HTTP/1.1 needs exactly one Host header", {}}, {}, false);
+    return false;
+  }
+  auto admitted = host_->admit({.method = parser_->method(),
+                                .target = parser_->target(),
+                                .headers = &parser_->headers(),
+                                .peer_address = peer_address_,
+                                .correlation_id = &correlation_id_,
+                                .over_limit = over_limit_});
+  if (!admitted) {
+    const base::Error& error = admitted.error().error;
+    // The unread body of a refused request would be taken for the next request.
+    const bool keep_alive = parser_->complete() && parser_->keep_alive() && !parser_->is_http_1_0() && !over_limit_;
+    refuse(base::info(error.code).http_status, error, admitted.error().headers, keep_alive);
+    return false;
+  }
+  admitted_ = std::move(*admitted);
+  return true;
+}
+
+void Connection::continue_if_expected() {
+  const auto expect = parser_->headers().get("Expect");
+  if (!expect || !http::equals_ignoring_case(*expect, "100-continue")) return;
+  // Nothing else is in flight, so the kernel has room; a client that misses it sends its body after a while anyway.
+  error_code ignored;
+  socket_.write_some(asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")), ignored);
+}
+
+void Connection::dispatch() {
+  clear_deadline();
+  Request request{.method = std::move(parser_->method()),
+                  .path = std::move(admitted_->path),
+                  .path_params = std::move(admitted_->path_params),
+                  .query_params = std::move(admitted_->query_params),
+                  .headers = std::move(parser_->headers()),
+                  .body = std::move(parser_->body()),
+                  .correlation_id = correlation_id_,
+                  .peer = {peer_address_, std::move(admitted_->identity)}};
+  const ExchangeInfo info{.correlation_id = correlation_id_,
+                          .keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !draining_,
+                          .is_http_1_0 = parser_->is_http_1_0()};
+  const Handler& handler = *admitted_->handler;
+  parser_.reset();
+  admitted_.reset();
+  exchange_ = std::make_shared<ExchangeState>(info, weak_from_this());
+  const std::shared_ptr<ExchangeState> exchange = exchange_;
+  try {
+    handler(std::move(request), make_exchange(exchange));
+  } catch (const std::exception& exception) {  // of a library; ours are values
+    base::log_event(base::LogLevel::kError, "http.handler_failed", correlation_id_, "a request handler failed",
+                    {{"error", exception.what()}});
+    exchange->respond_error(base::Error{base::ErrorCode::kInternal, "the request failed inside the server", {}});
+  }
+}
+
+// Answers without a handler. Without keep_alive the rest of what the client sends is read and dropped.
+void Connection::refuse(int status, const base::Error& error, const http::Headers& extra, bool keep_alive) {
+  if (correlation_id_.empty()) {
+    base::SystemEntropy entropy;
+    correlation_id_ = base::CorrelationId(base::uuid_v4(entropy));
+  }
+  Response response = http::error_response(error, correlation_id_);
+  response.status = status;
+  for (const auto& [name, value] : extra.fields()) response.headers.set(name, value);
+  exchange_ = std::make_shared<ExchangeState>(
+      ExchangeInfo{.correlation_id = correlation_id_, .keep_alive = keep_alive && !draining_}, weak_from_this());
+  parser_.reset();
+  admitted_.reset();
+  if (!keep_alive) inbox_ = {};
+  clear_deadline();
+  exchange_->respond(std::move(response));
+}
+
+// --- writing ---
+
+void Connection::flush() {
+  if (closed_ || !exchange_) return;
+  while (!write_waiting_) {
+    if (out_offset_ == out_.size()) {
+      if (out_is_last_) return finish_exchange();
+      ExchangeState::Batch batch = exchange_->take();
+      out_ = std::move(batch.bytes);
+      out_offset_ = 0;
+      out_is_last_ = batch.is_last;
+      if (out_.empty()) {
+        exchange_->sent(0);  // an on_drain() that came when the queue was low already
+        if (!out_is_last_) return;
+        continue;
+      }
+    }
+    error_code error;
+    const std::size_t bytes =
+        socket_.write_some(asio::buffer(out_.data() + out_offset_, out_.size() - out_offset_), error);
+    if (would_block(error)) {
+      write_waiting_ = true;
+      socket_.async_wait(asio::ip::tcp::socket::wait_write, [self = shared_from_this()](const error_code& failed) {
+        self->write_waiting_ = false;
+        if (self->closed_) return;
+        self->clear_deadline();
+        if (failed) {
+          self->close(CloseReason::kPeerGone);
+        } else {
+          self->flush();
+        }
+      });
+    } else if (error) {
+      return close(CloseReason::kPeerGone);
+    } else {
+      out_offset_ += bytes;
+      exchange_->sent(bytes);
+    }
+  }
+  if (!deadline_ && exchange_->ended()) set_deadline(host_->options().write_stall_timeout_ms);
+}
+
+void Connection::finish_exchange() {
+  const std::shared_ptr<ExchangeState> exchange = std::exchange(exchange_, nullptr);
+  out_ = {};
+  out_offset_ = 0;
+  out_is_last_ = false;
+  const bool keep_alive = exchange->keep_alive() && !draining_;
+  if (keep_alive) {
+    set_deadline(host_->options().idle_timeout_ms);
+  } else {
+    linger();
+  }
+  exchange->close(CloseReason::kFinished);
+  consume();
+  wait_readable();
+}
+
+void Connection::linger() {
+  lingering_ = true;
+  inbox_ = {};
+  error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  set_deadline(kLingerMs);
+}
+
+// --- deadlines ---
+
+void Connection::set_deadline(std::int64_t delay_ms) {
+  deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_ms);
+  if (!watched_ || *watched_ > *deadline_) watch_deadline();
+}
+
+void Connection::watch_deadline() {
+  watched_ = *deadline_;
+  timer_.expires_at(*watched_);
+  timer_.async_wait([self = shared_from_this()](const error_code& error) {
+    if (error || self->closed_) return;  // replaced by an earlier one, or closed
+    self->watched_.reset();
+    if (!self->deadline_) return;
+    if (*self->deadline_ > std::chrono::steady_clock::now()) {
+      self->watch_deadline();
+    } else {
+      self->deadline_.reset();
+      self->on_deadline();
+    }
+  });
+}
+
+void Connection::on_deadline() {
+  if (exchange_) return close(CloseReason::kPeerGone);
+  if (!parser_) return close(CloseReason::kFinished);
+  refuse(408,
+         base::Error{base::ErrorCode::kInvalidParams,
+                     fmt::format("the request was not complete after {} ms; send it faster",
+                                 host_->options().request_timeout_ms),
+                     {}},
+         {}, false);
+}
+
+}  // namespace llorch::net::h1

@@ -1,0 +1,116 @@
+#pragma once
+// One server connection of HTTP/1.1: reads requests, hands them out one at a time, writes the answers in order.
+// Internal to net; includes Asio. Every member not marked otherwise runs on the socket's strand.
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "net/h1/exchange.h"
+#include "net/h1/wire.h"
+#include "net/server.h"
+
+namespace llorch::net::h1 {
+
+class Connection;
+
+// "127.0.0.1:80", "[::1]:80"
+std::string text_of(const boost::asio::ip::tcp::endpoint& endpoint);
+
+// What a connection needs of its server. Thread-safe.
+class ConnectionHost {
+ public:
+  virtual ~ConnectionHost() = default;
+  virtual const ServerOptions& options() const = 0;
+
+  struct Admitted {
+    const Handler* handler = nullptr;
+    std::map<std::string, std::string, std::less<>> path_params;
+    std::map<std::string, std::string, std::less<>> query_params;
+    std::string path;
+    std::string identity;
+  };
+  struct Refused {
+    base::Error error;
+    http::Headers headers;  // added to the envelope's
+  };
+  struct Head {
+    std::string_view method;
+    std::string_view target;
+    const http::Headers* headers = nullptr;
+    std::string_view peer_address;
+    const base::CorrelationId* correlation_id = nullptr;
+    bool over_limit = false;
+  };
+  // Decides on the head alone: limits, authorisation, route.
+  virtual tl::expected<Admitted, Refused> admit(const Head& head) = 0;
+  // The connection is closed and calls nothing any more.
+  virtual void closed(const Connection& connection) = 0;
+};
+
+class Connection final : public ConnectionPort, public std::enable_shared_from_this<Connection> {
+ public:
+  // `over_limit`: opened beyond connections_max, only to be told so.
+  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
+
+  // Thread-safe; each posts.
+  void start();
+  void flush_soon() override;
+  void abort_soon() override;
+  void drain_soon();
+
+  // Closes the socket and the open exchange. On the strand, or anywhere once no io thread runs.
+  void close(CloseReason reason);
+
+ private:
+  void drain();
+  void wait_readable();
+  void on_readable();
+  void consume();
+  bool check_head();
+  void dispatch();
+  void refuse(int status, const base::Error& error, const http::Headers& extra, bool keep_alive);
+  void continue_if_expected();
+
+  void flush();
+  void finish_exchange();
+  void linger();
+
+  void set_deadline(std::int64_t delay_ms);
+  void clear_deadline() { deadline_.reset(); }
+  void watch_deadline();
+  void on_deadline();
+
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  boost::asio::ip::tcp::socket socket_;
+  std::shared_ptr<ConnectionHost> host_;
+  std::string peer_address_;
+  const bool over_limit_;
+
+  // Reading. A parser exists from a request's first byte until it is handed out.
+  std::string inbox_;
+  std::optional<RequestParser> parser_;
+  std::optional<ConnectionHost::Admitted> admitted_;
+  base::CorrelationId correlation_id_;
+  bool reading_ = false;
+
+  // Writing. An exchange exists from then until its answer is written.
+  std::shared_ptr<ExchangeState> exchange_;
+  std::string out_;
+  std::size_t out_offset_ = 0;
+  bool out_is_last_ = false;
+  bool write_waiting_ = false;
+
+  // One timer wait at a time; a deadline that moves later costs nothing.
+  boost::asio::steady_timer timer_;
+  std::optional<TimePoint> deadline_;
+  std::optional<TimePoint> watched_;
+
+  bool draining_ = false;   // no request after this one
+  bool lingering_ = false;  // answered for good; waits for the peer to close, so that it can read the answer
+  bool closed_ = false;
+};
+
+}  // namespace llorch::net::h1

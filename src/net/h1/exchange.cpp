@@ -1,0 +1,234 @@
+#include "net/h1/exchange.h"
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "net/h1/wire.h"
+
+namespace llorch::net::h1 {
+
+// The port is used under the mutex only: after close() no thread is inside the connection any more.
+void ExchangeState::request_flush_locked() {
+  if (flush_requested_) return;
+  if (const auto port = port_.lock()) {
+    flush_requested_ = true;
+    port->flush_soon();
+  }
+}
+
+void ExchangeState::queue_locked(std::string bytes) {
+  queued_ += bytes.size();
+  if (pending_.empty()) {
+    pending_ = std::move(bytes);
+  } else {
+    pending_ += bytes;
+  }
+}
+
+bool ExchangeState::respond(Response response) {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || phase_ != Phase::kUnanswered) return false;
+  if (response.status == 204 || response.status == 304) response.body.clear();
+  head_ = write_head(ResponseHead{.status = response.status,
+                                  .headers = &response.headers,
+                                  .framing = Framing::kContentLength,
+                                  .content_length = response.body.size(),
+                                  .keep_alive = info_.keep_alive,
+                                  .correlation_id = info_.correlation_id.value,
+                                  .unix_ms = base::SystemClock().now().unix_ms});
+  queued_ += head_.size();
+  queue_locked(std::move(response.body));
+  phase_ = Phase::kEnded;
+  request_flush_locked();
+  return true;
+}
+
+bool ExchangeState::respond_error(const base::Error& error) {
+  return respond(http::error_response(error, info_.correlation_id));
+}
+
+bool ExchangeState::start_stream(int status, http::Headers headers) {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || phase_ != Phase::kUnanswered) return false;
+  chunked_ = !info_.is_http_1_0;
+  info_.keep_alive = info_.keep_alive && chunked_;
+  head_ = write_head(ResponseHead{.status = status,
+                                  .headers = &headers,
+                                  .framing = chunked_ ? Framing::kChunked : Framing::kUntilClose,
+                                  .keep_alive = info_.keep_alive,
+                                  .correlation_id = info_.correlation_id.value,
+                                  .unix_ms = base::SystemClock().now().unix_ms});
+  queued_ += head_.size();
+  phase_ = Phase::kStreaming;
+  request_flush_locked();
+  return true;
+}
+
+bool ExchangeState::write(std::string bytes) {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || phase_ != Phase::kStreaming) return false;
+  if (bytes.empty()) return true;
+  queue_locked(std::move(bytes));
+  request_flush_locked();
+  return true;
+}
+
+bool ExchangeState::end() {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || phase_ != Phase::kStreaming) return false;
+  phase_ = Phase::kEnded;
+  flush_requested_ =
+      false;  // also a connection that waits for its client must learn of the end: the stall limit starts
+  request_flush_locked();
+  return true;
+}
+
+void ExchangeState::abort() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  if (const auto port = port_.lock()) port->abort_soon();
+}
+
+void ExchangeState::abandon() {
+  Phase phase;
+  {
+    const std::lock_guard lock(mutex_);
+    phase = phase_;
+  }
+  if (phase == Phase::kStreaming) abort();
+  if (phase == Phase::kUnanswered) {
+    respond_error(
+        base::Error{base::ErrorCode::kInternal, "the request was dropped without an answer; report this as a bug", {}});
+  }
+}
+
+void ExchangeState::on_drain(std::size_t low_water_bytes, std::function<void()> fn) {
+  std::function<void()> replaced;  // destroyed after the lock is released
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  low_water_bytes_ = low_water_bytes;
+  replaced = std::exchange(drain_, std::move(fn));
+  request_flush_locked();  // the strand looks whether it is low already
+}
+
+void ExchangeState::on_close(std::function<void(CloseReason)> fn) {
+  std::unique_lock lock(mutex_);
+  ASSERT(!close_fn_given_, "one on_close callback per exchange");
+  close_fn_given_ = true;
+  if (!closed_) {
+    close_fn_ = std::move(fn);
+    return;
+  }
+  const CloseReason reason = *closed_;
+  lock.unlock();
+  fn(reason);
+}
+
+bool ExchangeState::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_.has_value();
+}
+
+ExchangeState::Batch ExchangeState::take() {
+  const std::lock_guard lock(mutex_);
+  flush_requested_ = false;
+  Batch batch{std::exchange(head_, {}), phase_ == Phase::kEnded};
+  const std::size_t accounted = batch.bytes.size() + pending_.size();
+  if (!chunked_) {
+    if (batch.bytes.empty()) {
+      batch.bytes = std::exchange(pending_, {});
+    } else {
+      batch.bytes += std::exchange(pending_, {});
+    }
+  } else {
+    if (!pending_.empty()) {
+      batch.bytes += fmt::format("{:x}\r\n", pending_.size());
+      batch.bytes += std::exchange(pending_, {});
+      batch.bytes += "\r\n";
+    }
+    if (batch.is_last) {
+      batch.bytes += "0\r\n\r\n";
+      chunked_ = false;  // written once
+    }
+  }
+  queued_ += batch.bytes.size() - accounted;
+  return batch;
+}
+
+void ExchangeState::sent(std::size_t bytes) {
+  std::function<void()> drained;
+  {
+    const std::lock_guard lock(mutex_);
+    queued_ -= bytes;
+    sent_ += bytes;
+    if (drain_ && queued_ <= low_water_bytes_) drained = std::exchange(drain_, nullptr);
+  }
+  if (drained) drained();
+}
+
+bool ExchangeState::ended() const {
+  const std::lock_guard lock(mutex_);
+  return phase_ == Phase::kEnded;
+}
+
+bool ExchangeState::keep_alive() const {
+  const std::lock_guard lock(mutex_);
+  return info_.keep_alive;
+}
+
+void ExchangeState::forbid_keep_alive() {
+  const std::lock_guard lock(mutex_);
+  info_.keep_alive = false;
+}
+
+void ExchangeState::close(CloseReason reason) {
+  std::function<void(CloseReason)> on_close;
+  std::function<void()> dropped;  // destroyed after the lock is released
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = reason;
+    on_close = std::exchange(close_fn_, nullptr);
+    dropped = std::exchange(drain_, nullptr);
+    head_.clear();
+    pending_ = {};
+    queued_ = 0;
+  }
+  if (on_close) on_close(reason);
+}
+
+namespace {
+
+class ExchangeHandle final : public Exchange {
+ public:
+  explicit ExchangeHandle(std::shared_ptr<ExchangeState> state) : state_(std::move(state)) {}
+  ~ExchangeHandle() override { state_->abandon(); }
+
+  bool respond(Response response) override { return state_->respond(std::move(response)); }
+  bool respond_error(const base::Error& error) override { return state_->respond_error(error); }
+  bool start_stream(int status, http::Headers headers) override {
+    return state_->start_stream(status, std::move(headers));
+  }
+  bool write(std::string bytes) override { return state_->write(std::move(bytes)); }
+  bool end() override { return state_->end(); }
+  void abort() override { state_->abort(); }
+  std::size_t queued_bytes() const override { return state_->queued_bytes(); }
+  std::uint64_t sent_bytes() const override { return state_->sent_bytes(); }
+  bool closed() const override { return state_->closed(); }
+  void on_drain(std::size_t low_water_bytes, std::function<void()> fn) override {
+    state_->on_drain(low_water_bytes, std::move(fn));
+  }
+  void on_close(std::function<void(CloseReason)> fn) override { state_->on_close(std::move(fn)); }
+
+ private:
+  std::shared_ptr<ExchangeState> state_;
+};
+
+}  // namespace
+
+ExchangePtr make_exchange(std::shared_ptr<ExchangeState> state) {
+  return std::make_shared<ExchangeHandle>(std::move(state));
+}
+
+}  // namespace llorch::net::h1

@@ -1,0 +1,89 @@
+#pragma once
+// The queue between whoever answers a request, on any thread, and the connection that writes, on its strand.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "net/server.h"
+
+namespace llorch::net::h1 {
+
+// What the queue asks of its connection. Both only post, they run nothing themselves.
+class ConnectionPort {
+ public:
+  virtual ~ConnectionPort() = default;
+  virtual void flush_soon() = 0;
+  virtual void abort_soon() = 0;
+};
+
+struct ExchangeInfo {
+  base::CorrelationId correlation_id;
+  bool keep_alive = true;
+  bool is_http_1_0 = false;  // no chunks: a stream ends with its connection
+};
+
+class ExchangeState {
+ public:
+  ExchangeState(ExchangeInfo info, std::weak_ptr<ConnectionPort> port)
+      : info_(std::move(info)), port_(std::move(port)) {}
+
+  // For the answering side, see Exchange. Thread-safe.
+  bool respond(Response response);
+  bool respond_error(const base::Error& error);
+  bool start_stream(int status, http::Headers headers);
+  bool write(std::string bytes);
+  bool end();
+  void abort();
+  void on_drain(std::size_t low_water_bytes, std::function<void()> fn);
+  void on_close(std::function<void(CloseReason)> fn);
+  // The answering side has let go of the exchange.
+  void abandon();
+  std::size_t queued_bytes() const { return queued_; }
+  std::uint64_t sent_bytes() const { return sent_; }
+  bool closed() const;
+
+  // For the connection. On its strand only.
+  struct Batch {
+    std::string bytes;
+    bool is_last = false;  // nothing comes after it
+  };
+  // Everything queued, framed for the wire.
+  Batch take();
+  void sent(std::size_t bytes);
+  bool ended() const;
+  bool keep_alive() const;
+  // The connection closes after this response. REQUIRES: on the strand; has no effect on a head already queued.
+  void forbid_keep_alive();
+  // Calls on_close; every later call does nothing.
+  void close(CloseReason reason);
+
+ private:
+  enum class Phase { kUnanswered, kStreaming, kEnded };
+  void request_flush_locked();
+  void queue_locked(std::string bytes);
+
+  mutable std::mutex mutex_;
+  ExchangeInfo info_;
+  std::weak_ptr<ConnectionPort> port_;
+  Phase phase_ = Phase::kUnanswered;
+  bool chunked_ = false;
+  bool flush_requested_ = false;
+  std::optional<CloseReason> closed_;
+  std::string head_;
+  std::string pending_;
+  std::atomic<std::size_t> queued_ = 0;
+  std::atomic<std::uint64_t> sent_ = 0;
+  std::size_t low_water_bytes_ = 0;
+  std::function<void()> drain_;
+  std::function<void(CloseReason)> close_fn_;
+  bool close_fn_given_ = false;
+};
+
+// What the handler holds.
+ExchangePtr make_exchange(std::shared_ptr<ExchangeState> state);
+
+}  // namespace llorch::net::h1

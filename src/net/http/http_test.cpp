@@ -1,0 +1,261 @@
+#include <gtest/gtest.h>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+
+#include "base/entropy.h"
+#include "net/http/auth.h"
+#include "net/http/error_response.h"
+#include "net/http/message.h"
+#include "net/http/router.h"
+#include "net/http/url.h"
+
+namespace llorch::net::http {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+const std::string kToken(32, 'a');
+const base::CorrelationId kCorrelation("corr-1");
+
+boost::json::value parsed(const Response& response) {
+  return boost::json::parse(response.body);
+}
+
+TEST(Headers, NamesIgnoreCase) {
+  Headers headers{{"X-One", "1"}, {"x-one", "2"}};
+  EXPECT_EQ(headers.get("X-ONE"), "1");
+  EXPECT_EQ(headers.count("x-One"), 2u);
+  headers.set("X-oNe", "3");
+  EXPECT_EQ(headers.count("x-one"), 1u);
+  EXPECT_EQ(headers.get("x-one"), "3");
+  EXPECT_EQ(headers.get("X-Two"), std::nullopt);
+}
+
+// SYS-5.6.1, OC-CTRL-2052: a usable id is kept, any other is replaced.
+TEST(CorrelationId, KeptOrReplaced) {
+  base::SeededEntropy entropy(1);
+  for (const std::string& good : {std::string("corr-accept_1"), std::string(64, 'x')}) {
+    EXPECT_EQ(correlation_id_or_new(good, entropy).value, good);
+  }
+  for (const std::string& bad : {std::string(""), std::string(65, 'x'), std::string("a b"), std::string("a\nb")}) {
+    EXPECT_TRUE(base::is_uuid(correlation_id_or_new(bad, entropy).value)) << bad;
+  }
+  EXPECT_TRUE(base::is_uuid(correlation_id_or_new(std::nullopt, entropy).value));
+}
+
+// SYS-5.5.1, AAPI-15060
+TEST(ErrorResponse, EnvelopeShape) {
+  const Response response = error_response(
+      Error{ErrorCode::kInsufficientVram, "needs more", {}}.with("required_bytes", 7).with("gpu_id", std::string("0")),
+      kCorrelation);
+  EXPECT_EQ(response.status, 409);
+  EXPECT_EQ(response.headers.get("content-type"), "application/json");
+  EXPECT_EQ(parsed(response), boost::json::parse(R"({"error":{"code":"INSUFFICIENT_VRAM","message":"needs more",
+      "details":{"required_bytes":7,"gpu_id":"0"},"retriable":true,"correlation_id":"corr-1"}})"));
+}
+
+// ORCH-2007, OC-CTRL-2011, ORCH-1012: the 429 contract.
+TEST(ErrorResponse, BackoffOf429) {
+  const Response given = error_response(Error{ErrorCode::kQueueFull, "full", {}}
+                                            .with("retry_after_ms", 2500)
+                                            .with("policy_label", std::string("drop-lru")),
+                                        kCorrelation);
+  EXPECT_EQ(given.status, 429);
+  EXPECT_EQ(given.headers.get("Retry-After"), "3");
+  EXPECT_EQ(given.headers.get("X-Backoff-Ms"), "2500");
+  EXPECT_EQ(parsed(given), boost::json::parse(R"({"error":{"code":"QUEUE_FULL","message":"full","retriable":true,
+      "retry_after_ms":2500,"policy_label":"drop-lru","correlation_id":"corr-1"}})"));
+
+  const Response bare = error_response(Error{ErrorCode::kQueueFull, "full", {}}, kCorrelation);
+  EXPECT_EQ(bare.headers.get("Retry-After"), "1");
+  EXPECT_EQ(bare.headers.get("X-Backoff-Ms"), "1000");
+  EXPECT_EQ(parsed(bare).at("error").at("policy_label"), "reject");
+  const Response soon =
+      error_response(Error{ErrorCode::kQueueFull, "full", {}}.with("retry_after_ms", 10), kCorrelation);
+  EXPECT_EQ(soon.headers.get("Retry-After"), "1");
+
+  const Response unready =
+      error_response(Error{ErrorCode::kPoolUnready, "soon", {}}.with("retry_after_ms", 500), kCorrelation);
+  EXPECT_EQ(unready.status, 503);
+  EXPECT_EQ(unready.headers.get("Retry-After"), "1");
+}
+
+TEST(ErrorResponse, HoldsNoSecretAndStaysUtf8) {
+  const Response response = error_response(
+      Error{ErrorCode::kInternal, "sent Bearer abcdefgh\xff", {}}.with("url", std::string("http://u:p@h/")),
+      kCorrelation);
+  EXPECT_EQ(response.body.find("abcdefgh"), std::string::npos);
+  EXPECT_EQ(response.body.find("u:p"), std::string::npos);
+  EXPECT_EQ(parsed(response).at("error").at("message"), "sent Bearer [REDACTED]\xEF\xBF\xBD");
+}
+
+TEST(ErrorOf, ReadsWhatErrorResponseWrites) {
+  const Error error = Error{ErrorCode::kQueueFull, "full", {}}
+                          .with("depth", 100)
+                          .with("retry_after_ms", 1500)
+                          .with("policy_label", std::string("reject"));
+  const Error back = error_of(error_response(error, kCorrelation));
+  EXPECT_EQ(back.code, error.code);
+  EXPECT_EQ(back.message, error.message);
+  EXPECT_EQ(back.details, error.details);
+  for (const char* body : {"", "oops", "[]", "{}", R"({"error":1})", R"({"error":{"code":5}})"}) {
+    EXPECT_EQ(error_of(Response{502, {}, body}).code, ErrorCode::kInternal) << body;
+  }
+  EXPECT_EQ(error_of(Response{500, {}, R"({"error":{"code":"FUTURE_CODE","message":"m"}})"}).message, "FUTURE_CODE: m");
+}
+
+// SEC-AUTH-2004
+TEST(Auth, Loopback) {
+  for (const char* yes : {"127.0.0.1", "127.9.8.7", "::1", "[::1]:8080", "127.0.0.1:80", "localhost", "localhost:1",
+                          "::ffff:127.0.0.1", "[::ffff:127.0.0.1]:9"}) {
+    EXPECT_TRUE(is_loopback(yes)) << yes;
+  }
+  for (const char* no : {"", "0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "127.0.0.1.evil.org", "example.org", "[::]:80",
+                         "::ffff:10.0.0.1", "1270.0.0.1"}) {
+    EXPECT_FALSE(is_loopback(no)) << no;
+  }
+  EXPECT_FALSE(is_loopback("127.0.0.1" + std::string(300, ' ')));
+}
+
+// AUTH-1002
+TEST(Auth, BindBeyondLoopbackNeedsAToken) {
+  EXPECT_TRUE(validate_bind("127.0.0.1", false));
+  EXPECT_TRUE(validate_bind("0.0.0.0", true));
+  for (const char* bind : {"0.0.0.0", "::", "192.168.1.4"}) {
+    const auto refused = validate_bind(bind, false);
+    ASSERT_FALSE(refused) << bind;
+    EXPECT_EQ(refused.error().code, ErrorCode::kNonLoopbackWithoutToken);
+    EXPECT_NE(refused.error().message.find("auth.token"), std::string::npos);
+  }
+}
+
+// SEC-AUTH-4001
+TEST(Auth, TokenStrength) {
+  EXPECT_TRUE(validate_token(kToken));
+  for (const std::string& weak : {std::string(), std::string(31, 'a'), std::string(32, ' '), std::string(8193, 'a')}) {
+    const auto refused = validate_token(weak);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kConfigInvalid);
+  }
+  const auto refused = validate_token("hunter2");
+  EXPECT_EQ(refused.error().message.find("hunter2"), std::string::npos);
+}
+
+// AUTH-1007, SEC-AUTH-2001, SEC-AUTH-2002
+TEST(Auth, CompareAndFingerprint) {
+  EXPECT_TRUE(constant_time_equal("abc", "abc"));
+  for (const char* other : {"", "ab", "abd", "bbc", "abcc"}) EXPECT_FALSE(constant_time_equal(other, "abc"));
+  EXPECT_EQ(token_fp6("abc"), "ba7816");
+}
+
+struct AuthCase {
+  std::optional<std::string> field;
+  const char* peer;
+  bool optional;
+  std::string want;  // identity or code
+};
+// AUTH-1001, AUTH-1003, AUTH-1004, AUTH-1008, SEC-AUTH-2003
+TEST(Auth, Matrix) {
+  const std::string other(32, 'b');
+  const std::string identity = "token:" + token_fp6(kToken);
+  const std::string good = "Bearer " + kToken;
+  const AuthCase cases[] = {
+      {good, "10.0.0.9:1", false, identity},
+      {"bearer   " + kToken + " ", "10.0.0.9:1", false, identity},
+      {good, "127.0.0.1:1", true, identity},
+      {std::nullopt, "10.0.0.9:1", false, "MISSING_TOKEN"},
+      {std::nullopt, "127.0.0.1:1", false, "MISSING_TOKEN"},
+      {std::nullopt, "127.0.0.1:1", true, "localhost"},
+      {std::nullopt, "10.0.0.9:1", true, "MISSING_TOKEN"},
+      {"Bearer " + other, "10.0.0.9:1", false, "BAD_TOKEN"},
+      {"Bearer", "10.0.0.9:1", false, "BAD_TOKEN"},
+      {"Bearer ", "10.0.0.9:1", false, "BAD_TOKEN"},
+      {"Basic " + kToken, "10.0.0.9:1", false, "BAD_TOKEN"},
+      {kToken, "10.0.0.9:1", false, "BAD_TOKEN"},
+      {good + " x", "10.0.0.9:1", false, "BAD_TOKEN"},
+      {good + std::string(8192, ' '), "10.0.0.9:1", false, "BAD_TOKEN"},
+  };
+  for (const AuthCase& c : cases) {
+    Headers headers;
+    if (c.field) headers.add("Authorization", *c.field);
+    const AuthRules rules{.tokens = {std::string(40, 'z'), kToken}, .loopback_optional = c.optional};
+    const auto result = authorize(rules, {&headers, "/v2/tasks", c.peer});
+    EXPECT_EQ(result ? *result : std::string(result.error().name()), c.want) << c.field.value_or("none") << c.peer;
+    if (!result) {
+      const std::int64_t number = c.want == "MISSING_TOKEN" ? 40101 : 40102;
+      EXPECT_EQ(result.error().details.at(0), (std::pair<std::string, base::DetailValue>("auth_code", number)));
+    }
+  }
+  const Headers twice{{"Authorization", good}, {"Authorization", good}};
+  EXPECT_FALSE(authorize({.tokens = {kToken}}, {&twice, "/", "10.0.0.9:1"}));
+  const Headers none;
+  EXPECT_EQ(authorize({}, {&none, "/", "127.0.0.1:5"}), "localhost");
+  EXPECT_EQ(authorize({.tokens = {kToken}, .exempt_paths = {"/health"}}, {&none, "/health", "10.0.0.9:1"}),
+            "anonymous");
+  EXPECT_FALSE(authorize({.tokens = {kToken}, .exempt_paths = {"/health"}}, {&none, "/health2", "10.0.0.9:1"}));
+}
+
+TEST(Url, Parses) {
+  const auto url = parse_url("http://127.0.0.1:9200/v2/state?x=%20y");
+  ASSERT_TRUE(url);
+  EXPECT_EQ(url->host, "127.0.0.1");
+  EXPECT_EQ(url->host_field, "127.0.0.1:9200");
+  EXPECT_EQ(url->port, 9200);
+  EXPECT_EQ(url->target, "/v2/state?x=%20y");
+  EXPECT_EQ(parse_url("http://host")->target, "/");
+  EXPECT_EQ(parse_url("http://host")->port, 80);
+  EXPECT_EQ(parse_url("http://[::1]:8080/")->host, "::1");
+  EXPECT_EQ(parse_url("http://[::1]:8080/")->host_field, "[::1]:8080");
+  for (const char* bad : {"", "host:80", "https://host/", "http:///x", "http://h:99999/", "http://h:0/",
+                          "http://u:p@h/", "http://h/ x"}) {
+    const auto refused = parse_url(bad);
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidParams);
+  }
+}
+
+TEST(Target, DecodesAfterSplitting) {
+  const auto target = parse_target("/v2/a%2Fb/%C3%A4?verbose=true&q=1%262&empty&q=3");
+  ASSERT_TRUE(target);
+  EXPECT_EQ(target->segments, (std::vector<std::string>{"v2", "a/b", "\xC3\xA4"}));
+  EXPECT_EQ(target->query.at("verbose"), "true");
+  EXPECT_EQ(target->query.at("q"), "3");
+  EXPECT_EQ(target->query.at("empty"), "");
+  for (const char* bad : {"", "v2", "/%zz", "/a b", "http://x/"}) EXPECT_FALSE(parse_target(bad)) << bad;
+  EXPECT_EQ(percent_encode("a/b \xC3\xA4~"), "a%2Fb%20%C3%A4~");
+}
+
+TEST(Router, LiteralsParametersMethods) {
+  Router router;
+  const auto list = router.add("GET", "/v2/tasks");
+  const auto one = router.add("GET", "/v2/tasks/{id}");
+  const auto drop = router.add("DELETE", "/v2/tasks/{id}");
+  const auto all = router.add("GET", "/v2/tasks/all");
+  const auto events = router.add("GET", "/v2/tasks/{id}/events");
+  const auto root = router.add("GET", "/");
+  using Outcome = Router::Outcome;
+  const auto route = [&](const char* method, std::vector<std::string> segments) {
+    const auto match = router.match(method, segments);
+    return match.outcome == Outcome::kFound ? static_cast<int>(match.route) : -static_cast<int>(match.outcome);
+  };
+  EXPECT_EQ(route("GET", {"v2", "tasks"}), static_cast<int>(list));
+  EXPECT_EQ(route("GET", {"v2", "tasks", "j1"}), static_cast<int>(one));
+  EXPECT_EQ(route("DELETE", {"v2", "tasks", "j1"}), static_cast<int>(drop));
+  EXPECT_EQ(route("GET", {"v2", "tasks", "all"}), static_cast<int>(all));
+  EXPECT_EQ(route("DELETE", {"v2", "tasks", "all"}), static_cast<int>(drop));
+  EXPECT_EQ(route("GET", {"v2", "tasks", "j1", "events"}), static_cast<int>(events));
+  EXPECT_EQ(router.match("GET", {"v2", "tasks", "a/b", "events"}).params.at("id"), "a/b");
+  EXPECT_EQ(router.match("GET", parse_target("/")->segments).route, root);
+  for (const std::vector<std::string>& none :
+       {std::vector<std::string>{"v2"}, {"v2", "tasks", ""}, {"v2", "Tasks"}, {"v2", "tasks", "a", "b"}}) {
+    EXPECT_EQ(router.match("GET", none).outcome, Outcome::kNoPath);
+  }
+  const auto wrong = router.match("PUT", {"v2", "tasks", "j1"});
+  EXPECT_EQ(wrong.outcome, Outcome::kNoMethod);
+  EXPECT_EQ(wrong.allowed, "GET, DELETE");
+}
+
+}  // namespace
+}  // namespace llorch::net::http

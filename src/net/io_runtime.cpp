@@ -1,0 +1,134 @@
+#include "net/io_runtime.h"
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/assert.h"
+
+namespace llorch::net {
+
+namespace asio = boost::asio;
+
+// The mutex is held while the call runs: that is what cancel() waits for. Recursive, so that a call may cancel itself.
+struct Timer::State : std::enable_shared_from_this<Timer::State> {
+  State(asio::io_context& context, std::int64_t repeat_ms, std::function<void()> call)
+      : timer(context), period(repeat_ms), fn(std::move(call)) {}
+
+  void arm(asio::steady_timer::time_point when) {
+    timer.expires_at(when);
+    timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error) self->fire();
+    });
+  }
+
+  void fire() {
+    const std::lock_guard lock(mutex);
+    if (cancelled) return;
+    running = true;
+    fn();
+    running = false;
+    if (cancelled || period.count() == 0) {
+      fn = nullptr;
+      return;
+    }
+    // Periods missed by a slow call are skipped, not caught up.
+    arm(std::max(timer.expiry() + period, std::chrono::steady_clock::now()));
+  }
+
+  void cancel() {
+    const std::lock_guard lock(mutex);
+    cancelled = true;
+    timer.cancel();
+    if (!running) fn = nullptr;
+  }
+
+  std::recursive_mutex mutex;
+  asio::steady_timer timer;
+  std::chrono::milliseconds period;  // 0 = once
+  std::function<void()> fn;
+  bool running = false;
+  bool cancelled = false;
+};
+
+Timer& Timer::operator=(Timer&& other) noexcept {
+  if (this != &other) {
+    cancel();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+void Timer::cancel() {
+  if (const std::shared_ptr<State> state = std::exchange(state_, nullptr)) state->cancel();
+}
+
+struct IoRuntime::Impl {
+  asio::io_context context;
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  std::vector<std::thread> threads;
+  std::atomic<bool> stopped = false;
+
+  std::shared_ptr<Timer::State> start(std::int64_t delay_ms, std::int64_t period_ms, std::function<void()> fn) {
+    auto state = std::make_shared<Timer::State>(context, period_ms, std::move(fn));
+    const std::lock_guard lock(state->mutex);
+    state->arm(std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_ms));
+    return state;
+  }
+};
+
+IoRuntime::IoRuntime(IoRuntimeOptions options) : impl_(std::make_unique<Impl>()) {
+  ASSERT(options.threads > 0, "threads {}", options.threads);
+  for (int i = 0; i < options.threads; ++i) {
+    impl_->threads.emplace_back([context = &impl_->context] { context->run(); });
+  }
+}
+
+IoRuntime::~IoRuntime() {
+  stop();
+}
+
+void IoRuntime::post(std::function<void()> fn) {
+  asio::post(impl_->context, std::move(fn));
+}
+
+void IoRuntime::post_after(std::int64_t delay_ms, std::function<void()> fn) {
+  impl_->start(delay_ms, 0, std::move(fn));
+}
+
+Timer IoRuntime::after(std::int64_t delay_ms, std::function<void()> fn) {
+  return Timer(impl_->start(delay_ms, 0, std::move(fn)));
+}
+
+Timer IoRuntime::every(std::int64_t period_ms, std::function<void()> fn) {
+  ASSERT(period_ms > 0, "period_ms {}", period_ms);
+  return Timer(impl_->start(period_ms, period_ms, std::move(fn)));
+}
+
+void IoRuntime::stop() {
+  ASSERT(!on_io_thread());
+  impl_->work.reset();
+  impl_->context.stop();
+  for (std::thread& thread : impl_->threads) {
+    if (thread.joinable()) thread.join();
+  }
+  impl_->stopped = true;
+}
+
+bool IoRuntime::stopped() const {
+  return impl_->stopped;
+}
+bool IoRuntime::on_io_thread() const {
+  return impl_->context.get_executor().running_in_this_thread();
+}
+boost::asio::io_context& IoRuntime::context() {
+  return impl_->context;
+}
+
+}  // namespace llorch::net

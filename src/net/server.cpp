@@ -1,0 +1,253 @@
+#include "net/server.h"
+
+#include <fmt/core.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <future>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "net/h1/connection.h"
+#include "net/http/router.h"
+#include "net/http/url.h"
+#include "net/live_set.h"
+
+namespace llorch::net {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr std::size_t kRefusalSlots = 64;  // connections past the limit that are still told why
+constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
+
+base::Result<asio::ip::address> parse_bind_address(std::string_view text) {
+  std::string host(text);
+  if (host == "localhost") host = "127.0.0.1";
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (!error) return address;
+  return base::fail(base::ErrorCode::kConfigInvalid,
+                    fmt::format("the bind address {} is not an IP address; use 127.0.0.1, ::1 or an address of this "
+                                "machine",
+                                text));
+}
+
+base::Error listen_error(const error_code& error, const tcp::endpoint& endpoint, std::string_view component) {
+  const std::string what = fmt::format("{} cannot listen on {}", component, h1::text_of(endpoint));
+  if (error == asio::error::address_in_use) {
+    return base::Error{base::ErrorCode::kPortInUse,
+                       fmt::format("{}: another process has the port; stop it (`ss -ltnp 'sport = :{}'` names it) or "
+                                   "choose another port",
+                                   what, endpoint.port()),
+                       {}}
+        .with("address", h1::text_of(endpoint));
+  }
+  if (error == boost::system::errc::address_not_available) {
+    return base::Error{base::ErrorCode::kConfigInvalid,
+                       fmt::format("{}: no interface of this machine has the address; bind 127.0.0.1 or one that `ip "
+                                   "address` lists",
+                                   what),
+                       {}};
+  }
+  if (error == asio::error::access_denied) {
+    return base::Error{
+        base::ErrorCode::kIoError, fmt::format("{}: not permitted; choose a port of 1024 or more", what), {}};
+  }
+  return base::Error{base::ErrorCode::kIoError, fmt::format("{}: {}", what, error.message()), {}};
+}
+
+}  // namespace
+
+class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_from_this<Server::Impl> {
+ public:
+  Impl(IoRuntime& runtime, ServerOptions options)
+      : runtime_(runtime),
+        options_(std::move(options)),
+        acceptor_(asio::make_strand(runtime.context())),
+        retry_(acceptor_.get_executor()) {}
+
+  void route(std::string_view method, std::string_view pattern, Handler handler) {
+    ASSERT(!endpoint_, "routes are added before start()");
+    router_.add(method, pattern);
+    handlers_.push_back(std::move(handler));
+  }
+
+  base::Result<> start() {
+    ASSERT(!endpoint_, "start() called twice");
+    if (auto allowed = http::validate_bind(options_.bind_address, !options_.auth.tokens.empty()); !allowed) {
+      base::log_event(base::LogLevel::kError, "startup_bind_refused", {}, "refusing to listen beyond this machine",
+                      {{"bind", options_.bind_address}});
+      return allowed;
+    }
+    for (const std::string& token : options_.auth.tokens) TRY(http::validate_token(token));
+    const tcp::endpoint wanted(TRY(parse_bind_address(options_.bind_address)), options_.port);
+    error_code error;
+    acceptor_.open(wanted.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(wanted, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) {
+      error_code ignored;
+      acceptor_.close(ignored);
+      return base::fail(listen_error(error, wanted, options_.component));
+    }
+    endpoint_ = acceptor_.local_endpoint(error);
+    asio::post(acceptor_.get_executor(), [self = shared_from_this()] { self->accept(); });
+    return {};
+  }
+
+  const tcp::endpoint& endpoint() const {
+    ASSERT(endpoint_.has_value(), "start() has not succeeded");
+    return *endpoint_;
+  }
+
+  void stop(std::int64_t grace_ms) {
+    ASSERT(!runtime_.on_io_thread());
+    if (!endpoint_) return;
+    if (runtime_.stopped()) {
+      close_acceptor();
+      for (const auto& connection : live_.close()) connection->close(CloseReason::kAborted);
+      return;
+    }
+    // Shared, because set_value() may still be on its way out when wait() returns.
+    const auto closed = std::make_shared<std::promise<void>>();
+    asio::post(acceptor_.get_executor(), [self = shared_from_this(), closed] {
+      self->close_acceptor();
+      closed->set_value();
+    });
+    closed->get_future().wait();
+    for (const auto& connection : live_.close()) connection->drain_soon();
+    if (grace_ms > 0) live_.wait_empty_for(std::chrono::milliseconds(grace_ms));
+    for (const auto& connection : live_.close()) connection->abort_soon();
+    live_.wait_empty();
+  }
+
+  // What handlers captured must not outlive the server's owner.
+  void drop_handlers() { handlers_.clear(); }
+
+  const ServerOptions& options() const override { return options_; }
+
+  tl::expected<Admitted, Refused> admit(const Head& head) override {
+    const auto refused = [](base::Error error, http::Headers headers = {}) {
+      return tl::unexpected(Refused{std::move(error), std::move(headers)});
+    };
+    if (head.over_limit) {
+      return refused(base::Error{
+          base::ErrorCode::kServerBusy,
+          fmt::format("all {} connections of this server are in use; try again shortly", options_.connections_max),
+          {}}.with("retry_after_ms", 1000));
+    }
+    auto target = http::parse_target(head.target);
+    const std::string_view path = target ? std::string_view(target->path) : head.target;
+    auto identity = http::authorize(options_.auth, {head.headers, path, head.peer_address});
+    log_auth(head, identity);
+    if (!identity) return refused(identity.error());
+    if (!target) return refused(target.error());
+    http::Router::Match match = router_.match(head.method, target->segments);
+    if (match.outcome == http::Router::Outcome::kNoPath) {
+      return refused(
+          base::Error{base::ErrorCode::kNotFound, "nothing is served at this path", {}}.with("path", target->path));
+    }
+    if (match.outcome == http::Router::Outcome::kNoMethod) {
+      return refused(base::Error{base::ErrorCode::kMethodNotAllowed,
+                                 fmt::format("this path does not take this method; use {}", match.allowed),
+                                 {}}
+                         .with("allow", match.allowed),
+                     {{"Allow", match.allowed}});
+    }
+    return Admitted{.handler = &handlers_[match.route],
+                    .path_params = std::move(match.params),
+                    .query_params = std::move(target->query),
+                    .path = std::move(target->path),
+                    .identity = std::move(*identity)};
+  }
+
+  void closed(const h1::Connection& connection) override { live_.remove(&connection); }
+
+ private:
+  void log_auth(const Head& head, const base::Result<std::string>& identity) const {
+    if (options_.auth.tokens.empty()) return;
+    if (identity) {
+      base::log_event(base::LogLevel::kInfo, "auth_success", *head.correlation_id, "a request is authorised",
+                      {{"identity", *identity}, {"peer", head.peer_address}});
+    } else {
+      base::log_event(base::LogLevel::kWarn, "auth_failed", *head.correlation_id, "a request is not authorised",
+                      {{"code", identity.error().name()}, {"peer", head.peer_address}});
+    }
+  }
+
+  void accept() {
+    acceptor_.async_accept(asio::make_strand(runtime_.context()),
+                           [self = shared_from_this()](const error_code& error, tcp::socket socket) {
+                             self->accepted(error, std::move(socket));
+                           });
+  }
+
+  void accepted(const error_code& error, tcp::socket socket) {
+    if (!acceptor_.is_open()) return;
+    if (error == asio::error::no_descriptors || error == boost::system::errc::too_many_files_open_in_system ||
+        error == asio::error::no_buffer_space || error == asio::error::no_memory) {
+      base::log_event(base::LogLevel::kWarn, "http.accept_failed", {}, "cannot accept a connection now",
+                      {{"error", error.message()}});
+      retry_.expires_after(kAcceptRetry);
+      retry_.async_wait([self = shared_from_this()](const error_code& cancelled) {
+        if (!cancelled && self->acceptor_.is_open()) self->accept();
+      });
+      return;
+    }
+    const std::size_t open = live_.size();
+    if (!error && open < options_.connections_max + kRefusalSlots) {
+      auto connection =
+          std::make_shared<h1::Connection>(std::move(socket), shared_from_this(), open >= options_.connections_max);
+      if (live_.add(connection)) connection->start();
+    }
+    accept();
+  }
+
+  void close_acceptor() {
+    error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+  }
+
+  IoRuntime& runtime_;
+  const ServerOptions options_;
+  http::Router router_;
+  std::vector<Handler> handlers_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  std::optional<tcp::endpoint> endpoint_;
+  LiveSet<h1::Connection> live_;
+};
+
+Server::Server(IoRuntime& runtime, ServerOptions options)
+    : impl_(std::make_shared<Impl>(runtime, std::move(options))) {}
+
+Server::~Server() {
+  stop(0);
+  impl_->drop_handlers();
+}
+
+void Server::route(std::string_view method, std::string_view pattern, Handler handler) {
+  impl_->route(method, pattern, std::move(handler));
+}
+base::Result<> Server::start() {
+  return impl_->start();
+}
+std::uint16_t Server::port() const {
+  return impl_->endpoint().port();
+}
+std::string Server::url() const {
+  return "http://" + h1::text_of(impl_->endpoint());
+}
+void Server::stop(std::int64_t grace_ms) {
+  impl_->stop(grace_ms);
+}
+
+}  // namespace llorch::net

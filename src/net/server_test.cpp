@@ -1,0 +1,517 @@
+#include "net/server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+#include "net/test_socket.h"
+
+namespace llorch::net {
+namespace {
+
+using base::ErrorCode;
+
+const std::string kToken(40, 't');
+
+std::string get(std::string_view target, std::string_view extra = "") {
+  return "GET " + std::string(target) + " HTTP/1.1\r\nHost: h\r\n" + std::string(extra) + "\r\n";
+}
+int status_of(const std::string& response) {
+  return response.size() > 12 ? std::stoi(response.substr(9, 3)) : 0;
+}
+std::string code_of(const std::string& response) {
+  const std::size_t body = response.find("\r\n\r\n");
+  if (body == std::string::npos) return "no response";
+  return std::string(boost::json::parse(response.substr(body + 4)).at("error").at("code").as_string());
+}
+
+struct ServerTest : testing::Test {
+  IoRuntime runtime{{.threads = 2}};
+  ServerOptions options{.component = "test"};
+  std::unique_ptr<Server> server;
+
+  // What handlers keep for the test to use.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<ExchangePtr> kept;
+
+  void start() {
+    server = std::make_unique<Server>(runtime, options);
+    server->route("GET", "/hello",
+                  [](Request, ExchangePtr exchange) { exchange->respond(http::text_response(200, "hello")); });
+    server->route("GET", "/v2/tasks/{id}/events", [](Request request, ExchangePtr exchange) {
+      exchange->respond(http::text_response(
+          200, request.path_param("id") + "|" + std::string(request.query_param("verbose").value_or("none")) + "|" +
+                   request.correlation_id.value + "|" + request.peer.identity + "|" + request.path));
+    });
+    server->route("POST", "/echo", [](Request request, ExchangePtr exchange) {
+      exchange->respond(http::text_response(201, std::move(request.body)));
+    });
+    server->route("GET", "/keep", [this](Request, ExchangePtr exchange) { keep(std::move(exchange)); });
+    server->route("GET", "/drop", [](Request, ExchangePtr) {});
+    server->route("GET", "/throw", [](Request, ExchangePtr) { throw std::runtime_error("broken"); });
+    const auto started = server->start();
+    ASSERT_TRUE(started) << started.error().message;
+  }
+  void TearDown() override {
+    server.reset();
+    kept.clear();
+  }
+  void keep(ExchangePtr exchange) {
+    const std::lock_guard lock(mutex);
+    kept.push_back(std::move(exchange));
+    changed.notify_all();
+  }
+  ExchangePtr wait_kept(std::size_t index = 0) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return kept.size() > index; });
+    return kept[index];
+  }
+  // One exchange on a connection of its own.
+  std::string ask(const std::string& request) {
+    TestSocket socket(server->port());
+    EXPECT_TRUE(socket.send(request));
+    return socket.read_all();
+  }
+  std::string ask_and_close(std::string_view target, std::string_view extra = "") {
+    return ask(get(target, std::string(extra) + "Connection: close\r\n"));
+  }
+};
+
+TEST_F(ServerTest, AnswersWithParametersAndQuery) {
+  start();
+  const std::string response =
+      ask_and_close("/v2/tasks/job%2F1/events?verbose=true", "X-Correlation-Id: corr-accept-1\r\n");
+  EXPECT_EQ(status_of(response), 200);
+  EXPECT_TRUE(response.ends_with("\r\n\r\njob/1|true|corr-accept-1|localhost|/v2/tasks/job%2F1/events")) << response;
+}
+
+// SYS-5.6.1, OC-CTRL-2052, ORCH-1092: on every response, streams and errors included.
+TEST_F(ServerTest, CorrelationIdIsEchoedOrMade) {
+  start();
+  const std::string given = "X-Correlation-Id: c-42\r\n";
+  EXPECT_NE(ask_and_close("/hello", given).find(given), std::string::npos);
+  const std::string missing = ask_and_close("/nothing", given);
+  EXPECT_NE(missing.find(given), std::string::npos);
+  EXPECT_NE(missing.find("\"correlation_id\":\"c-42\""), std::string::npos);
+
+  for (const std::string& made :
+       {ask_and_close("/hello"), ask_and_close("/hello", "X-Correlation-Id: not valid!\r\n"), ask("garbage\r\n\r\n")}) {
+    const std::size_t at = made.find("X-Correlation-Id: ");
+    ASSERT_NE(at, std::string::npos) << made;
+    EXPECT_TRUE(base::is_uuid(made.substr(at + 18, 36))) << made;
+  }
+
+  TestSocket stream(server->port());
+  stream.send(get("/keep", given));
+  wait_kept()->start_stream(200, http::sse_headers());
+  EXPECT_NE(stream.read_until("\r\n\r\n").find(given), std::string::npos);
+}
+
+TEST_F(ServerTest, RefusalsAreEnvelopes) {
+  options.request_bytes_max = 1000;
+  start();
+  struct Case {
+    std::string request;
+    int status;
+    std::string code;
+  };
+  const Case cases[] = {
+      {get("/nothing", "Connection: close\r\n"), 404, "NOT_FOUND"},
+      {"PUT /hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 405, "METHOD_NOT_ALLOWED"},
+      {"OPTIONS /hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 405, "METHOD_NOT_ALLOWED"},
+      {"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n" + std::string(1001, 'x'), 413,
+       "PAYLOAD_TOO_LARGE"},
+      {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3E9\r\n" + std::string(1001, 'x'), 413,
+       "PAYLOAD_TOO_LARGE"},
+      {get("/hello", "X: " + std::string(20'000, 'x') + "\r\n"), 431, "PAYLOAD_TOO_LARGE"},
+      {"GET /hello HTTP/1.1\r\n\r\n", 400, "INVALID_PARAMS"},
+      {"GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "INVALID_PARAMS"},
+      {"GET hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 400, "INVALID_PARAMS"},
+      {"nonsense\r\n\r\n", 400, "INVALID_PARAMS"},
+      {get("/drop", "Connection: close\r\n"), 500, "INTERNAL"},
+      {get("/throw", "Connection: close\r\n"), 500, "INTERNAL"},
+  };
+  for (const Case& c : cases) {
+    const std::string response = ask(c.request);
+    EXPECT_EQ(status_of(response), c.status) << c.request.substr(0, 60);
+    EXPECT_EQ(code_of(response), c.code) << c.request.substr(0, 60);
+  }
+  EXPECT_NE(ask(cases[1].request).find("Allow: GET\r\n"), std::string::npos);
+}
+
+TEST_F(ServerTest, LargeRefusedBodyStillGetsItsAnswer) {
+  options.request_bytes_max = 1000;
+  start();
+  TestSocket socket(server->port());
+  socket.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n");
+  socket.send(std::string(3'000'000, 'x'));  // may be cut short when the server closes
+  EXPECT_EQ(status_of(socket.read_all()), 413);
+}
+
+TEST_F(ServerTest, KeepAliveAndPipelining) {
+  start();
+  TestSocket socket(server->port());
+  for (int i = 0; i < 3; ++i) {
+    socket.send(get("/hello"));
+    const std::string response = socket.read_until("hello");
+    EXPECT_EQ(status_of(response), 200);
+    EXPECT_NE(response.find("Connection: keep-alive"), std::string::npos);
+  }
+  socket.send(get("/keep") + "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab" + get("/nothing") +
+              get("/hello", "Connection: close\r\n"));
+  wait_kept()->respond(http::text_response(200, "first"));
+  const std::string all = socket.read_all();
+  const std::size_t first = all.find("first");
+  const std::size_t second = all.find("HTTP/1.1 201");
+  const std::size_t third = all.find("HTTP/1.1 404");
+  const std::size_t fourth = all.rfind("HTTP/1.1 200");
+  EXPECT_LT(first, second);
+  EXPECT_LT(second, third);
+  EXPECT_LT(third, fourth);
+  EXPECT_TRUE(all.ends_with("hello"));
+}
+
+TEST_F(ServerTest, Continues) {
+  start();
+  TestSocket socket(server->port());
+  socket.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(socket.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  socket.send("ab");
+  EXPECT_EQ(status_of(socket.read_until("\r\n\r\nab")), 201);
+}
+
+TEST_F(ServerTest, ManyConnectionsAtOnce) {
+  start();
+  std::vector<TestSocket> sockets;
+  for (int i = 0; i < 200; ++i) sockets.emplace_back(server->port());
+  for (int round = 0; round < 3; ++round) {
+    for (TestSocket& socket : sockets) ASSERT_TRUE(socket.send(get("/hello")));
+    for (TestSocket& socket : sockets) EXPECT_EQ(status_of(socket.read_until("hello")), 200);
+  }
+}
+
+TEST_F(ServerTest, StreamFromAnotherThread) {
+  start();
+  TestSocket socket(server->port());
+  socket.send(get("/keep"));
+  const ExchangePtr exchange = wait_kept();
+  EXPECT_TRUE(exchange->start_stream(200, http::sse_headers()));
+  const std::string head = socket.read_until("\r\n\r\n");
+  for (const char* field : {"Content-Type: text/event-stream", "Cache-Control: no-cache", "Connection: keep-alive",
+                            "X-Accel-Buffering: no", "Transfer-Encoding: chunked"}) {
+    EXPECT_NE(head.find(field), std::string::npos) << field;
+  }
+  EXPECT_TRUE(exchange->write("data: 1\n\n"));
+  EXPECT_EQ(socket.read_until("\n\n\r\n"), "9\r\ndata: 1\n\n\r\n");
+  std::promise<CloseReason> closed;
+  exchange->on_close([&](CloseReason reason) { closed.set_value(reason); });
+  EXPECT_TRUE(exchange->end());
+  EXPECT_EQ(socket.read_until("0\r\n\r\n"), "0\r\n\r\n");
+  EXPECT_EQ(closed.get_future().get(), CloseReason::kFinished);
+  EXPECT_FALSE(exchange->write("late"));
+  socket.send(get("/hello"));
+  EXPECT_EQ(status_of(socket.read_until("hello")), 200);
+}
+
+TEST_F(ServerTest, ConcurrentStreamsKeepTheirOrder) {
+  start();
+  constexpr int kStreams = 20;
+  constexpr int kWrites = 500;
+  std::vector<TestSocket> sockets;
+  for (int i = 0; i < kStreams; ++i) {
+    sockets.emplace_back(server->port());
+    sockets.back().send("GET /keep HTTP/1.0\r\n\r\n");  // HTTP/1.0: the body comes without chunks
+  }
+  wait_kept(kStreams - 1);
+  std::thread writer([&] {
+    for (const ExchangePtr& exchange : kept) exchange->start_stream(200, {});
+    for (int i = 0; i < kWrites; ++i) {
+      for (const ExchangePtr& exchange : kept) exchange->write(std::to_string(i) + ",");
+    }
+    for (const ExchangePtr& exchange : kept) exchange->end();
+  });
+  std::string want;
+  for (int i = 0; i < kWrites; ++i) want += std::to_string(i) + ",";
+  for (TestSocket& socket : sockets) {
+    const std::string all = socket.read_all();
+    EXPECT_EQ(all.substr(all.find("\r\n\r\n") + 4), want);
+  }
+  writer.join();
+}
+
+TEST_F(ServerTest, SlowReaderShowsInTheQueueAndDrains) {
+  options.send_buffer_bytes = 16 << 10;
+  start();
+  TestSocket socket(server->port(), 4096);
+  socket.send("GET /keep HTTP/1.0\r\n\r\n");
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, {});
+  constexpr std::size_t kBytes = 4 << 20;
+  std::promise<void> drained;
+  EXPECT_TRUE(exchange->write(std::string(kBytes, 'x')));
+  exchange->on_drain(1000, [&] {
+    EXPECT_LE(exchange->queued_bytes(), 1000u);
+    drained.set_value();
+  });
+  // The kernel takes what its buffers hold and no more.
+  std::future<void> waiting = drained.get_future();
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_GT(exchange->queued_bytes(), kBytes / 2);
+  EXPECT_LT(exchange->sent_bytes(), kBytes / 2);
+  std::size_t received = 0;
+  std::thread reader([&] {
+    const std::string all = socket.read_all();
+    received = all.size() - all.find("\r\n\r\n") - 4;
+  });
+  waiting.wait();
+  exchange->end();
+  reader.join();
+  EXPECT_EQ(received, kBytes);
+}
+
+TEST_F(ServerTest, DrainOfAnEmptyQueueComesAtOnce) {
+  start();
+  TestSocket socket(server->port());
+  socket.send(get("/keep"));
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, {});
+  socket.read_until("\r\n\r\n");
+  std::promise<void> drained;
+  exchange->on_drain(0, [&] { drained.set_value(); });
+  drained.get_future().wait();
+}
+
+// ORCH-2003 and the disconnect rule need this: the client goes while nothing is written.
+TEST_F(ServerTest, ClientThatGoesIsNoticedWhileIdle) {
+  start();
+  for (const bool streaming : {false, true}) {
+    TestSocket socket(server->port());
+    socket.send(get("/keep"));
+    const ExchangePtr exchange = wait_kept(streaming ? 1 : 0);
+    if (streaming) {
+      exchange->start_stream(200, {});
+      socket.read_until("\r\n\r\n");
+    }
+    std::promise<CloseReason> closed;
+    exchange->on_close([&](CloseReason reason) { closed.set_value(reason); });
+    socket.close();
+    std::future<CloseReason> reason = closed.get_future();
+    ASSERT_EQ(reason.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    EXPECT_EQ(reason.get(), CloseReason::kPeerGone);
+    EXPECT_FALSE(exchange->write("x"));
+    EXPECT_FALSE(exchange->respond({}));
+  }
+}
+
+TEST_F(ServerTest, AbortCutsTheStreamVisibly) {
+  start();
+  TestSocket socket(server->port());
+  socket.send(get("/keep"));
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, {});
+  exchange->write("part");
+  socket.read_until("part\r\n");
+  exchange->abort();
+  EXPECT_EQ(socket.read_all(), "");  // no final chunk
+}
+
+TEST_F(ServerTest, SlowRequestsEnd) {
+  options.request_timeout_ms = 50;
+  start();
+  const std::string response = ask("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf");
+  EXPECT_EQ(status_of(response), 408);
+  EXPECT_EQ(code_of(response), "INVALID_PARAMS");
+  EXPECT_EQ(status_of(ask("GET /hel")), 408);
+}
+
+TEST_F(ServerTest, IdleConnectionsAndStalledResponsesEnd) {
+  options.idle_timeout_ms = 50;
+  options.write_stall_timeout_ms = 50;
+  options.send_buffer_bytes = 16 << 10;
+  start();
+  EXPECT_EQ(TestSocket(server->port()).read_all(), "");
+  for (const bool streamed : {false, true}) {
+    TestSocket socket(server->port(), 4096);
+    socket.send(get("/keep"));
+    const ExchangePtr exchange = wait_kept(streamed ? 1 : 0);
+    std::promise<CloseReason> closed;
+    exchange->on_close([&](CloseReason reason) { closed.set_value(reason); });
+    if (streamed) {
+      exchange->start_stream(200, {});
+      exchange->write(std::string(8 << 20, 'x'));
+      exchange->on_drain(6 << 20, [&] { ADD_FAILURE() << "nobody reads"; });
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      exchange->end();  // from here on nobody else watches this client
+    } else {
+      exchange->respond(http::text_response(200, std::string(8 << 20, 'x')));
+    }
+    EXPECT_EQ(closed.get_future().get(), CloseReason::kPeerGone);
+  }
+}
+
+TEST_F(ServerTest, PastTheConnectionLimitClientsAreTold) {
+  options.connections_max = 2;
+  start();
+  TestSocket first(server->port());
+  TestSocket second(server->port());
+  first.send(get("/hello"));
+  second.send(get("/hello"));
+  first.read_until("hello");
+  second.read_until("hello");
+  const std::string refused = ask(get("/hello"));
+  EXPECT_EQ(status_of(refused), 503);
+  EXPECT_EQ(code_of(refused), "SERVER_BUSY");
+  EXPECT_NE(refused.find("Retry-After: 1"), std::string::npos);
+  second.close();
+  for (;;) {  // the server notices the close a moment later
+    if (status_of(ask_and_close("/hello")) == 200) break;
+  }
+}
+
+// AUTH-1001, AUTH-1004, AUTH-1008, SEC-AUTH-5002
+TEST_F(ServerTest, TokenIsCheckedBeforeAnythingElse) {
+  options.auth = {.tokens = {kToken}, .exempt_paths = {"/hello"}};
+  std::mutex lines_mutex;
+  std::string lines;
+  base::capture_log_lines([&](std::string_view line) {
+    const std::lock_guard lock(lines_mutex);
+    lines += line;
+    lines += '\n';
+  });
+  start();
+  const std::string good = "Authorization: Bearer " + kToken + "\r\n";
+  EXPECT_EQ(code_of(ask_and_close("/nothing")), "MISSING_TOKEN");
+  EXPECT_EQ(code_of(ask_and_close("/nothing", "Authorization: Bearer wrong\r\n")), "BAD_TOKEN");
+  const std::string missing = ask_and_close("/v2/tasks/1/events");
+  EXPECT_EQ(status_of(missing), 401);
+  EXPECT_NE(missing.find("WWW-Authenticate: Bearer\r\n"), std::string::npos);
+  EXPECT_NE(missing.find("\"auth_code\":40101"), std::string::npos);
+  EXPECT_EQ(code_of(ask_and_close("/nothing", good)), "NOT_FOUND");
+  EXPECT_EQ(status_of(ask_and_close("/hello")), 200);
+  const std::string accepted = ask_and_close("/v2/tasks/1/events", good);
+  const std::string identity = "token:" + http::token_fp6(kToken);
+  EXPECT_NE(accepted.find(identity), std::string::npos);
+  // A body without a token is refused unread.
+  EXPECT_EQ(code_of(ask("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n")), "MISSING_TOKEN");
+  server->stop(0);
+  base::capture_log_lines({});
+  EXPECT_NE(lines.find("\"event\":\"auth_failed\""), std::string::npos);
+  EXPECT_NE(lines.find(identity), std::string::npos);
+  EXPECT_EQ(lines.find(kToken), std::string::npos);
+}
+
+// AUTH-1002
+TEST_F(ServerTest, StartRefusals) {
+  const auto code = [&](ServerOptions given) {
+    Server other(runtime, std::move(given));
+    const auto started = other.start();
+    EXPECT_FALSE(started);
+    return started ? ErrorCode::kInternal : started.error().code;
+  };
+  EXPECT_EQ(code({.bind_address = "0.0.0.0"}), ErrorCode::kNonLoopbackWithoutToken);
+  EXPECT_EQ(code({.bind_address = "0.0.0.0", .auth = {.tokens = {"short"}}}), ErrorCode::kConfigInvalid);
+  EXPECT_EQ(code({.bind_address = "example.org", .auth = {.tokens = {kToken}}}), ErrorCode::kConfigInvalid);
+  EXPECT_EQ(code({.bind_address = "192.0.2.1", .auth = {.tokens = {kToken}}}), ErrorCode::kConfigInvalid);
+  start();
+  Server second(runtime, {.component = "second", .port = server->port()});
+  const auto taken = second.start();
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kPortInUse);
+  EXPECT_NE(taken.error().message.find("second cannot listen on 127.0.0.1:" + std::to_string(server->port())),
+            std::string::npos);
+}
+
+TEST_F(ServerTest, StopLetsOpenExchangesFinishThenAborts) {
+  start();
+  TestSocket idle(server->port());
+  TestSocket finishing(server->port());
+  TestSocket lasting(server->port());
+  finishing.send(get("/keep"));
+  const ExchangePtr first = wait_kept(0);
+  lasting.send(get("/keep"));
+  const ExchangePtr second = wait_kept(1);
+  second->start_stream(200, {});
+  std::promise<CloseReason> closed;
+  second->on_close([&](CloseReason reason) { closed.set_value(reason); });
+  std::thread late([&] {
+    EXPECT_EQ(idle.read_all(), "");  // closed by stop()
+    first->respond(http::text_response(200, "done"));
+    EXPECT_TRUE(finishing.read_all().ends_with("done"));
+    finishing.close();
+  });
+  server->stop(300);
+  late.join();
+  EXPECT_EQ(closed.get_future().get(), CloseReason::kAborted);
+  EXPECT_FALSE(second->write("x"));
+  server->stop(0);
+}
+
+TEST_F(ServerTest, ThePortIsFreeAfterStop) {
+  start();
+  options.port = server->port();
+  TestSocket open(server->port());
+  open.send(get("/hello"));
+  open.read_until("hello");
+  server->stop(0);
+  start();
+  EXPECT_EQ(status_of(ask_and_close("/hello")), 200);
+}
+
+TEST_F(ServerTest, SurvivesARuntimeThatStopsFirst) {
+  start();
+  TestSocket socket(server->port());
+  socket.send(get("/keep"));
+  const ExchangePtr exchange = wait_kept();
+  CloseReason reason = CloseReason::kFinished;
+  exchange->on_close([&](CloseReason given) { reason = given; });
+  runtime.stop();
+  server.reset();
+  EXPECT_EQ(reason, CloseReason::kAborted);
+  EXPECT_FALSE(exchange->respond({}));
+}
+
+TEST_F(ServerTest, GarbageNeverHurtsTheNextClient) {
+  options.request_timeout_ms = 20;
+  options.idle_timeout_ms = 20;
+  start();
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::string pieces[] = {"GET ",
+                                "POST ",
+                                "/hello",
+                                "/echo",
+                                " HTTP/1.1\r\n",
+                                "\r\n",
+                                "Host: h\r\n",
+                                ": ",
+                                "Content-Length: 5\r\n",
+                                "Transfer-Encoding: chunked\r\n",
+                                "5\r\nhello\r\n",
+                                "0\r\n\r\n"};
+  for (int round = 0; round < 300; ++round) {
+    TestSocket socket(server->port());
+    std::string bytes;
+    const unsigned length = random() % 30;
+    for (unsigned i = 0; i < length; ++i) {
+      if (random() % 4 == 0) {
+        bytes += static_cast<char>(random());
+      } else {
+        bytes += pieces[random() % std::size(pieces)];
+      }
+    }
+    socket.send(bytes);
+    if (random() % 8 == 0) socket.read_some();
+  }
+  EXPECT_EQ(status_of(ask_and_close("/hello")), 200);
+}
+
+}  // namespace
+}  // namespace llorch::net
