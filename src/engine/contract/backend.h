@@ -45,7 +45,7 @@ class Backend {
   virtual const AdapterTables& tables() const = 0;    // same object for the backend's life
   virtual StreamHandle stream() = 0;
 
-  // Device memory: zero-filled, aligned to 64 bytes. Accounting counts exactly `bytes`.
+  // Device memory: zero-filled, aligned to 64 bytes. Accounting counts exactly `bytes`. REQUIRES: bytes > 0.
   // Errors: OUT_OF_DEVICE_MEMORY with required_bytes, free_bytes, budget_bytes and the purpose.
   virtual base::Result<std::byte*> allocate(std::uint64_t bytes, MemoryPurpose purpose) = 0;
   virtual void release(std::byte* ptr) noexcept = 0;  // of allocate; null is fine
@@ -68,10 +68,11 @@ class Backend {
   virtual base::Result<> synchronize() = 0;
 };
 
-// Device memory with an owner.
+// Device memory with an owner; of 0 bytes, none.
 class DeviceBuffer {
  public:
   static base::Result<DeviceBuffer> allocate(Backend& backend, std::uint64_t bytes, MemoryPurpose purpose) {
+    if (bytes == 0) return DeviceBuffer();
     std::byte* ptr = TRY(backend.allocate(bytes, purpose));
     return DeviceBuffer(&backend, ptr, bytes);
   }

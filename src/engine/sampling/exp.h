@@ -18,7 +18,7 @@ inline float exp_s1(float x) {
   const auto n = static_cast<std::int32_t>(std::fma(x, kLog2E, -0.5f));  // towards zero: to nearest, as x <= 0
   const auto nf = static_cast<float>(n);
   const float r = std::fma(-nf, kLn2Low, std::fma(-nf, kLn2High, x));
-  float p = 0x1.a01a02p-13f;             // 1/7!
+  float p = 0x1.a01a02p-13f;            // 1/7!
   p = std::fma(p, r, 0x1.6c16c2p-10f);  // 1/6!
   p = std::fma(p, r, 0x1.111112p-7f);   // 1/5!
   p = std::fma(p, r, 0x1.555556p-5f);   // 1/4!

@@ -103,7 +103,9 @@ std::vector<float> make_logits(std::uint64_t seed, std::size_t size, int shape) 
       case 0: logits[i] = 40.0f * u - 20.0f; break;
       case 1: logits[i] = 0.1f * u; break;
       case 2: logits[i] = std::floor(u * 6.0f) - 3.0f; break;
-      case 3: logits[i] = (u - 0.5f) * std::exp2(256.0f * unit(seed + 1, static_cast<std::uint32_t>(i)) - 128.0f); break;
+      case 3:
+        logits[i] = (u - 0.5f) * std::exp2(256.0f * unit(seed + 1, static_cast<std::uint32_t>(i)) - 128.0f);
+        break;
       default: logits[i] = -4.0f * std::log(u + 1e-7f); break;
     }
   }
@@ -117,7 +119,9 @@ TEST(Sampler, EqualsTheNaiveDefinition) {
     const auto seed = *rc::gen::arbitrary<std::uint64_t>();
     const auto size = *rc::gen::inRange<std::size_t>(1, 3000);
     r.logits = make_logits(seed, size, *rc::gen::inRange(0, 5));
-    const auto pick = [](std::initializer_list<float> values) { return *rc::gen::elementOf(std::vector<float>(values)); };
+    const auto pick = [](std::initializer_list<float> values) {
+      return *rc::gen::elementOf(std::vector<float>(values));
+    };
     r.params.temperature = pick({0.0f, 1e-30f, 0.01f, 0.7f, 1.0f, 2.0f});
     r.params.top_p = pick({0.0f, 1e-6f, 0.3f, 0.9f, 0.999999f, 1.0f});
     r.params.min_p = pick({0.0f, 0.0f, 1e-9f, 0.05f, 1.0f});
@@ -169,8 +173,8 @@ TEST(Sampler, GreedyTakesTheLowestIdOnTies) {
 TEST(Sampler, RepetitionPenaltyCountsAnIdOnceAndLowersBothSigns) {
   const SamplingParams greedy{.temperature = 0, .repetition_penalty = 2};
   const std::vector<TokenId> twice{TokenId{0}, TokenId{0}};
-  EXPECT_EQ(index(sample({greedy, {4.0f, 1.5f}, twice})), 0u);   // 4 / 2 > 1.5; twice it would be 1
-  EXPECT_EQ(index(sample({greedy, {4.0f, 2.5f}, twice})), 1u);   // 4 / 2 < 2.5
+  EXPECT_EQ(index(sample({greedy, {4.0f, 1.5f}, twice})), 0u);    // 4 / 2 > 1.5; twice it would be 1
+  EXPECT_EQ(index(sample({greedy, {4.0f, 2.5f}, twice})), 1u);    // 4 / 2 < 2.5
   EXPECT_EQ(index(sample({greedy, {-1.0f, -1.5f}, twice})), 1u);  // -1 * 2 < -1.5
 }
 
@@ -242,8 +246,9 @@ TEST(Sampler, KnownAnswersOfS1) {
   using Ids = std::vector<std::uint32_t>;
   EXPECT_EQ(ids({.temperature = 0}), (Ids{107, 107, 107, 107, 107, 107}));
   EXPECT_EQ(ids({.seed = 1}), (Ids{38, 697, 84, 799, 84, 668}));
-  EXPECT_EQ(ids({.temperature = 2.0f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f, .repetition_penalty = 1.1f, .seed = 99}),
-            (Ids{591, 815, 490, 851, 516, 781}));
+  EXPECT_EQ(
+      ids({.temperature = 2.0f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f, .repetition_penalty = 1.1f, .seed = 99}),
+      (Ids{591, 815, 490, 851, 516, 781}));
 }
 
 TEST(Sampler, NonFiniteLogitsAreAnErrorThatNamesThePosition) {
@@ -261,7 +266,8 @@ TEST(Sampler, NonFiniteLogitsAreAnErrorThatNamesThePosition) {
 TEST(Sampler, NoAllocationPerToken) {
   const auto logits = make_logits(1, 50'000, 1);
   const std::vector<TokenId> history(300, TokenId{5});
-  Sampler sampler({.temperature = 1.3f, .top_k = 20'000, .top_p = 0.9f, .min_p = 0.1f, .repetition_penalty = 1.1f}, 50'000);
+  Sampler sampler({.temperature = 1.3f, .top_k = 20'000, .top_p = 0.9f, .min_p = 0.1f, .repetition_penalty = 1.1f},
+                  50'000);
   const std::size_t before = g_allocations;
   for (std::uint32_t p = 0; p < 20; ++p) {
     if (!sampler.sample(logits, history, p)) ADD_FAILURE();
@@ -274,8 +280,10 @@ TEST(Sampler, NoAllocationPerToken) {
 TEST(SamplingParams, RangesAreClosedAndNamedInTheError) {
   constexpr std::size_t kVocab = 100;
   EXPECT_TRUE(validate({}, kVocab).has_value());
-  EXPECT_TRUE(validate({.temperature = 2, .top_k = 100, .top_p = 1, .min_p = 1, .repetition_penalty = 2}, kVocab).has_value());
-  EXPECT_TRUE(validate({.temperature = 0, .top_k = 0, .top_p = 0, .min_p = 0, .repetition_penalty = 0}, kVocab).has_value());
+  EXPECT_TRUE(
+      validate({.temperature = 2, .top_k = 100, .top_p = 1, .min_p = 1, .repetition_penalty = 2}, kVocab).has_value());
+  EXPECT_TRUE(
+      validate({.temperature = 0, .top_k = 0, .top_p = 0, .min_p = 0, .repetition_penalty = 0}, kVocab).has_value());
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto refused = [&](SamplingParams params, std::string_view field) {
     const auto result = validate(params, kVocab);

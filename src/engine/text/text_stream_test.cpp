@@ -73,9 +73,9 @@ TEST(Utf8Assembler, AnySplitOfValidTextRejoinsBitwise) {
 
 TEST(Utf8Assembler, AnySplitOfAnyBytesGivesTheSameReplacements) {
   EXPECT_TRUE(rc::check("split and replace", [] {
-    const auto bytes = *rc::gen::container<std::string>(
-        rc::gen::oneOf(rc::gen::element('a', '\xC3', '\xA9', '\xE2', '\x96', '\x81', '\xF0', '\x9F', '\x98', '\xED', '\xA0'),
-                       rc::gen::arbitrary<char>()));
+    const auto bytes = *rc::gen::container<std::string>(rc::gen::oneOf(
+        rc::gen::element('a', '\xC3', '\xA9', '\xE2', '\x96', '\x81', '\xF0', '\x9F', '\x98', '\xED', '\xA0'),
+        rc::gen::arbitrary<char>()));
     Utf8Assembler assembler;
     std::string out;
     for (const std::string& part : random_split(bytes)) {
@@ -175,13 +175,14 @@ std::string all_of(TextStream& stream, const std::vector<TokenId>& tokens) {
 }
 
 TEST(TextStream, JoinsToWhatTheTokensSayUpToTheStop) {
-  const Tokenizer tokenizer = Tokenizer::create(byte_bpe_data({{"a", "b"}, {"ab", "c"}, {"\xE2\x82", "\xAC"}, {"\xE2", "\x82"}},
-                                                              {{"<s>", TokenKind::kControl}}))
-                                  .value();
+  const Tokenizer tokenizer =
+      Tokenizer::create(byte_bpe_data({{"a", "b"}, {"ab", "c"}, {"\xE2\x82", "\xAC"}, {"\xE2", "\x82"}},
+                                      {{"<s>", TokenKind::kControl}}))
+          .value();
   EXPECT_TRUE(rc::check("stream == naive", [&] {
-    const auto tokens = *rc::gen::container<std::vector<TokenId>>(rc::gen::map(
-        rc::gen::element<std::uint32_t>('a', 'b', 'c', 256, 257, 258, 259, 260, 0xE2, 0x82, 0xAC, 0xFF),
-        [](std::uint32_t n) { return TokenId{n}; }));
+    const auto tokens = *rc::gen::container<std::vector<TokenId>>(
+        rc::gen::map(rc::gen::element<std::uint32_t>('a', 'b', 'c', 256, 257, 258, 259, 260, 0xE2, 0x82, 0xAC, 0xFF),
+                     [](std::uint32_t n) { return TokenId{n}; }));
     const auto stops = *rc::gen::resize(4, rc::gen::container<std::vector<std::string>>(
                                                rc::gen::element<std::string>("ca", "abca", "\xE2\x82\xAC", "bb")));
     TextStream stream(tokenizer, {.stop_strings = stops});
@@ -192,7 +193,10 @@ TEST(TextStream, JoinsToWhatTheTokensSayUpToTheStop) {
 }
 
 TEST(TextStream, LeadingSpaceIsDroppedOnlyAtTheStartOfAText) {
-  const TokenizerData data = spm_data({"\xE2\x96\x81" "a", "a"});
+  const TokenizerData data =
+      spm_data({"\xE2\x96\x81"
+                "a",
+                "a"});
   const Tokenizer tokenizer = Tokenizer::create(data).value();
   const std::vector<TokenId> tokens{TokenId{1}, TokenId{259}, TokenId{259}};
   TextStream at_start(tokenizer, {.stop_strings = {}, .at_text_start = true});

@@ -28,9 +28,11 @@ struct Tokenizer::Parts {
 namespace {
 
 // Control tokens that end a generation although no key of the file says so (engine.md §4.1).
-constexpr auto kEndSpellings = std::to_array<std::string_view>(
-    {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>",
-     "<|return|>", "<|call|>", "<EOT>", "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"});
+constexpr auto kEndSpellings =
+    std::to_array<std::string_view>({"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>",
+                                     "<|endoftext|>", "<end_of_turn>", "<|return|>", "<|call|>", "<EOT>",
+                                     "<\xEF\xBD\x9C"
+                                     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"});
 
 tl::unexpected<base::Error> invalid(std::string message) {
   return base::fail(ErrorCode::kConfigKeyInvalid, std::move(message));
@@ -100,24 +102,24 @@ base::Result<> check_every_byte_encodes(const model::Vocabulary& vocabulary, con
   int missing = 0;
   for (int byte = 0; byte < 256; ++byte) missing += !vocabulary.byte_token(static_cast<std::uint8_t>(byte));
   if (missing == 0 || unknown) return {};
-  return base::fail(ErrorCode::kUnsupportedTokenizer,
-                    fmt::format("the vocabulary has no token for {} of the 256 bytes and no unknown token, so some text "
-                                "could not be encoded; use a file whose vocabulary is whole",
-                                missing));
+  return base::fail(
+      ErrorCode::kUnsupportedTokenizer,
+      fmt::format("the vocabulary has no token for {} of the 256 bytes and no unknown token, so some text "
+                  "could not be encoded; use a file whose vocabulary is whole",
+                  missing));
 }
 
-base::Result<std::unique_ptr<const model::Model>> make_spm(const TokenizerData& data, const model::Vocabulary& vocabulary,
-                                                           bool add_space_prefix) {
+base::Result<std::unique_ptr<const model::Model>> make_spm(const TokenizerData& data,
+                                                           const model::Vocabulary& vocabulary, bool add_space_prefix) {
   if (data.scores.size() != data.tokens.size()) {
-    return invalid(fmt::format("tokenizer.ggml.scores has {} entries for {} tokens", data.scores.size(),
-                               data.tokens.size()));
+    return invalid(
+        fmt::format("tokenizer.ggml.scores has {} entries for {} tokens", data.scores.size(), data.tokens.size()));
   }
   if (std::any_of(data.scores.begin(), data.scores.end(), [](float score) { return std::isnan(score); })) {
     return invalid("tokenizer.ggml.scores holds a value that is not a number");
   }
   return std::unique_ptr<const model::Model>(std::make_unique<model::SpmModel>(
-      vocabulary, data.scores,
-      model::SpmOptions{.add_space_prefix = add_space_prefix, .unknown = data.unknown}));
+      vocabulary, data.scores, model::SpmOptions{.add_space_prefix = add_space_prefix, .unknown = data.unknown}));
 }
 
 base::Result<model::PreTokenizer> find_pre_tokenizer(const std::string& name) {
@@ -145,11 +147,12 @@ std::unique_ptr<const model::SpecialTokens> make_special(const TokenizerData& da
 }
 
 base::Error unknown_model(const std::string& name) {
-  return {ErrorCode::kUnsupportedTokenizer,
-          fmt::format("tokenizer.ggml.model is \"{}\"; this build has llama (SPM) and gpt2 (byte-level BPE): use a file "
-                      "of a family with one of these",
-                      name.substr(0, 64)),
-          {}};
+  return {
+      ErrorCode::kUnsupportedTokenizer,
+      fmt::format("tokenizer.ggml.model is \"{}\"; this build has llama (SPM) and gpt2 (byte-level BPE): use a file "
+                  "of a family with one of these",
+                  name.substr(0, 64)),
+      {}};
 }
 
 }  // namespace
@@ -181,7 +184,8 @@ base::Result<Tokenizer> Tokenizer::create(TokenizerData data) {
   } else {
     const model::PreTokenizer pre = TRY(find_pre_tokenizer(data.pre));
     adds_bos_by_default = pre.add_bos;
-    parts->model = TRY(model::ByteBpeModel::create(parts->vocabulary, data.merges, {.pre = pre, .unknown = data.unknown}));
+    parts->model =
+        TRY(model::ByteBpeModel::create(parts->vocabulary, data.merges, {.pre = pre, .unknown = data.unknown}));
   }
   facts.add_bos = TRY(adds(data.add_bos, adds_bos_by_default, data.bos, "bos"));
   facts.add_eos = TRY(adds(data.add_eos, false, data.eos, "eos"));

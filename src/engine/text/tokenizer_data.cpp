@@ -79,7 +79,8 @@ class Reader {
   auto list(std::size_t count_max, std::size_t item_bytes_min, const ReadOne& read_one) {
     std::vector<std::invoke_result_t<ReadOne>> values;
     const std::uint32_t count = u32();
-    if (count > count_max || count > bytes_.size() / item_bytes_min) fail("a count is larger than the limit or the blob");
+    if (count > count_max || count > bytes_.size() / item_bytes_min)
+      fail("a count is larger than the limit or the blob");
     if (failed()) return values;
     values.reserve(count);
     for (std::uint32_t i = 0; i < count && !failed(); ++i) values.push_back(read_one());

@@ -16,14 +16,21 @@ namespace llorch::engine::text {
 using base::TokenId;
 
 // Values of GGUF's tokenizer.ggml.token_type.
-enum class TokenKind : std::uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+enum class TokenKind : std::uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 struct TokenizerData {
   std::string model;  // "llama" (SPM), "gpt2" (byte-level BPE); as the file spells it
   std::string pre;    // name of the pre-tokenizer; byte-level BPE only
   std::vector<std::string> tokens;
-  std::vector<float> scores;       // one per token for "llama", else empty
-  std::vector<TokenKind> kinds;    // one per token, or empty: all normal
+  std::vector<float> scores;        // one per token for "llama", else empty
+  std::vector<TokenKind> kinds;     // one per token, or empty: all normal
   std::vector<std::string> merges;  // "left right", best rank first; "gpt2" only
   std::optional<TokenId> bos, eos, eot, eom, unknown;
   std::vector<TokenId> more_end_of_generation;  // e.g. what a generation_config adds to eos

@@ -64,7 +64,8 @@ TEST(TokenizerBlob, DamagedBytesNeverCrashAndStayCanonical) {
   EXPECT_TRUE(rc::check("damaged blob", [&] {
     std::string damaged = blob;
     for (int i = *rc::gen::inRange(1, 6); i > 0; --i) {
-      damaged[*rc::gen::inRange<std::size_t>(0, damaged.size())] = static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
+      damaged[*rc::gen::inRange<std::size_t>(0, damaged.size())] =
+          static_cast<char>(*rc::gen::arbitrary<std::uint8_t>());
     }
     const auto parsed = parse(damaged);
     if (parsed) RC_ASSERT(serialize(*parsed) == damaged);

@@ -84,7 +84,8 @@ TEST(Spm, EqualsOneMergeAtATime) {
     const auto expected = naive_merge(single_bytes(text), [&](const auto& left, const auto& right) {
       const auto it = std::find(pieces.begin(), pieces.end(), left + right);
       if (it == pieces.end()) return std::optional<std::size_t>();
-      return std::optional(static_cast<std::size_t>(10.0f - data.scores[259 + static_cast<std::size_t>(it - pieces.begin())]));
+      return std::optional(
+          static_cast<std::size_t>(10.0f - data.scores[259 + static_cast<std::size_t>(it - pieces.begin())]));
     });
     const Tokenizer tokenizer = make(data);
     std::vector<std::string> got;
@@ -160,7 +161,8 @@ TEST(Tokenizer, AddsSpecialTokensAsTheFileOrTheFamilySays) {
 // engine.md §4.2: text of a user cannot spell a control token.
 TEST(Tokenizer, ControlTokensOnlyWhenAskedUserDefinedAlways) {
   const TokenizerData bpe = byte_bpe_data(
-      {{"<", "="}, {"<=", ">"}}, {{"<s>", TokenKind::kControl}, {"<u>", TokenKind::kUserDefined}, {"<u>!", TokenKind::kUserDefined}});
+      {{"<", "="}, {"<=", ">"}},
+      {{"<s>", TokenKind::kControl}, {"<u>", TokenKind::kUserDefined}, {"<u>!", TokenKind::kUserDefined}});
   EXPECT_EQ(encode(bpe, "<s><u>"), (Ids{'<', 's', '>', 259}));
   EXPECT_EQ(encode(bpe, "<s><u>!<=>", {.add_special = false, .parse_special = true}), (Ids{258, 260, 257}));
   // A piece that merges could form is a control token: they stop short of it.

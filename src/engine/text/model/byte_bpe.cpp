@@ -24,8 +24,8 @@ base::Result<std::unique_ptr<const Model>> ByteBpeModel::create(const Vocabulary
     };
     const auto left = gap == std::string_view::npos ? std::nullopt : side(merge.substr(0, gap));
     const auto right = left ? side(merge.substr(gap + 1)) : std::nullopt;
-    const auto joined = right ? vocabulary.find(std::string(vocabulary.bytes(*left)).append(vocabulary.bytes(*right)))
-                              : std::nullopt;
+    const auto joined =
+        right ? vocabulary.find(std::string(vocabulary.bytes(*left)).append(vocabulary.bytes(*right))) : std::nullopt;
     if (!joined) {
       return base::fail(base::ErrorCode::kConfigKeyInvalid,
                         fmt::format("tokenizer.ggml.merges[{}] is not a pair of tokens that together are a token; the "

@@ -10,9 +10,9 @@
 namespace llorch::engine::text::model {
 
 enum class PrePattern : std::uint8_t {
-  kGpt2,       // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-  kCl100k,     // C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-  kOneDigit,   // the same with \p{N}; C are gpt-2's seven endings in either case
+  kGpt2,      // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+  kCl100k,    // C|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+  kOneDigit,  // the same with \p{N}; C are gpt-2's seven endings in either case
 };
 
 struct PreTokenizer {

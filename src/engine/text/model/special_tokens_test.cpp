@@ -31,7 +31,8 @@ std::vector<Match> naive_find(const std::vector<std::string>& tokens, const std:
         const std::size_t bytes = tokens[i].size();
         if (bytes <= std::get<1>(best) || text.compare(begin, bytes, tokens[i]) != 0) continue;
         const auto first = taken.begin() + static_cast<std::ptrdiff_t>(begin);
-        if (std::find(first, first + static_cast<std::ptrdiff_t>(bytes), true) != first + static_cast<std::ptrdiff_t>(bytes)) {
+        if (std::find(first, first + static_cast<std::ptrdiff_t>(bytes), true) !=
+            first + static_cast<std::ptrdiff_t>(bytes)) {
           continue;
         }
         best = {begin, bytes, i};

@@ -8,7 +8,7 @@
 namespace llorch::engine::text::model {
 namespace {
 
-constexpr std::string_view kSpmSpace = "\xE2\x96\x81";             // U+2581
+constexpr std::string_view kSpmSpace = "\xE2\x96\x81";              // U+2581
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
 // Bytes 33-126, 161-172, 174-255 stand for themselves; the other 68 are U+0100, U+0101, ... in byte order.

@@ -25,6 +25,14 @@ constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
 
 constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
+// x[rows, begin of a row .. width) += the bias of a slot, if there is one.
+void add_bias(const CpuStream& stream, const PreparedInsn& insn, FfnSlot which, AddBiasArgs args, Range rows) {
+  const CpuWeight* weight = weight_of(insn.weight(which));
+  if (weight == nullptr) return;
+  args.bias = weight->vector;
+  stream.kernels.add_bias(args, rows);
+}
+
 struct SwigluScratch {
   SwigluScratch(Carver& carver, const SwigluParams& p, std::size_t rows)
       : gate_up(carver.take<float>(rows * 2 * p.ffn)),
@@ -60,9 +68,15 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
     project(stream, input, std::array{Projection{gate_weight, gate}, Projection{up_weight, up}});
   }
   const SwigluArgs args{.gate = gate, .up = up, .x_stride = stride, .y = gate, .y_stride = stride, .width = p.ffn};
-  stream.pool.run(rows, kGrainElements / p.ffn + 1, [&](Range range, std::size_t) { stream.kernels.swiglu(args, range); });
+  const bool fused = p.fused_gate_up != 0;  // the bias of `up` then covers both halves
+  stream.pool.run(rows, kGrainElements / p.ffn + 1, [&](Range range, std::size_t) {
+    add_bias(stream, insn, FfnSlot::kGateBias, {.x = gate, .x_stride = stride, .width = p.ffn}, range);
+    add_bias(stream, insn, FfnSlot::kUpBias, {.x = fused ? gate : up, .x_stride = stride, .width = fused ? stride : p.ffn}, range);
+    stream.kernels.swiglu(args, range);
+  });
   project(stream, {.x = gate, .x_stride = stride, .rows = rows, .quantised = scratch.hidden, .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(FfnSlot::kDown)), insn.output(0)}});
+  add_bias(stream, insn, FfnSlot::kDownBias, {.x = insn.output(0), .x_stride = p.width, .width = p.width}, {0, rows});
   return Status::ok();
 }
 
@@ -70,7 +84,8 @@ Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
   const auto& p = contract::param_as<SwigluParams>(args.params);
   TRY(require(args, p.act == contract::Activation::kSilu, "an activation other than silu"));
   TRY(require(args, p.gated != 0, "no gate"));
-  TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown)}));
+  TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown), slot(FfnSlot::kGateBias),
+                           slot(FfnSlot::kUpBias), slot(FfnSlot::kDownBias)}));
   TRY(require(args, (args.weights[slot(FfnSlot::kGate)].ptr == nullptr) == (p.fused_gate_up != 0), "gate neither fused nor given"));
   return nullptr;
 }

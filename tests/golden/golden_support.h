@@ -1,0 +1,49 @@
+#pragma once
+// Reference logits, and the engine run on the same ids.
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/token_id.h"
+#include "engine/compute/cpu/backend.h"
+#include "engine/inference/engine.h"
+
+namespace llorch::golden {
+
+struct Golden {
+  std::vector<base::TokenId> tokens;
+  std::uint32_t vocab = 0;
+  std::vector<float> logits;  // [tokens, vocab]
+  std::span<const float> row(std::size_t i) const { return std::span(logits).subspan(i * vocab, vocab); }
+};
+
+std::filesystem::path repository();
+// The file's layout is in README.md; a malformed one aborts the test.
+Golden read_golden(const std::filesystem::path& path);
+std::filesystem::path demo_model(const std::string& type);  // "f16", "q8_0", "q4_0"
+
+struct RunOptions {
+  engine::contract::DType kv_dtype = engine::contract::DType::kF32;
+  std::uint32_t chunk = 512;
+  std::uint32_t threads = 1;
+  std::uint32_t slots = 1;
+  std::string isa;
+};
+
+// A backend and an engine on it; aborts the test when either fails.
+class Device {
+ public:
+  Device(const std::filesystem::path& model, const RunOptions& options);
+  engine::inference::Engine& engine() { return *engine_; }
+
+ private:
+  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::inference::Engine> engine_;
+};
+
+// Teacher-forced logits, [tokens, vocab].
+std::vector<float> logits_of(const std::filesystem::path& model, std::span<const base::TokenId> tokens, const RunOptions& options);
+
+}  // namespace llorch::golden
