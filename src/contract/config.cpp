@@ -103,8 +103,9 @@ struct Table<RetryConfig> {
   static constexpr auto fields = std::tuple{
       optional("enabled", &S::enabled, "Run a job again when its worker was lost."),
       optional("max_attempts", &S::max_attempts, "Runs of one job at most.", {1, 1000}),
-      optional("initial_delay_ms", &S::initial_delay_ms, "", kMilliseconds),
-      optional("multiplier", &S::multiplier, "", {1, 100}), optional("max_delay_ms", &S::max_delay_ms, "", kMilliseconds),
+      optional("initial_delay_ms", &S::initial_delay_ms, "Wait before the first retry.", kMilliseconds),
+      optional("multiplier", &S::multiplier, "Growth of the wait from retry to retry.", {1, 100}),
+      optional("max_delay_ms", &S::max_delay_ms, "Longest wait between two runs.", kMilliseconds),
       optional("jitter", &S::jitter, "Spread delays between half and all of their length.")};
 };
 template <>
@@ -134,8 +135,8 @@ struct Table<LimitsConfig> {
   using S = LimitsConfig;
   static constexpr auto fields = std::tuple{
       optional("max_tokens", &S::max_tokens, "Largest max_tokens of a request.", {1, 1e6}),
-      optional("prompt_bytes_max", &S::prompt_bytes_max, "", {1, 1e9}),
-      optional("request_bytes_max", &S::request_bytes_max, "", {1024, 1e9}),
+      optional("prompt_bytes_max", &S::prompt_bytes_max, "Largest prompt, as UTF-8.", {1, 1e9}),
+      optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
       optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
 };
 template <>
@@ -146,7 +147,7 @@ struct Table<OrchestratordConfig> {
       optional("queue", &S::queue), optional("scheduling", &S::scheduling), optional("timeout", &S::timeout),
       optional("heartbeat", &S::heartbeat), optional("retry", &S::retry), optional("stream", &S::stream),
       optional("persistence", &S::persistence), optional("restart", &S::restart), optional("limits", &S::limits),
-      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "", kPositiveMilliseconds),
+      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.", kPositiveMilliseconds),
       optional("worker_slots", &S::worker_slots, "Jobs one worker runs at a time; never changes an answer.", {1, 1024}),
       optional("worker_context_tokens", &S::worker_context_tokens, "Context of new workers; omitted: the model's own.", {1, 1e8}),
       optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity."),
@@ -166,10 +167,10 @@ struct Table<PoolManagerdConfig> {
       optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
       optional("pool_id", &S::pool_id, "Unique name of this node."),
       optional("orchestrator_url", &S::orchestrator_url, "Where orchestratord listens."),
-      optional("heartbeat_interval_ms", &S::heartbeat_interval_ms, "", {100, 1e9}),
-      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "", kPositiveMilliseconds),
-      optional("worker_health_interval_ms", &S::worker_health_interval_ms, "", kPositiveMilliseconds),
-      optional("worker_drain_grace_ms", &S::worker_drain_grace_ms, "", kMilliseconds),
+      optional("heartbeat_interval_ms", &S::heartbeat_interval_ms, "How often the state is sent to orchestratord.", {100, 1e9}),
+      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "A worker that is not ready after this is killed.", kPositiveMilliseconds),
+      optional("worker_health_interval_ms", &S::worker_health_interval_ms, "How often a worker is asked for its health.", kPositiveMilliseconds),
+      optional("worker_drain_grace_ms", &S::worker_drain_grace_ms, "Time a stopping worker has before SIGTERM.", kMilliseconds),
       optional("vram_headroom_bytes", &S::vram_headroom_bytes, "Memory left free on every device.", {0, 1e13}),
       optional("worker_binary", &S::worker_binary, "Empty: worker-orcd beside pool-managerd."),
       optional("worker_threads", &S::worker_threads, "Threads of a worker on the CPU reference device; 0 is all cores.", {0, 4096})};
