@@ -52,8 +52,8 @@ struct JobRecord {
 };
 
 // DECISIONS §2: queued -> dispatched -> running -> completed | failed | cancelled; dispatched | running -> queued (retry,
-// restart, worker loss); queued -> failed; any non-terminal -> cancelled; dispatched -> failed. Nothing leaves a
-// terminal state.
+// restart, worker loss); queued | dispatched -> failed; dispatched -> completed (`started` and `end` heard at once); any
+// non-terminal -> cancelled. Nothing leaves a terminal state.
 bool is_legal(contract::JobStatus from, contract::JobStatus to);
 
 }  // namespace llorch::orchestratord::jobs

@@ -1,0 +1,50 @@
+#include "orchestratord/jobs/job.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace llorch::orchestratord::jobs {
+namespace {
+
+using contract::JobStatus;
+
+constexpr JobStatus kAll[] = {JobStatus::kQueued,    JobStatus::kDispatched, JobStatus::kRunning,
+                              JobStatus::kCompleted, JobStatus::kFailed,     JobStatus::kCancelled};
+
+// SYS-6.1.2: the legal transitions, each pair checked.
+TEST(JobTransitions, TableIsExactlyTheDocumentedOne) {
+  const std::set<std::pair<JobStatus, JobStatus>> legal{
+      {JobStatus::kQueued, JobStatus::kDispatched},    {JobStatus::kQueued, JobStatus::kFailed},
+      {JobStatus::kQueued, JobStatus::kCancelled},     {JobStatus::kDispatched, JobStatus::kRunning},
+      {JobStatus::kDispatched, JobStatus::kQueued},    {JobStatus::kDispatched, JobStatus::kFailed},
+      {JobStatus::kDispatched, JobStatus::kCancelled}, {JobStatus::kDispatched, JobStatus::kCompleted},
+      {JobStatus::kRunning, JobStatus::kQueued},       {JobStatus::kRunning, JobStatus::kCompleted},
+      {JobStatus::kRunning, JobStatus::kFailed},       {JobStatus::kRunning, JobStatus::kCancelled}};
+  for (const JobStatus from : kAll) {
+    for (const JobStatus to : kAll) {
+      EXPECT_EQ(is_legal(from, to), legal.contains({from, to}))
+          << static_cast<int>(from) << " -> " << static_cast<int>(to);
+    }
+  }
+}
+
+TEST(JobTransitions, NothingLeavesATerminalState) {
+  for (const JobStatus from : kAll) {
+    for (const JobStatus to : kAll) {
+      if (contract::is_terminal(from)) {
+        EXPECT_FALSE(is_legal(from, to));
+      }
+    }
+  }
+}
+
+TEST(CancelReasons, HaveTheWordsOfTheMetric) {
+  EXPECT_EQ(name(CancelReason::kClientRequest), "client_request");
+  EXPECT_EQ(name(CancelReason::kDisconnect), "disconnect");
+  EXPECT_EQ(name(CancelReason::kTimeout), "timeout");
+  EXPECT_EQ(name(CancelReason::kAdmin), "admin");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::jobs

@@ -1,0 +1,320 @@
+#include "orchestratord/pool_registry/pool_registry.h"
+
+#include <array>
+#include <tuple>
+
+#include "base/assert.h"
+
+namespace llorch::orchestratord::pool_registry {
+namespace {
+
+// Reports written before a start may still be on their way; two in a row that lack the worker are not.
+constexpr int kAbsentReportsMax = 2;
+
+// Busy is ready without a free slot; the registry counts slots itself.
+WorkerStatus normal(WorkerStatus status) { return status == WorkerStatus::kBusy ? WorkerStatus::kReady : status; }
+
+bool before(const Worker* a, const Worker* b) { return std::tie(a->pool_id, a->id) < std::tie(b->pool_id, b->id); }
+
+}  // namespace
+
+bool is_legal(WorkerStatus from, WorkerStatus to) {
+  constexpr std::array<std::array<bool, 5>, 5> kLegal{{
+      // starting ready busy draining failed
+      {false, true, false, false, true},   // starting
+      {false, false, true, true, true},    // ready
+      {false, true, false, true, true},    // busy
+      {false, false, false, false, true},  // draining
+      {false, false, false, false, false}, // failed
+  }};
+  return kLegal[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+}
+
+std::int64_t Device::accounted_bytes() const {
+  std::int64_t sum = 0;
+  for (const Worker* w : workers) sum += w->bytes();
+  return sum;
+}
+
+std::int64_t Device::room_bytes() const {
+  std::int64_t not_reported = 0;
+  for (const Worker* w : workers) not_reported += std::max<std::int64_t>(0, w->bytes() - w->reported_bytes);
+  return std::max<std::int64_t>(
+      0, std::min(info.vram_available_bytes - not_reported, info.vram_total_bytes - accounted_bytes()));
+}
+
+std::int64_t Device::potential_bytes() const {
+  // While a worker loads, its memory is missing from "available" and not yet in "allocated": take the larger count of
+  // what is ours, so that a passing moment never looks like a device that is too small.
+  const std::int64_t ours = std::max(info.vram_allocated_bytes, accounted_bytes());
+  return std::min(info.vram_total_bytes, info.vram_available_bytes + ours);
+}
+
+Pool* PoolRegistry::find_pool(const base::PoolId& id) {
+  const auto it = pools_.find(id);
+  return it == pools_.end() ? nullptr : &it->second;
+}
+
+Pool* PoolRegistry::pool_at(const std::string& endpoint) {
+  for (auto& [id, pool] : pools_) {
+    if (pool.endpoint == endpoint) return &pool;
+  }
+  return nullptr;
+}
+
+Worker* PoolRegistry::find_worker(const base::WorkerId& id) {
+  const auto it = pool_of_.find(id);
+  return it == pool_of_.end() ? nullptr : &pools_.at(it->second).workers.at(id);
+}
+
+const std::vector<Worker*>& PoolRegistry::workers_of(const std::string& model_digest) const {
+  static const std::vector<Worker*> kNone;
+  const auto it = by_model_.find(model_digest);
+  return it == by_model_.end() ? kNone : it->second;
+}
+
+void PoolRegistry::index(Worker& worker) {
+  auto& list = by_model_[worker.info.model_digest];
+  list.insert(std::lower_bound(list.begin(), list.end(), &worker, before), &worker);
+  Pool& pool = pools_.at(worker.pool_id);
+  if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
+    auto& on_device = it->second.workers;
+    on_device.insert(std::lower_bound(on_device.begin(), on_device.end(), &worker, before), &worker);
+  }
+}
+
+void PoolRegistry::unindex(const Worker& worker) {
+  const auto remove_from = [&](std::vector<Worker*>& list) { std::erase(list, &worker); };
+  if (const auto it = by_model_.find(worker.info.model_digest); it != by_model_.end()) {
+    remove_from(it->second);
+    if (it->second.empty()) by_model_.erase(it);
+  }
+  Pool& pool = pools_.at(worker.pool_id);
+  if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) remove_from(it->second.workers);
+}
+
+GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember) {
+  const auto it = pool.workers.find(id);
+  ASSERT(it != pool.workers.end(), "worker {}", id.value);
+  const Worker& w = it->second;
+  GoneWorker gone{.id = id,
+                  .pool_id = pool.id,
+                  .gpu_id = w.info.gpu_id,
+                  .model_digest = w.wanted_digest.empty() ? w.info.model_digest : w.wanted_digest,
+                  .why = why == GoneWhy::kFailed && w.stop_sent_ms ? GoneWhy::kStopped : why,
+                  .was = w.info.status,
+                  .bytes = w.bytes()};
+  unindex(w);
+  pool_of_.erase(id);
+  pool.workers.erase(it);
+  if (remember) pool.gone.insert(id);
+  touch();
+  return gone;
+}
+
+bool PoolRegistry::is_stale(const Pool& pool, const contract::PoolState& state) const {
+  // Uptime first: a wall clock that was set back must not silence a pool.
+  return state.boot_id == pool.boot_id && std::tie(state.uptime_seconds, state.timestamp_ms) <
+                                              std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
+}
+
+Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
+  Changes changes;
+  const base::PoolId id(state.pool_id);
+  if (Pool* known = find_pool(id)) {
+    const bool other_process = known->endpoint != state.endpoint && known->boot_id != state.boot_id;
+    if (other_process && known->status == PoolStatus::kHealthy) {
+      changes.taken = Changes::Taken::kConflict;
+      changes.conflicting_endpoint = known->endpoint;
+      return changes;
+    }
+    if (is_stale(*known, state)) {
+      changes.taken = Changes::Taken::kStale;
+      return changes;
+    }
+  }
+  std::vector<base::PoolId> replaced;
+  for (const auto& [other_id, other] : pools_) {
+    if (other.endpoint == state.endpoint && other_id != id) replaced.push_back(other_id);
+  }
+  for (const base::PoolId& other : replaced) {
+    for (GoneWorker& gone : drop_pool(other)) changes.gone.push_back(std::move(gone));
+  }
+  changes.replaced = std::move(replaced);
+
+  const auto [it, is_new] = pools_.try_emplace(id);
+  Pool& pool = it->second;
+  changes.is_new = is_new;
+  if (is_new) {
+    pool.id = id;
+    pool.registered_unix_ms = now.unix_ms;
+  } else {
+    changes.rebooted = pool.boot_id != state.boot_id;
+    changes.moved = pool.endpoint != state.endpoint;
+    changes.recovered = pool.status == PoolStatus::kUnhealthy;
+  }
+  if (changes.rebooted) {
+    std::vector<base::WorkerId> old;
+    for (const auto& [worker_id, w] : pool.workers) {
+      if (w.answered) old.push_back(worker_id);  // a start still on its way may reach the new process
+    }
+    for (const base::WorkerId& worker_id : old) changes.gone.push_back(erase(pool, worker_id, GoneWhy::kPoolLost, false));
+    pool.gone.clear();
+  }
+  pool.endpoint = state.endpoint;
+  pool.version = state.version;
+  pool.boot_id = state.boot_id;
+  pool.status = PoolStatus::kHealthy;
+  pool.last_seen_ms = now.mono_ms;
+  pool.last_timestamp_ms = state.timestamp_ms;
+  pool.last_uptime_s = state.uptime_seconds;
+  merge_workers(pool, state, now, changes);
+  touch();
+  return changes;
+}
+
+void PoolRegistry::merge_workers(Pool& pool, const contract::PoolState& state, base::Time now, Changes& changes) {
+  // Workers are unhooked while the device list changes under them.
+  for (auto& [id, w] : pool.workers) unindex(w);
+  pool.devices.clear();
+  for (const contract::GpuInfo& gpu : state.gpus) pool.devices[gpu.gpu_id].info = gpu;
+  for (auto& [id, w] : pool.workers) {
+    w.reported_bytes = 0;
+    index(w);
+  }
+  std::set<std::string> listed;
+  for (const contract::WorkerInfo& info : state.workers) {
+    listed.insert(info.worker_id);
+    merge_worker(pool, info, now, changes);
+  }
+  std::erase_if(pool.gone, [&](const base::WorkerId& id) { return !listed.contains(id.value); });
+  drop_absent(pool, listed, changes);
+}
+
+void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, base::Time now, Changes& changes) {
+  const base::WorkerId id(info.worker_id);
+  if (pool.gone.contains(id)) return;
+  const auto known = pool_of_.find(id);
+  if (known != pool_of_.end() && known->second != pool.id) return;  // ids are unique; the first holder keeps it
+  const WorkerStatus said = normal(info.status);
+  if (known == pool_of_.end()) {
+    if (said == WorkerStatus::kFailed) return;
+    Worker& w = pool.workers[id];
+    w.info = info;
+    w.info.status = said;
+    w.id = id;
+    w.pool_id = pool.id;
+    w.started_ms = w.last_used_ms = now.mono_ms;
+    w.listed = true;
+    w.reported_bytes = info.vram_bytes;
+    pool_of_.emplace(id, pool.id);
+    index(w);
+    if (said == WorkerStatus::kReady) changes.became_ready.push_back(id);
+    return;
+  }
+  if (said == WorkerStatus::kFailed) {
+    changes.gone.push_back(erase(pool, id, GoneWhy::kFailed, true));
+    return;
+  }
+  Worker& w = pool.workers.at(id);
+  unindex(w);
+  const WorkerStatus was = w.info.status;
+  const std::string digest = w.info.model_digest;
+  w.info = info;
+  if (info.model_digest.empty()) w.info.model_digest = digest;
+  // A report never takes a status back: ours may be newer.
+  w.info.status = is_legal(was, said) ? said : was;
+  w.listed = true;
+  w.reported_bytes = info.vram_bytes;
+  index(w);
+  if (was == WorkerStatus::kStarting && said == WorkerStatus::kReady) changes.became_ready.push_back(id);
+}
+
+void PoolRegistry::drop_absent(Pool& pool, const std::set<std::string>& listed, Changes& changes) {
+  std::vector<base::WorkerId> lost;
+  for (auto& [id, w] : pool.workers) {
+    if (listed.contains(id.value) || !w.answered) continue;
+    if (w.listed || ++w.absent_reports >= kAbsentReportsMax) lost.push_back(id);
+  }
+  for (const base::WorkerId& id : lost) changes.gone.push_back(erase(pool, id, GoneWhy::kFailed, true));
+}
+
+bool PoolRegistry::worker_ready(const contract::WorkerReady& ready, base::Time now) {
+  Pool* pool = find_pool(base::PoolId(ready.pool_id));
+  if (!pool) return false;
+  Changes changes;
+  contract::WorkerInfo info = ready.worker;
+  info.status = WorkerStatus::kReady;
+  const base::WorkerId id(info.worker_id);
+  const Worker* known = find_worker(id);
+  const bool listed = known && known->listed;
+  const std::int64_t reported_bytes = known ? known->reported_bytes : 0;
+  merge_worker(*pool, info, now, changes);
+  if (Worker* w = find_worker(id); w && w->pool_id == pool->id) {
+    // This is not a report: the pool's memory figures in hand do not count the worker any better than before.
+    w->listed = listed;
+    w->reported_bytes = reported_bytes;
+  }
+  touch();
+  return !changes.became_ready.empty();
+}
+
+std::optional<GoneWorker> PoolRegistry::worker_failed(const base::WorkerId& id, GoneWhy why) {
+  const auto it = pool_of_.find(id);
+  if (it == pool_of_.end()) return std::nullopt;
+  return erase(pools_.at(it->second), id, why, true);
+}
+
+Worker& PoolRegistry::add_starting(const base::PoolId& pool_id, contract::WorkerInfo info, std::int64_t expected_bytes,
+                                   base::Time now) {
+  Pool& pool = pools_.at(pool_id);
+  const base::WorkerId id(info.worker_id);
+  ASSERT(pool.devices.contains(info.gpu_id) && !pool_of_.contains(id), "worker {} gpu {}", id.value, info.gpu_id);
+  Worker& w = pool.workers[id];
+  w.info = std::move(info);
+  w.info.status = WorkerStatus::kStarting;
+  w.id = id;
+  w.pool_id = pool_id;
+  w.wanted_digest = w.info.model_digest;
+  w.expected_bytes = expected_bytes;
+  w.started_ms = w.last_used_ms = now.mono_ms;
+  w.answered = false;
+  pool_of_.emplace(id, pool_id);
+  index(w);
+  touch();
+  return w;
+}
+
+void PoolRegistry::forget_start(const base::WorkerId& id) {
+  const auto it = pool_of_.find(id);
+  if (it != pool_of_.end()) erase(pools_.at(it->second), id, GoneWhy::kFailed, false);
+}
+
+void PoolRegistry::set_status(Worker& worker, WorkerStatus status) {
+  ASSERT(is_legal(worker.info.status, status), "worker {}: {} -> {}", worker.id.value,
+         static_cast<int>(worker.info.status), static_cast<int>(status));
+  worker.info.status = status;
+  touch();
+}
+
+std::vector<GoneWorker> PoolRegistry::drop_pool(const base::PoolId& id) {
+  std::vector<GoneWorker> gone;
+  const auto it = pools_.find(id);
+  if (it == pools_.end()) return gone;
+  while (!it->second.workers.empty()) {
+    gone.push_back(erase(it->second, it->second.workers.begin()->first, GoneWhy::kPoolLost, false));
+  }
+  pools_.erase(it);
+  touch();
+  return gone;
+}
+
+bool PoolRegistry::mark_unhealthy(const base::PoolId& id) {
+  Pool* pool = find_pool(id);
+  if (!pool || pool->status != PoolStatus::kHealthy) return false;
+  pool->status = PoolStatus::kUnhealthy;
+  touch();
+  return true;
+}
+
+}  // namespace llorch::orchestratord::pool_registry

@@ -1,0 +1,144 @@
+#pragma once
+// What the pools last said, and what follows from it: which pools are healthy, which workers exist, how much memory of a
+// device is spoken for. Facts only; what to do about them is decided elsewhere.
+//
+// Reports may be late, doubled or out of order: a report older than the last one of the same boot is dropped, workers a
+// pool declared gone are not revived by it, and a worker we just started is not lost because a report was written before.
+// One thread. Iteration is by pool_id and worker_id.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "contract/config.h"
+#include "contract/pool.h"
+
+namespace llorch::orchestratord::pool_registry {
+
+using contract::PoolStatus;
+using contract::WorkerStatus;
+
+// ORCH-1004: starting -> ready | failed, ready <-> busy, ready | busy -> draining, any -> failed.
+bool is_legal(WorkerStatus from, WorkerStatus to);
+
+struct Worker {
+  contract::WorkerInfo info;  // status: starting, ready, draining or failed; busy is derived from slots_in_use
+  base::WorkerId id;
+  base::PoolId pool_id;
+  std::int64_t expected_bytes = 0;  // what the start asked for; 0 for a worker we did not start
+  std::int64_t reported_bytes = 0;  // what the last report of its pool counted for it
+  std::string wanted_digest;        // what the start asked for; "" for a worker we did not start
+  std::int64_t slots_in_use = 0;    // executions that may still hold a slot
+  std::int64_t last_used_ms = 0;
+  std::int64_t started_ms = 0;              // when we asked for it, or first heard of it
+  bool answered = true;                     // false until the pool answered our StartWorker
+  bool listed = false;                      // a report named it
+  int absent_reports = 0;                   // in a row, while never listed
+  std::optional<std::int64_t> stop_sent_ms;
+  std::optional<std::uint64_t> claimed_by;  // model that waits for its memory: no new work
+
+  std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes); }
+  bool takes_work() const { return info.status == WorkerStatus::kReady && !claimed_by; }
+  std::int64_t slots_free() const { return std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
+};
+
+struct Device {
+  contract::GpuInfo info;
+  std::vector<Worker*> workers;  // by worker_id
+
+  std::int64_t accounted_bytes() const;
+  // What a new worker could take now: what the pool reported as available less the workers it does not count yet, and
+  // never more than the total less everything accounted.
+  std::int64_t room_bytes() const;
+  // What the device could offer with none of our workers on it.
+  std::int64_t potential_bytes() const;
+};
+
+struct Pool {
+  base::PoolId id;
+  std::string endpoint, version, boot_id;
+  PoolStatus status = PoolStatus::kHealthy;
+  std::int64_t last_seen_ms = 0;
+  std::int64_t registered_unix_ms = 0;
+  std::int64_t last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken; orders reports of one boot
+  std::map<std::string, Device> devices;                  // by gpu_id
+  std::map<base::WorkerId, Worker> workers;
+  std::set<base::WorkerId> gone;                          // declared gone; forgotten once no report names them
+};
+
+enum class GoneWhy : std::uint8_t {
+  kFailed,    // the pool said so, or stopped listing it
+  kStopped,   // it was asked to go
+  kPoolLost,  // its pool restarted, left or was given up
+};
+struct GoneWorker {
+  base::WorkerId id;
+  base::PoolId pool_id;
+  std::string gpu_id, model_digest;
+  GoneWhy why = GoneWhy::kFailed;
+  WorkerStatus was = WorkerStatus::kStarting;
+  std::int64_t bytes = 0;
+};
+
+struct Changes {
+  enum class Taken : std::uint8_t { kYes, kStale, kConflict } taken = Taken::kYes;
+  bool is_new = false, rebooted = false, recovered = false, moved = false;
+  std::string conflicting_endpoint;       // kConflict: who holds this pool_id
+  std::vector<GoneWorker> gone;
+  std::vector<base::WorkerId> became_ready;
+  std::vector<base::PoolId> replaced;     // other pool ids that answered at this endpoint before
+};
+
+class PoolRegistry {
+ public:
+  Changes apply(const contract::PoolState& state, base::Time now);
+  // True if the worker is now ready and was not before. Unknown pools and workers declared gone are ignored.
+  bool worker_ready(const contract::WorkerReady& ready, base::Time now);
+  std::optional<GoneWorker> worker_failed(const base::WorkerId& id, GoneWhy why);
+  // Accounts for a worker the brain is about to start. REQUIRES: pool and device exist, id is new.
+  Worker& add_starting(const base::PoolId& pool, contract::WorkerInfo info, std::int64_t expected_bytes, base::Time now);
+  // Drops a worker whose start was refused, without remembering it as gone: if the pool did start it after all, its next
+  // report brings it back.
+  void forget_start(const base::WorkerId& id);
+  // REQUIRES: legal from its present status.
+  void set_status(Worker& worker, WorkerStatus status);
+  std::vector<GoneWorker> drop_pool(const base::PoolId& id);
+  // True if it was healthy.
+  bool mark_unhealthy(const base::PoolId& id);
+
+  Pool* find_pool(const base::PoolId& id);
+  const Pool* find_pool(const base::PoolId& id) const { return const_cast<PoolRegistry*>(this)->find_pool(id); }
+  Pool* pool_at(const std::string& endpoint);
+  Worker* find_worker(const base::WorkerId& id);
+  const Worker* find_worker(const base::WorkerId& id) const { return const_cast<PoolRegistry*>(this)->find_worker(id); }
+  // Every worker that says it holds this model, by (pool_id, worker_id).
+  const std::vector<Worker*>& workers_of(const std::string& model_digest) const;
+  std::map<base::PoolId, Pool>& pools() { return pools_; }
+  const std::map<base::PoolId, Pool>& pools() const { return pools_; }
+
+  // Rises with every change of workers, devices or statuses; equal versions mean equal placement input.
+  std::uint64_t version() const { return version_; }
+  void touch() { ++version_; }
+
+ private:
+  void index(Worker& worker);
+  void unindex(const Worker& worker);
+  GoneWorker erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember);
+  void merge_workers(Pool& pool, const contract::PoolState& state, base::Time now, Changes& changes);
+  void merge_worker(Pool& pool, const contract::WorkerInfo& info, base::Time now, Changes& changes);
+  void drop_absent(Pool& pool, const std::set<std::string>& listed, Changes& changes);
+  bool is_stale(const Pool& pool, const contract::PoolState& state) const;
+
+  std::map<base::PoolId, Pool> pools_;
+  std::unordered_map<base::WorkerId, base::PoolId> pool_of_;  // look-ups only
+  std::map<std::string, std::vector<Worker*>> by_model_;
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace llorch::orchestratord::pool_registry

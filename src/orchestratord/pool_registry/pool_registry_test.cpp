@@ -1,0 +1,190 @@
+#include "orchestratord/pool_registry/pool_registry.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::orchestratord::pool_registry {
+namespace {
+
+constexpr std::int64_t kGb = 1'000'000'000;
+
+struct RegistryTest : testing::Test {
+  PoolRegistry registry;
+  base::Time now{1000, 1'700'000'000'000};
+  contract::PoolState state;
+
+  void SetUp() override {
+    state = {.pool_id = "pool-1", .endpoint = "http://127.0.0.1:9200", .boot_id = "boot-1"};
+    state.gpus = {{.gpu_id = "0", .vram_total_bytes = 24 * kGb, .vram_available_bytes = 24 * kGb}};
+  }
+  Changes report() {
+    state.timestamp_ms += 1000;
+    now.mono_ms += 1000;
+    return registry.apply(state, now);
+  }
+  contract::WorkerInfo worker(const std::string& id, WorkerStatus status = WorkerStatus::kReady) {
+    return {.worker_id = id, .model_ref = "file:/m.gguf", .model_digest = "sha256:a", .gpu_id = "0", .status = status,
+            .uri = "http://127.0.0.1:1", .vram_bytes = status == WorkerStatus::kReady ? 6 * kGb : 0};
+  }
+  Worker& start(const std::string& id) {
+    return registry.add_starting(base::PoolId("pool-1"), worker(id, WorkerStatus::kStarting), 8 * kGb, now);
+  }
+  const Device& gpu() { return registry.find_pool(base::PoolId("pool-1"))->devices.at("0"); }
+};
+
+// ORCH-1004: the worker statuses and their transitions.
+TEST(WorkerStatusTable, IsTheSpecs) {
+  using enum WorkerStatus;
+  const std::set<std::pair<WorkerStatus, WorkerStatus>> legal{
+      {kStarting, kReady}, {kStarting, kFailed}, {kReady, kBusy},  {kReady, kDraining}, {kReady, kFailed},
+      {kBusy, kReady},     {kBusy, kDraining},   {kBusy, kFailed}, {kDraining, kFailed}};
+  for (const auto from : {kStarting, kReady, kBusy, kDraining, kFailed}) {
+    for (const auto to : {kStarting, kReady, kBusy, kDraining, kFailed}) {
+      EXPECT_EQ(is_legal(from, to), legal.contains({from, to}));
+    }
+  }
+}
+
+// SYS-5.2.1, POOLREG-19010: registration by full state; a second one is an update.
+TEST_F(RegistryTest, RegistersAndUpdates) {
+  state.workers = {worker("w1")};
+  const Changes first = report();
+  EXPECT_TRUE(first.is_new);
+  EXPECT_EQ(first.became_ready, (std::vector{base::WorkerId("w1")}));
+  const Changes second = report();
+  EXPECT_FALSE(second.is_new);
+  EXPECT_TRUE(second.became_ready.empty());
+  EXPECT_EQ(registry.workers_of("sha256:a").size(), 1u);
+}
+
+// SYS-5.2.1: another live process may not take a pool's name; it may once the first is unhealthy.
+TEST_F(RegistryTest, RefusesAConflictingRegistration) {
+  report();
+  state.endpoint = "http://127.0.0.1:9300";
+  state.boot_id = "boot-2";
+  EXPECT_EQ(report().taken, Changes::Taken::kConflict);
+  EXPECT_TRUE(registry.mark_unhealthy(base::PoolId("pool-1")));
+  const Changes taken = report();
+  EXPECT_EQ(taken.taken, Changes::Taken::kYes);
+  EXPECT_TRUE(taken.rebooted);
+  EXPECT_TRUE(taken.moved);
+  EXPECT_TRUE(taken.recovered);
+}
+
+TEST_F(RegistryTest, AnotherPoolAtTheSameAddressReplacesTheOld) {
+  state.workers = {worker("w1")};
+  report();
+  state.pool_id = "pool-2";
+  state.workers.clear();
+  const Changes changes = report();
+  EXPECT_EQ(changes.replaced, (std::vector{base::PoolId("pool-1")}));
+  ASSERT_EQ(changes.gone.size(), 1u);
+  EXPECT_EQ(changes.gone[0].why, GoneWhy::kPoolLost);
+  EXPECT_EQ(registry.find_pool(base::PoolId("pool-1")), nullptr);
+}
+
+TEST_F(RegistryTest, OldReportsOfTheSameBootAreDropped) {
+  state.uptime_seconds = 10;
+  report();
+  const auto old = state;
+  state.workers = {worker("w1")};
+  report();
+  EXPECT_EQ(registry.apply(old, now).taken, Changes::Taken::kStale);
+  EXPECT_NE(registry.find_worker(base::WorkerId("w1")), nullptr);
+  state.uptime_seconds = 20;  // the pool's clock was set back an hour
+  state.timestamp_ms -= 3'600'000;
+  EXPECT_EQ(registry.apply(state, now).taken, Changes::Taken::kYes);
+}
+
+// SYS-7.3.1: a worker that vanished from the report is gone, and a late report does not revive it.
+TEST_F(RegistryTest, AVanishedWorkerStaysGone) {
+  state.workers = {worker("w1")};
+  report();
+  const auto failed = registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->was, WorkerStatus::kReady);
+  EXPECT_FALSE(registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed));  // said twice
+  EXPECT_TRUE(report().became_ready.empty());  // written before the pool noticed
+  EXPECT_FALSE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now));
+  EXPECT_EQ(registry.find_worker(base::WorkerId("w1")), nullptr);
+  state.workers.clear();
+  report();
+  EXPECT_TRUE(registry.find_pool(base::PoolId("pool-1"))->gone.empty());
+
+  state.workers = {worker("w2")};
+  report();
+  state.workers.clear();
+  const Changes changes = report();
+  ASSERT_EQ(changes.gone.size(), 1u);
+  EXPECT_EQ(changes.gone[0].why, GoneWhy::kFailed);
+}
+
+// SYS-7.2.1: a start is not lost to reports written before it, but to two in a row afterwards.
+TEST_F(RegistryTest, AStartSurvivesAnOlderReport) {
+  report();
+  start("w1");
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(report().gone.empty());  // the pool has not answered the command yet
+  registry.find_worker(base::WorkerId("w1"))->answered = true;
+  EXPECT_TRUE(report().gone.empty());
+  const Changes changes = report();
+  ASSERT_EQ(changes.gone.size(), 1u);
+  EXPECT_EQ(changes.gone[0].was, WorkerStatus::kStarting);
+}
+
+TEST_F(RegistryTest, ReadyArrivesByCallbackAndAnOlderReportDoesNotTakeItBack) {
+  report();
+  start("w1").answered = true;
+  EXPECT_TRUE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now));
+  EXPECT_FALSE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now));
+  state.workers = {worker("w1", WorkerStatus::kStarting)};
+  EXPECT_TRUE(report().became_ready.empty());
+  EXPECT_EQ(registry.find_worker(base::WorkerId("w1"))->info.status, WorkerStatus::kReady);
+}
+
+// DECISIONS §3: a restarted pool manager has none of its old workers.
+TEST_F(RegistryTest, AnotherBootLosesAllWorkers) {
+  state.workers = {worker("w1")};
+  report();
+  start("w2");  // not answered: may have reached the new process
+  state.boot_id = "boot-2";
+  state.workers.clear();
+  const Changes changes = report();
+  EXPECT_TRUE(changes.rebooted);
+  ASSERT_EQ(changes.gone.size(), 1u);
+  EXPECT_EQ(changes.gone[0].id, base::WorkerId("w1"));
+  EXPECT_NE(registry.find_worker(base::WorkerId("w2")), nullptr);
+}
+
+// ORCH-1040..1042: memory is spoken for from the command on, and counted once when the pool reports it.
+TEST_F(RegistryTest, RoomCountsStartedWorkersBeforeTheirFirstReport) {
+  report();
+  EXPECT_EQ(gpu().room_bytes(), 24 * kGb);
+  start("w1").answered = true;
+  EXPECT_EQ(gpu().room_bytes(), 16 * kGb);
+  registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now);
+  EXPECT_EQ(gpu().room_bytes(), 16 * kGb);  // the report in hand does not count it yet
+  state.workers = {worker("w1")};
+  state.gpus[0].vram_allocated_bytes = 6 * kGb;
+  state.gpus[0].vram_available_bytes = 17 * kGb;
+  report();
+  EXPECT_EQ(gpu().accounted_bytes(), 8 * kGb);
+  EXPECT_EQ(gpu().room_bytes(), 15 * kGb);
+  EXPECT_EQ(gpu().potential_bytes(), 24 * kGb);
+  registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed);
+  EXPECT_EQ(gpu().accounted_bytes(), 0);
+  EXPECT_EQ(gpu().room_bytes(), 17 * kGb);  // until the pool reports the memory free
+}
+
+TEST_F(RegistryTest, WorkersAreOrderedByPoolAndId) {
+  state.workers = {worker("w2"), worker("w1")};
+  report();
+  state.pool_id = "pool-0";
+  state.endpoint = "http://127.0.0.1:9201";
+  state.workers = {worker("w3")};
+  report();
+  std::vector<std::string> ids;
+  for (const Worker* w : registry.workers_of("sha256:a")) ids.push_back(w->id.value);
+  EXPECT_EQ(ids, (std::vector<std::string>{"w3", "w1", "w2"}));
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::pool_registry

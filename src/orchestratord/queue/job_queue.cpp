@@ -1,0 +1,234 @@
+#include "orchestratord/queue/job_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "base/assert.h"
+
+namespace llorch::orchestratord::queue {
+
+using contract::QueuePolicy;
+
+std::string_view policy_label(QueuePolicy policy) {
+  switch (policy) {
+    case QueuePolicy::kReject: return "reject";
+    case QueuePolicy::kDropLru: return "drop-lru";
+    case QueuePolicy::kShedLowPriority: return "shed-low-priority";
+    case QueuePolicy::kQueue: return "queue";
+  }
+  return "reject";
+}
+
+JobQueue::Slot* JobQueue::slot(Arrival arrival) {
+  for (Slots& slots : slots_) {
+    if (const auto it = slots.find(arrival); it != slots.end()) return &it->second;
+  }
+  return nullptr;
+}
+const JobQueue::Slot* JobQueue::slot(Arrival arrival) const { return const_cast<JobQueue*>(this)->slot(arrival); }
+
+const Entry* JobQueue::find(Arrival arrival) const {
+  const Slot* s = slot(arrival);
+  return s ? &s->entry : nullptr;
+}
+
+void JobQueue::refresh_head(Priority priority, ModelIndex model) {
+  Lane& lane = lanes_[model.value][index(priority)];
+  const bool dispatchable = !lane.entries.empty() && lane.entries.begin()->second;
+  const std::optional<Arrival> want = dispatchable ? std::optional(lane.entries.begin()->first) : std::nullopt;
+  if (want == lane.offered) return;
+  auto& heads = heads_[index(priority)];
+  if (lane.offered) heads.erase(*lane.offered);
+  if (want) heads.emplace(*want, model);
+  lane.offered = want;
+}
+
+void JobQueue::enter_lane(const Slot& s) {
+  auto& entries = lanes_[s.entry.model.value][index(s.entry.priority)].entries;
+  const auto it = entries.emplace_hint(entries.end(), s.entry.arrival, false);
+  it->second = s.phase == Phase::kReady;
+  refresh_head(s.entry.priority, s.entry.model);
+}
+
+void JobQueue::leave_lane(const Entry& entry) {
+  lanes_[entry.model.value][index(entry.priority)].entries.erase(entry.arrival);
+  refresh_head(entry.priority, entry.model);
+}
+
+void JobQueue::insert(const Slot& s) {
+  const std::size_t model = s.entry.model.value;
+  if (model >= lanes_.size()) {
+    lanes_.resize(model + 1);
+    counts_.resize(model + 1);
+  }
+  Slots& slots = at(s.entry.priority);
+  slots.emplace_hint(slots.end(), s.entry.arrival, s);
+  ++counts_[model];
+  if (s.phase == Phase::kDelayed) {
+    delayed_.emplace(s.until_ms, s.entry.arrival);
+  } else {
+    enter_lane(s);
+  }
+}
+
+std::optional<Arrival> JobQueue::victim_for(const Entry& newcomer) const {
+  const auto may_go = [](const auto& item) { return item.second.phase == Phase::kReady && item.second.entry.displaceable; };
+  const auto oldest = [&](Priority p) -> std::optional<Arrival> {
+    const auto it = std::find_if(at(p).begin(), at(p).end(), may_go);
+    return it == at(p).end() ? std::nullopt : std::optional(it->first);
+  };
+  if (config_.policy == QueuePolicy::kDropLru) {
+    if (const auto batch = oldest(Priority::kBatch)) return batch;
+    return newcomer.priority == Priority::kInteractive ? oldest(Priority::kInteractive) : std::nullopt;
+  }
+  if (config_.policy == QueuePolicy::kShedLowPriority && newcomer.priority == Priority::kInteractive) {
+    const Slots& batch = at(Priority::kBatch);
+    const auto it = std::find_if(batch.rbegin(), batch.rend(), may_go);
+    if (it != batch.rend()) return it->first;
+  }
+  return std::nullopt;
+}
+
+Verdict JobQueue::reserve(const Entry& entry) {
+  Verdict verdict;
+  if (config_.capacity >= 0 && depth() >= config_.capacity) {
+    verdict.displaced = victim_for(entry);
+    if (!verdict.displaced) return verdict;
+    remove(*verdict.displaced);
+  }
+  verdict.accepted = true;
+  insert(Slot{.entry = entry, .phase = Phase::kReserved});
+  return verdict;
+}
+
+void JobQueue::make_ready(Arrival arrival) {
+  Slot* s = slot(arrival);
+  ASSERT(s && s->phase == Phase::kReserved, "arrival {}", arrival.value);
+  s->phase = Phase::kReady;
+  lanes_[s->entry.model.value][index(s->entry.priority)].entries[arrival] = true;
+  refresh_head(s->entry.priority, s->entry.model);
+}
+
+void JobQueue::put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms) {
+  ASSERT(!slot(entry.arrival), "arrival {} is queued already", entry.arrival.value);
+  const bool now = ready_at_ms <= now_ms;
+  insert(Slot{.entry = entry, .phase = now ? Phase::kReady : Phase::kDelayed, .until_ms = ready_at_ms});
+}
+
+bool JobQueue::remove(Arrival arrival) {
+  const Slot* s = slot(arrival);
+  if (!s) return false;
+  const Entry entry = s->entry;
+  if (s->phase == Phase::kDelayed) {
+    delayed_.erase({s->until_ms, arrival});
+  } else {
+    leave_lane(entry);
+  }
+  at(entry.priority).erase(arrival);
+  --counts_[entry.model.value];
+  return true;
+}
+
+bool JobQueue::advance(std::int64_t now_ms) {
+  bool changed = false;
+  while (!delayed_.empty() && delayed_.begin()->first <= now_ms) {
+    Slot* s = slot(delayed_.begin()->second);
+    delayed_.erase(delayed_.begin());
+    s->phase = Phase::kReady;
+    enter_lane(*s);
+    changed = true;
+  }
+  if (config_.batch_promotion_ms <= 0) return changed;
+  Slots& batch = at(Priority::kBatch);
+  while (!batch.empty() && batch.begin()->second.entry.queued_ms + config_.batch_promotion_ms <= now_ms) {
+    Slot promoted = batch.begin()->second;
+    remove(promoted.entry.arrival);
+    promoted.entry.priority = Priority::kInteractive;
+    insert(promoted);
+    changed = true;
+  }
+  return changed;
+}
+
+std::int64_t JobQueue::next_due_ms() const {
+  std::int64_t due = std::numeric_limits<std::int64_t>::max();
+  if (!delayed_.empty()) due = delayed_.begin()->first;
+  const Slots& batch = at(Priority::kBatch);
+  if (config_.batch_promotion_ms > 0 && !batch.empty()) {
+    due = std::min(due, batch.begin()->second.entry.queued_ms + config_.batch_promotion_ms);
+  }
+  return due;
+}
+
+std::optional<JobQueue::Head> JobQueue::next_head(Priority priority, std::optional<Arrival> after) const {
+  const auto& heads = heads_[index(priority)];
+  const auto it = after ? heads.upper_bound(*after) : heads.begin();
+  if (it == heads.end()) return std::nullopt;
+  return Head{it->first, it->second};
+}
+
+std::optional<std::pair<Priority, Arrival>> JobQueue::head_of(ModelIndex model) const {
+  if (model.value >= lanes_.size()) return std::nullopt;
+  for (const Priority p : {Priority::kInteractive, Priority::kBatch}) {
+    if (const auto& offered = lanes_[model.value][index(p)].offered) return std::pair(p, *offered);
+  }
+  return std::nullopt;
+}
+
+bool JobQueue::is_delayed(Arrival arrival) const {
+  const Slot* s = slot(arrival);
+  return s && s->phase == Phase::kDelayed;
+}
+
+std::optional<std::int64_t> JobQueue::delayed_until_ms(Arrival arrival) const {
+  const Slot* s = slot(arrival);
+  return s && s->phase == Phase::kDelayed ? std::optional(s->until_ms) : std::nullopt;
+}
+
+std::int64_t JobQueue::position(Arrival arrival) const {
+  const Slot* s = slot(arrival);
+  ASSERT(s, "arrival {}", arrival.value);
+  const Slots& slots = at(s->entry.priority);
+  // The end is near for a job just admitted, the begin for one about to run; neither walks far.
+  const auto it = slots.find(arrival);
+  const bool late = arrival.value - slots.begin()->first.value > slots.rbegin()->first.value - arrival.value;
+  const std::int64_t before = late ? static_cast<std::int64_t>(slots.size()) - std::distance(it, slots.end())
+                                   : std::distance(slots.begin(), it);
+  return before + (s->entry.priority == Priority::kBatch ? depth(Priority::kInteractive) : 0);
+}
+
+std::int64_t JobQueue::ahead_in_model(Arrival arrival) const {
+  const Slot* s = slot(arrival);
+  ASSERT(s, "arrival {}", arrival.value);
+  const auto& lanes = lanes_[s->entry.model.value];
+  const auto& own = lanes[index(s->entry.priority)].entries;
+  const bool last = own.empty() || own.rbegin()->first <= arrival;  // a job just admitted
+  std::int64_t ahead = last ? static_cast<std::int64_t>(own.size() - own.count(arrival))
+                            : std::distance(own.begin(), own.lower_bound(arrival));
+  if (s->entry.priority == Priority::kBatch) {
+    ahead += static_cast<std::int64_t>(lanes[index(Priority::kInteractive)].entries.size());
+  }
+  return ahead;
+}
+
+std::vector<Arrival> JobQueue::waiting_for(ModelIndex model) const {
+  std::vector<Arrival> out;
+  for (const Slots& slots : slots_) {
+    for (const auto& [arrival, s] : slots) {
+      if (s.entry.model == model && s.phase != Phase::kReserved) out.push_back(arrival);
+    }
+  }
+  return out;
+}
+
+std::size_t JobQueue::count_of(ModelIndex model) const { return model.value < counts_.size() ? counts_[model.value] : 0; }
+
+std::vector<Arrival> JobQueue::snapshot(Priority priority) const {
+  std::vector<Arrival> out;
+  out.reserve(at(priority).size());
+  for (const auto& [arrival, s] : at(priority)) out.push_back(arrival);
+  return out;
+}
+
+}  // namespace llorch::orchestratord::queue

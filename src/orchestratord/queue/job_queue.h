@@ -1,0 +1,120 @@
+#pragma once
+// Where admitted jobs wait: two priority classes, FIFO by arrival inside a class, one lane per (class, model) so that a
+// model that cannot run now holds up nobody else.
+//
+// An entry is reserved (its admission is not committed yet; it holds its place and blocks its lane), ready, or delayed
+// (backing off after a failed attempt; it keeps its place by arrival but lets others pass).
+// One thread. Costs: admission amortised O(1) (appended at the end of its maps), everything else O(log n), position() O(n).
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "contract/config.h"
+#include "contract/task.h"
+#include "orchestratord/jobs/ids.h"
+
+namespace llorch::orchestratord::queue {
+
+using contract::Priority;
+using jobs::Arrival;
+using jobs::ModelIndex;
+
+std::string_view policy_label(contract::QueuePolicy policy);  // "reject", "drop-lru", "shed-low-priority", "queue"
+
+struct Entry {
+  Arrival arrival;
+  ModelIndex model;
+  Priority priority = Priority::kInteractive;  // rises to interactive when promoted
+  std::int64_t queued_ms = 0;                  // monotonic time of admission; promotion counts from here
+  bool displaceable = true;                    // false once it was dispatched: a full queue may not drop it any more
+};
+
+struct Verdict {
+  bool accepted = false;
+  std::optional<Arrival> displaced;  // already removed; it is to end with an error that says why
+};
+
+class JobQueue {
+ public:
+  explicit JobQueue(contract::QueueConfig config) : config_(config) {}
+
+  // Reserves a place, or refuses, or displaces another entry, as the policy says:
+  //   reject             a full queue refuses
+  //   drop-lru           the oldest batch entry makes room; without one the oldest entry does, for an interactive newcomer
+  //   shed-low-priority  the newest batch entry makes room for an interactive newcomer; batch newcomers are refused
+  // REQUIRES: an arrival greater than any before.
+  Verdict reserve(const Entry& entry);
+  void make_ready(Arrival arrival);
+  // Back after a failed attempt or from the store. Never refused: it was accepted before. `ready_at_ms` <= now: at once.
+  void put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms);
+  // False if it is not here.
+  bool remove(Arrival arrival);
+
+  // Promotes batch entries that waited long enough and wakes delayed ones. True if something became dispatchable.
+  bool advance(std::int64_t now_ms);
+  // When advance() has something to do next; INT64_MAX: nothing in sight.
+  std::int64_t next_due_ms() const;
+
+  // The first ready job of a lane in dispatch order after `after` (absent: from the start) inside `priority`.
+  struct Head {
+    Arrival arrival;
+    ModelIndex model;
+  };
+  std::optional<Head> next_head(Priority priority, std::optional<Arrival> after) const;
+  // The first ready job of this model over both classes.
+  std::optional<std::pair<Priority, Arrival>> head_of(ModelIndex model) const;
+
+  const Entry* find(Arrival arrival) const;
+  bool is_delayed(Arrival arrival) const;
+  std::optional<std::int64_t> delayed_until_ms(Arrival arrival) const;
+  // Entries to be dispatched before this one, over all models. REQUIRES: it is here.
+  std::int64_t position(Arrival arrival) const;
+  // The same, counting only its own model.
+  std::int64_t ahead_in_model(Arrival arrival) const;
+  // Ready or delayed entries of a model, in order of class and arrival.
+  std::vector<Arrival> waiting_for(ModelIndex model) const;
+  std::size_t count_of(ModelIndex model) const;
+  // All arrivals in the order of the class.
+  std::vector<Arrival> snapshot(Priority priority) const;
+
+  std::int64_t depth() const { return static_cast<std::int64_t>(slots_[0].size() + slots_[1].size()); }
+  std::int64_t depth(Priority priority) const { return static_cast<std::int64_t>(at(priority).size()); }
+  std::int64_t capacity() const { return config_.capacity; }
+
+ private:
+  enum class Phase : std::uint8_t { kReserved, kReady, kDelayed };
+  struct Slot {
+    Entry entry;
+    Phase phase = Phase::kReserved;
+    std::int64_t until_ms = 0;  // kDelayed
+  };
+  using Slots = std::map<Arrival, Slot>;
+  struct Lane {
+    std::map<Arrival, bool> entries;  // reserved (false) and ready (true)
+    std::optional<Arrival> offered;   // what heads_ holds for this lane
+  };
+
+  static std::size_t index(Priority p) { return static_cast<std::size_t>(p); }
+  const Slots& at(Priority p) const { return slots_[index(p)]; }
+  Slots& at(Priority p) { return slots_[index(p)]; }
+  Slot* slot(Arrival arrival);
+  const Slot* slot(Arrival arrival) const;
+  void insert(const Slot& slot);
+  void enter_lane(const Slot& slot);
+  void leave_lane(const Entry& entry);
+  void refresh_head(Priority priority, ModelIndex model);
+  std::optional<Arrival> victim_for(const Entry& newcomer) const;
+
+  contract::QueueConfig config_;
+  std::array<Slots, 2> slots_;                                // everything, by class
+  std::vector<std::array<Lane, 2>> lanes_;                    // by model
+  std::vector<std::size_t> counts_;                           // entries by model, delayed ones too
+  std::array<std::map<Arrival, ModelIndex>, 2> heads_;        // dispatchable lane heads, by class
+  std::set<std::pair<std::int64_t, Arrival>> delayed_;        // (until, arrival)
+};
+
+}  // namespace llorch::orchestratord::queue

@@ -1,0 +1,179 @@
+#include "orchestratord/scheduling/placement.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace llorch::orchestratord::scheduling {
+namespace {
+
+using contract::PlacementAlgorithm;
+
+bool better(const WorkerChoice& a, const WorkerChoice& b, PlacementAlgorithm algorithm) {
+  if (algorithm == PlacementAlgorithm::kMostVramFree) {
+    return std::tuple(-a.device_free_bytes, a.active, a.worker) < std::tuple(-b.device_free_bytes, b.active, b.worker);
+  }
+  return std::tuple(a.active, -a.device_free_bytes, a.worker) < std::tuple(b.active, -b.device_free_bytes, b.worker);
+}
+
+void name_tie_breakers(PlacementAlgorithm algorithm, DecisionLog& log) {
+  switch (algorithm) {
+    case PlacementAlgorithm::kLeastLoaded:
+      log.tie_breakers_applied = {"active_slots", "free_vram", "pool_id", "worker_id"};
+      return;
+    case PlacementAlgorithm::kMostVramFree:
+      log.tie_breakers_applied = {"free_vram", "active_slots", "pool_id", "worker_id"};
+      return;
+    case PlacementAlgorithm::kRoundRobin: log.tie_breakers_applied = {"round_robin", "pool_id", "worker_id"}; return;
+  }
+}
+
+std::optional<std::uint32_t> choose_worker(const PlacementInput& input, DecisionLog& log) {
+  const WorkerChoice* best = nullptr;
+  const WorkerChoice* next = nullptr;  // round-robin: the first after the last one used
+  for (const WorkerChoice& w : input.workers) {
+    ++log.candidates_considered;
+    if (w.slots_free <= 0) continue;
+    ++log.candidates_feasible;
+    if (!next && input.last_worker && w.worker > *input.last_worker) next = &w;
+    if (!best || (input.algorithm != PlacementAlgorithm::kRoundRobin && better(w, *best, input.algorithm))) best = &w;
+  }
+  if (!best) return std::nullopt;
+  if (log.candidates_feasible > 1) name_tie_breakers(input.algorithm, log);
+  if (input.algorithm == PlacementAlgorithm::kRoundRobin && next) return next->worker;
+  return best->worker;
+}
+
+bool holds(const DeviceChoice& device, const PlacementInput& input) {
+  return device.room_bytes >= input.memory_bytes &&
+         static_cast<std::int64_t>(device.tenants.size()) < input.workers_per_device;
+}
+
+// Would the device hold the model once `going` of its workers with `bytes` are gone?
+bool would_hold(const DeviceChoice& device, const PlacementInput& input, std::int64_t going, std::int64_t bytes) {
+  return std::min(device.room_bytes + bytes, device.potential_bytes) >= input.memory_bytes &&
+         static_cast<std::int64_t>(device.tenants.size()) - going < input.workers_per_device;
+}
+
+struct Going {
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;
+};
+Going leaving(const DeviceChoice& device) {
+  Going going;
+  for (const Tenant& t : device.tenants) {
+    if (t.leaving) ++going.count, going.bytes += t.bytes;
+  }
+  return going;
+}
+
+// The fewest of `candidates` (in their order) whose departure makes room; empty if all of them do not.
+std::vector<std::uint32_t> enough_of(const DeviceChoice& device, const PlacementInput& input,
+                                     const std::vector<const Tenant*>& candidates) {
+  Going going = leaving(device);
+  std::vector<std::uint32_t> chosen;
+  for (const Tenant* t : candidates) {
+    chosen.push_back(t->worker);
+    ++going.count;
+    going.bytes += t->bytes;
+    if (would_hold(device, input, going.count, going.bytes)) return chosen;
+  }
+  return {};
+}
+
+bool longer_unused(const Tenant* a, const Tenant* b) {
+  return std::tie(a->last_used_ms, a->worker) < std::tie(b->last_used_ms, b->worker);
+}
+
+struct Reclaim {
+  std::uint32_t device = 0;
+  std::vector<std::uint32_t> workers;
+};
+
+template <class MayGo>
+std::optional<Reclaim> reclaim(std::span<const DeviceChoice> devices, const PlacementInput& input, MayGo may_go) {
+  std::optional<Reclaim> best;
+  for (const DeviceChoice& device : devices) {
+    if (!device.usable) continue;
+    std::vector<const Tenant*> candidates;
+    for (const Tenant& t : device.tenants) {
+      if (t.ready && !t.leaving && may_go(t)) candidates.push_back(&t);
+    }
+    std::sort(candidates.begin(), candidates.end(), longer_unused);
+    auto chosen = enough_of(device, input, candidates);
+    if (chosen.empty() || (best && best->workers.size() <= chosen.size())) continue;
+    best = Reclaim{device.device, std::move(chosen)};
+  }
+  return best;
+}
+
+const DeviceChoice* start_device(std::span<const DeviceChoice> devices, const PlacementInput& input, DecisionLog& log) {
+  const DeviceChoice* best = nullptr;
+  const auto key = [](const DeviceChoice& d) { return std::tuple(d.failed_before, -d.room_bytes, d.device); };
+  for (const DeviceChoice& device : devices) {
+    ++log.candidates_considered;
+    if (!device.usable || !holds(device, input)) continue;
+    ++log.candidates_feasible;
+    if (!best || key(device) < key(*best)) best = &device;
+  }
+  return best;
+}
+
+// No device has room: what is on its way out, what may be sent out, what to wait for.
+Decision find_room(std::span<const DeviceChoice> devices, const PlacementInput& input) {
+  std::int64_t potential_max = 0, room_max = 0;
+  bool could_hold = false, usable_could_hold = false, on_its_way = false;
+  for (const DeviceChoice& device : devices) {
+    potential_max = std::max(potential_max, device.potential_bytes);
+    const bool can = device.potential_bytes >= input.memory_bytes;
+    could_hold |= can;
+    if (!device.usable) continue;
+    usable_could_hold |= can;
+    room_max = std::max(room_max, device.room_bytes);
+    const Going going = leaving(device);
+    on_its_way |= going.count > 0 && would_hold(device, input, going.count, going.bytes);
+  }
+  if (input.has_worker) return Wait{WaitCode::kSlot, room_max};
+  if (!could_hold && !devices.empty() && !input.pools_expected) return Infeasible{potential_max};
+  if (!usable_could_hold) return Wait{WaitCode::kPool, room_max};
+  if (on_its_way) return Wait{WaitCode::kMemory, room_max};
+  const auto idle = [](const Tenant& t) { return t.idle && (!t.queued || !t.useful) && !(t.same_model && t.useful); };
+  if (auto found = reclaim(devices, input, idle)) return Evict{found->device, std::move(found->workers)};
+  if (input.impatient) {
+    const auto later = [&](const Tenant& t) { return !t.same_model && (!t.queued || *t.queued > input.rank); };
+    if (auto found = reclaim(devices, input, later)) return Claim{found->device, std::move(found->workers)};
+  }
+  return Wait{WaitCode::kMemory, room_max};
+}
+
+}  // namespace
+
+std::string_view code(WaitCode wait) {
+  switch (wait) {
+    case WaitCode::kTurn: return "WAITING_FOR_TURN";
+    case WaitCode::kSlot: return "WAITING_FOR_SLOT";
+    case WaitCode::kWorkerStart: return "WAITING_FOR_WORKER_START";
+    case WaitCode::kStartRetry: return "WAITING_FOR_START_RETRY";
+    case WaitCode::kMemory: return "WAITING_FOR_MEMORY";
+    case WaitCode::kPool: return "WAITING_FOR_POOL";
+    case WaitCode::kRetry: return "WAITING_FOR_RETRY";
+    case WaitCode::kRestart: return "WAITING_FOR_RESTART";
+  }
+  return "WAITING_FOR_TURN";
+}
+
+Decision decide(const PlacementInput& input, const DeviceSource& devices, DecisionLog& log) {
+  log = {};
+  log.filters_applied = {"ready", "model", "context", "free_slot"};
+  if (const auto worker = choose_worker(input, log)) return UseWorker{*worker};
+  if (input.starting) return Wait{input.has_worker ? WaitCode::kSlot : WaitCode::kWorkerStart};
+  if (input.start_backing_off) return Wait{input.has_worker ? WaitCode::kSlot : WaitCode::kStartRetry};
+  log.filters_applied = {"healthy", "memory", "workers_per_gpu"};
+  const auto all = devices();
+  if (const DeviceChoice* device = start_device(all, input, log)) {
+    if (log.candidates_feasible > 1) log.tie_breakers_applied = {"failed_before", "free_vram", "pool_id", "gpu_id"};
+    return StartOn{device->device};
+  }
+  return find_room(all, input);
+}
+
+}  // namespace llorch::orchestratord::scheduling

@@ -1,0 +1,129 @@
+#pragma once
+// The one decision of what to do about the first waiting job of a model: which worker takes it, or where to start one, or
+// which idle workers make room, or what it waits for. A pure function of its input; nothing else chooses.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "contract/config.h"
+#include "contract/task.h"
+#include "orchestratord/jobs/ids.h"
+
+namespace llorch::orchestratord::scheduling {
+
+// Dispatch order over all models.
+struct Rank {
+  contract::Priority priority = contract::Priority::kInteractive;
+  jobs::Arrival arrival;
+  auto operator<=>(const Rank&) const = default;
+};
+
+// A Ready worker that holds the model with enough context. `worker` is the caller's number for it and rises with
+// (pool_id, worker_id), the last tie-breaker of every algorithm.
+struct WorkerChoice {
+  std::uint32_t worker = 0;
+  std::int64_t slots_free = 0;
+  std::int64_t active = 0;
+  std::int64_t device_free_bytes = 0;
+};
+
+// Any worker on a device.
+struct Tenant {
+  std::uint32_t worker = 0;
+  std::int64_t bytes = 0;
+  std::int64_t last_used_ms = 0;
+  bool ready = false;
+  bool leaving = false;          // draining, failed, or claimed for a waiting model
+  bool idle = false;
+  bool same_model = false;       // holds the waiting model (with too little context if it is of no use)
+  bool useful = true;            // can serve its model's jobs at all
+  std::optional<Rank> queued;    // first job waiting for its model
+};
+
+// `device` rises with (pool_id, gpu_id).
+struct DeviceChoice {
+  std::uint32_t device = 0;
+  bool usable = true;          // its pool is healthy and the device itself is
+  bool failed_before = false;  // the last start of this model here failed
+  std::int64_t room_bytes = 0;
+  std::int64_t potential_bytes = 0;
+  std::vector<Tenant> tenants;
+};
+
+struct PlacementInput {
+  Rank rank;
+  std::int64_t memory_bytes = 0;  // of one worker of the model
+  contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
+  std::optional<std::uint32_t> last_worker;  // round-robin: who got the last job
+  std::span<const WorkerChoice> workers;
+  bool has_worker = false;        // a Ready worker of the model exists, free or not
+  bool starting = false;          // a start of the model is in flight
+  bool start_backing_off = false; // the last start failed a moment ago
+  bool impatient = false;         // waited long enough to claim memory from models with later jobs
+  bool pools_expected = false;    // pools that did not answer yet may have what nobody has
+  std::int64_t workers_per_device = 1;
+};
+
+enum class WaitCode : std::uint8_t {
+  kTurn,         // jobs for the same model go first
+  kSlot,         // every worker of the model is busy
+  kWorkerStart,  // a worker is starting
+  kStartRetry,   // the last start failed; the next one is delayed
+  kMemory,       // no device has room now
+  kPool,         // no healthy pool that could hold it
+  kRetry,        // the last attempt failed; the next one is delayed
+  kRestart,      // orchestratord is stopping; the next process goes on
+};
+std::string_view code(WaitCode wait);  // "WAITING_FOR_SLOT", ...
+
+struct UseWorker {
+  std::uint32_t worker = 0;
+};
+struct StartOn {
+  std::uint32_t device = 0;
+};
+// Stop these idle workers, then wait until the pool reports the memory free.
+struct Evict {
+  std::uint32_t device = 0;
+  std::vector<std::uint32_t> workers;
+};
+// Give these workers no more jobs; stop each when it is idle.
+struct Claim {
+  std::uint32_t device = 0;
+  std::vector<std::uint32_t> workers;
+};
+struct Wait {
+  WaitCode code = WaitCode::kSlot;
+  std::int64_t room_bytes_max = 0;  // kMemory: the best device's room now
+};
+// No device we know of can hold the model, however long we wait.
+struct Infeasible {
+  std::int64_t potential_bytes_max = 0;
+};
+using Decision = std::variant<UseWorker, StartOn, Evict, Claim, Wait, Infeasible>;
+
+// For the log: how the decision came about (ORCH-3906).
+struct DecisionLog {
+  std::int64_t candidates_considered = 0;
+  std::int64_t candidates_feasible = 0;
+  std::vector<std::string_view> filters_applied;
+  std::vector<std::string_view> tie_breakers_applied;
+};
+
+// Asked only if no worker has a free slot. The span lives until the next call.
+using DeviceSource = std::function<std::span<const DeviceChoice>()>;
+
+// Algorithms over workers with a free slot, as tuples; the smallest wins:
+//   least-loaded    (active asc, device free memory desc, pool_id, worker_id)
+//   most-vram-free  (device free memory desc, active asc, pool_id, worker_id)   OC-CORE-1017
+//   round-robin     the next after the last one used, by (pool_id, worker_id)
+// Start: the device with most room among those that hold the model, devices where the last start failed last.
+// Eviction: idle workers nobody waits for, least recently used first, on the device that needs the fewest; only if the
+// model has no worker at all, and never more while memory on its way out will do.
+Decision decide(const PlacementInput& input, const DeviceSource& devices, DecisionLog& log);
+
+}  // namespace llorch::orchestratord::scheduling

@@ -1,0 +1,191 @@
+#include "orchestratord/scheduling/placement.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+
+namespace llorch::orchestratord::scheduling {
+namespace {
+
+using contract::PlacementAlgorithm;
+
+constexpr std::int64_t kGb = 1'000'000'000;
+
+struct Case {
+  PlacementInput input{.rank = {.arrival = {10}}, .memory_bytes = 4 * kGb};
+  std::vector<WorkerChoice> workers;
+  std::vector<DeviceChoice> devices;
+  DecisionLog log;
+  bool asked_devices = false;
+
+  Decision run() {
+    input.workers = workers;
+    return decide(
+        input,
+        [this] {
+          asked_devices = true;
+          return std::span<const DeviceChoice>(devices);
+        },
+        log);
+  }
+  template <class T>
+  T expect() {
+    const Decision d = run();
+    EXPECT_TRUE(std::holds_alternative<T>(d)) << "alternative " << d.index();
+    return std::holds_alternative<T>(d) ? std::get<T>(d) : T{};
+  }
+};
+
+DeviceChoice device(std::uint32_t number, std::int64_t room, std::int64_t potential) {
+  return {.device = number, .room_bytes = room, .potential_bytes = potential};
+}
+
+// OC-CORE-1010, ORCH-1020, ORCH-1031: a free slot on a Ready worker of the model wins; starts are not even considered.
+TEST(Placement, UsesAFreeSlotFirst) {
+  Case c;
+  c.workers = {{.worker = 0, .slots_free = 0, .active = 1}, {.worker = 1, .slots_free = 1, .active = 0}};
+  c.devices = {device(0, 8 * kGb, 8 * kGb)};
+  EXPECT_EQ(c.expect<UseWorker>().worker, 1u);
+  EXPECT_FALSE(c.asked_devices);
+  EXPECT_EQ(c.log.candidates_considered, 2);
+  EXPECT_EQ(c.log.candidates_feasible, 1);
+}
+
+// ORCH-3012, OC-CORE-1012, OC-CORE-1017, SCHED-11051: the orders, each tie to its end.
+TEST(Placement, AlgorithmsOrderAsDocumented) {
+  Case c;
+  c.workers = {{.worker = 0, .slots_free = 1, .active = 3, .device_free_bytes = 9},
+               {.worker = 1, .slots_free = 1, .active = 1, .device_free_bytes = 5},
+               {.worker = 2, .slots_free = 1, .active = 1, .device_free_bytes = 7},
+               {.worker = 3, .slots_free = 1, .active = 1, .device_free_bytes = 7}};
+  c.input.algorithm = PlacementAlgorithm::kLeastLoaded;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 2u);
+  c.input.algorithm = PlacementAlgorithm::kMostVramFree;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+  c.input.algorithm = PlacementAlgorithm::kRoundRobin;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+  c.input.last_worker = 1;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 2u);
+  c.input.last_worker = 3;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+}
+
+// ORCH-1033, SCHED-11060: no worker: start one where there is room, never elsewhere.
+TEST(Placement, StartsWhereThereIsMostRoom) {
+  Case c;
+  c.devices = {device(0, 3 * kGb, 8 * kGb), device(1, 5 * kGb, 8 * kGb), device(2, 6 * kGb, 8 * kGb)};
+  EXPECT_EQ(c.expect<StartOn>().device, 2u);
+  c.devices[2].failed_before = true;
+  EXPECT_EQ(c.expect<StartOn>().device, 1u);
+  c.devices[1].usable = false;
+  EXPECT_EQ(c.expect<StartOn>().device, 2u);
+  c.devices[2].tenants = {{.worker = 7, .bytes = kGb, .ready = false}};  // workers_per_gpu is 1
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+}
+
+TEST(Placement, OneStartAtATimePerModel) {
+  Case c;
+  c.devices = {device(0, 8 * kGb, 8 * kGb)};
+  c.input.starting = true;
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kWorkerStart);
+  c.input.starting = false;
+  c.input.start_backing_off = true;
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kStartRetry);
+}
+
+TEST(Placement, BusyWorkersAndNoRoomMeanWaitingForASlot) {
+  Case c;
+  c.workers = {{.worker = 0, .slots_free = 0, .active = 1}};
+  c.input.has_worker = true;
+  c.devices = {device(0, kGb, 8 * kGb)};
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kSlot);
+  c.devices.push_back(device(1, 8 * kGb, 8 * kGb));
+  EXPECT_EQ(c.expect<StartOn>().device, 1u);  // another device has room: scale out
+}
+
+// Only idle workers nobody waits for make room, least recently used first, as few as possible.
+TEST(Placement, EvictsTheFewestIdleWorkers) {
+  Case c;
+  c.input.workers_per_device = 4;
+  DeviceChoice d = device(0, kGb, 8 * kGb);
+  d.tenants = {{.worker = 1, .bytes = 2 * kGb, .last_used_ms = 50, .ready = true, .idle = true},
+               {.worker = 2, .bytes = 3 * kGb, .last_used_ms = 40, .ready = true, .idle = true},
+               {.worker = 3, .bytes = 2 * kGb, .last_used_ms = 10, .ready = true, .idle = false}};
+  c.devices = {d};
+  EXPECT_EQ(c.expect<Evict>().workers, (std::vector<std::uint32_t>{2}));
+  c.devices[0].tenants[1].queued = Rank{.arrival = {99}};  // its model has work waiting
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+  c.devices[0].tenants[0].bytes = 3 * kGb;
+  EXPECT_EQ(c.expect<Evict>().workers, (std::vector<std::uint32_t>{1}));
+  c.devices[0].tenants[0].leaving = true;  // on its way out already: wait for it
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+}
+
+TEST(Placement, ImpatientJobsClaimWorkersWithLaterJobs) {
+  Case c;
+  DeviceChoice d = device(0, 0, 8 * kGb);
+  d.tenants = {{.worker = 1, .bytes = 8 * kGb, .ready = true, .idle = false, .queued = Rank{.arrival = {11}}}};
+  c.devices = {d};
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+  c.input.impatient = true;
+  EXPECT_EQ(c.expect<Claim>().workers, (std::vector<std::uint32_t>{1}));
+  c.devices[0].tenants[0].queued = Rank{.arrival = {9}};  // waits longer than we do
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+}
+
+// Promise 4: a model that fits no device is refused with the numbers, unless a pool may still turn up.
+TEST(Placement, RefusesWhatCanNeverFit) {
+  Case c;
+  c.devices = {device(0, kGb, 3 * kGb), device(1, 0, 2 * kGb)};
+  EXPECT_EQ(c.expect<Infeasible>().potential_bytes_max, 3 * kGb);
+  c.input.pools_expected = true;
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kPool);
+  c.input.pools_expected = false;
+  c.devices.push_back(device(2, 0, 9 * kGb));
+  c.devices[2].usable = false;  // an unhealthy pool may come back
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kPool);
+  c.devices.clear();
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kPool);
+}
+
+// OC-CORE-1018, OC-CORE-1011: the same input gives the same decision whatever order candidates are listed in, and a
+// start never goes to a device without room.
+TEST(Placement, IsAFunctionOfItsInput) {
+  EXPECT_TRUE(rc::check([] {
+    Case c;
+    const auto small = [](int max) { return static_cast<std::int64_t>(*rc::gen::inRange(0, max)); };
+    const auto count = static_cast<std::uint32_t>(small(6));
+    for (std::uint32_t i = 0; i < count; ++i) {
+      c.workers.push_back({.worker = i, .slots_free = small(2), .active = small(3), .device_free_bytes = small(3)});
+    }
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      DeviceChoice d = device(i, small(8) * kGb, 8 * kGb);
+      d.failed_before = small(2);
+      for (std::uint32_t t = 0; t < small(3); ++t) {
+        d.tenants.push_back({.worker = i * 4 + t, .bytes = small(5) * kGb, .last_used_ms = small(3), .ready = true,
+                             .idle = small(2) == 1});
+      }
+      c.devices.push_back(d);
+    }
+    c.input.workers_per_device = 1 + small(3);
+    c.input.algorithm = static_cast<PlacementAlgorithm>(small(3));
+    const Decision first = c.run();
+    std::reverse(c.devices.begin(), c.devices.end());
+    for (auto& d : c.devices) std::reverse(d.tenants.begin(), d.tenants.end());
+    const Decision second = c.run();
+    RC_ASSERT(first.index() == second.index());
+    if (const auto* start = std::get_if<StartOn>(&first)) {
+      RC_ASSERT(start->device == std::get<StartOn>(second).device);
+      const auto& d = c.devices[3 - start->device];
+      RC_ASSERT(d.room_bytes >= c.input.memory_bytes);
+      RC_ASSERT(static_cast<std::int64_t>(d.tenants.size()) < c.input.workers_per_device);
+    }
+    if (const auto* use = std::get_if<UseWorker>(&first)) {
+      RC_ASSERT(c.workers[use->worker].slots_free > 0);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::scheduling
