@@ -1,0 +1,258 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::Error;
+using base::ErrorCode;
+
+namespace {
+// Without a measurement: what the founding documents use per job ahead, and bounds for "try again".
+constexpr std::int64_t kGuessPerJobMs = 100;
+constexpr std::int64_t kRetryAfterMinMs = 1000;
+constexpr std::int64_t kRetryAfterMaxMs = 60000;
+}  // namespace
+
+std::int64_t Brain::State::context_tokens(const contract::ModelFacts& facts) const {
+  return config.worker_context_tokens ? std::min(facts.context_length, *config.worker_context_tokens)
+                                      : facts.context_length;
+}
+
+std::optional<Error> Brain::State::context_error(const jobs::JobSpec& spec) const {
+  const std::int64_t context = context_tokens(spec.model), needed = spec.tokens_in + spec.max_tokens;
+  if (context <= 0 || needed <= context) return std::nullopt;
+  return Error{ErrorCode::kInvalidParams,
+               fmt::format("The prompt has {} tokens and max_tokens is {}; together they exceed the context of {} tokens. "
+                           "Shorten the prompt or lower max_tokens.",
+                           spec.tokens_in, spec.max_tokens, context),
+               {}}
+      .with("reason", "CONTEXT_TOO_LARGE")
+      .with("tokens_in", spec.tokens_in)
+      .with("max_tokens", spec.max_tokens)
+      .with("context_tokens", context);
+}
+
+std::optional<Error> Brain::State::memory_error(const contract::ModelFacts& facts) const {
+  if (pools_expected() || !registry.workers_of(facts.digest).empty()) return std::nullopt;
+  std::int64_t devices = 0, potential_max = 0;
+  for (const auto& [id, pool] : registry.pools()) {
+    for (const auto& [gpu_id, device] : pool.devices) {
+      ++devices;
+      potential_max = std::max(potential_max, device.potential_bytes());
+    }
+  }
+  if (devices == 0 || potential_max >= facts.memory_bytes) return std::nullopt;
+  return Error{ErrorCode::kPoolUnavailable,
+               fmt::format("A worker for this model needs {} bytes of device memory; the largest device can give {}. Use a "
+                           "smaller model or quantisation, a smaller context, or add a device.",
+                           facts.memory_bytes, potential_max),
+               {}}
+      .with("required_bytes", facts.memory_bytes)
+      .with("available_bytes", potential_max);
+}
+
+Error Brain::State::queue_full_error() const {
+  const std::int64_t retry_ms = std::clamp(run_ms.get().value_or(kRetryAfterMinMs), kRetryAfterMinMs, kRetryAfterMaxMs);
+  return Error{ErrorCode::kQueueFull,
+               fmt::format("The queue holds {} jobs, its limit. Try again in {} ms, or raise orchestratord.queue.capacity.",
+                           queue.depth(), retry_ms),
+               {}}
+      .with("policy_label", std::string(queue::policy_label(config.queue.policy)))
+      .with("retry_after_ms", retry_ms)
+      .with("queue_depth", queue.depth())
+      .with("queue_capacity", queue.capacity());
+}
+
+// Everything that can be refused before a place in the queue is taken.
+std::optional<Error> Brain::State::refusal(const jobs::JobSpec& spec, ModelIndex model_index) {
+  if (draining) {
+    return Error{ErrorCode::kShuttingDown, "orchestratord is stopping. Try again when it is back.", {}}.with("retry_after_ms",
+                                                                                                        kRetryAfterMinMs);
+  }
+  if (auto error = context_error(spec)) return error;
+  if (auto error = memory_error(spec.model)) return error;
+  if (!spec.deadline_ms) return std::nullopt;
+  Job probe;
+  probe.model = model_index;
+  probe.arrival = Arrival{arrivals + 1};
+  const std::int64_t start_ms = predicted_start(probe).value_or(0);
+  if (*spec.deadline_ms > 0 && start_ms < *spec.deadline_ms) return std::nullopt;
+  return Error{ErrorCode::kDeadlineUnmet,
+               fmt::format("The job would start in about {} ms, after its deadline of {} ms. Give it more time.", start_ms,
+                           *spec.deadline_ms),
+               {}}
+      .with("predicted_start_ms", start_ms)
+      .with("deadline_ms", *spec.deadline_ms);
+}
+
+void Brain::State::refuse(const Submit& e, Error error) {
+  const std::string_view code = base::info(error.code).name;
+  count(Metric::kEnqueued, "rejected", 1, e.job.priority);
+  count(Metric::kRejected, code);
+  emit(Log{base::LogLevel::kInfo, "admission.rejected", e.job.correlation_id, "Refuses a job.",
+           {{"job_id", e.job.job_id}, {"code", code}, {"queue_depth", queue.depth()}}});
+  emit(AnswerSubmit{e.request, e.job.job_id, base::fail(std::move(error))});
+}
+
+Job& Brain::State::add_job(jobs::JobSpec spec, ModelIndex model_index) {
+  const Arrival arrival{++arrivals};
+  const bool is_new = arrival_of.emplace(spec.job_id, arrival).second;
+  ASSERT(is_new, "job {} was submitted twice", spec.job_id.value);
+  Job& job = jobs.emplace_hint(jobs.end(), arrival, Job{})->second;
+  job.spec = std::move(spec);
+  job.arrival = arrival;
+  job.model = model_index;
+  job.submitted_ms = job.queued_ms = now.mono_ms;
+  job.submitted_unix_ms = now.unix_ms;
+  return job;
+}
+
+void Brain::State::on(Submit& e) {
+  const ModelIndex model_index = intern(e.job.model);
+  if (auto error = refusal(e.job, model_index)) return refuse(e, std::move(*error));
+  const queue::Verdict verdict = queue.reserve(
+      {.arrival = {arrivals + 1}, .model = model_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
+  if (!verdict.accepted) return refuse(e, queue_full_error());
+  Job& job = add_job(std::move(e.job), model_index);
+  job.submit_request = e.request;
+  emit(CommitAdmission{next_commit(PendingCommit::Kind::kAdmission, job.arrival), job.spec.job_id, now.unix_ms});
+  if (!verdict.displaced) return;
+  const auto label = queue::policy_label(config.queue.policy);
+  count(Metric::kQueueDropped, label);
+  const bool lru = config.queue.policy == contract::QueuePolicy::kDropLru;
+  Job& victim = jobs.at(*verdict.displaced);
+  log(base::LogLevel::kWarn, "queue.dropped", &victim, "Drops a waiting job from a full queue.", {{"policy", label}});
+  fail(victim, Error{lru ? ErrorCode::kQueueFullDropLru : ErrorCode::kQueueFull,
+                     "The queue was full and this job made room for a newer one. Submit it again.",
+                     {}}
+                   .with("policy_label", std::string(label))
+                   .with("queue_capacity", queue.capacity()));
+}
+
+void Brain::State::arm_job_timers(Job& job) {
+  if (job.spec.deadline_ms) {
+    job.deadline_timer = timers.arm(job.submitted_ms + *job.spec.deadline_ms,
+                                    {.kind = TimerKind::kJobDeadline, .number = job.arrival.value});
+  }
+  if (config.timeout.queue_ms > 0) {
+    job.queue_timer =
+        timers.arm(job.queued_ms + config.timeout.queue_ms, {.kind = TimerKind::kJobQueue, .number = job.arrival.value});
+  }
+}
+
+void Brain::State::admitted(Job& job) {
+  job.admitted = true;
+  queue.make_ready(job.arrival);
+  const std::int64_t position = queue.position(job.arrival);
+  const std::int64_t start_ms = predicted_start(job).value_or(position * kGuessPerJobMs);
+  count(Metric::kEnqueued, "accepted", 1, job.spec.priority);
+  count(Metric::kTokensIn, {}, job.spec.tokens_in);
+  log(base::LogLevel::kInfo, "admission.accepted", &job, "Accepts a job.",
+      {{"queue_position", position}, {"predicted_start_ms", start_ms}, {"tokens_in", job.spec.tokens_in}});
+  emit(AnswerSubmit{job.submit_request, job.spec.job_id,
+                    Admission{.queue_position = position, .predicted_start_ms = start_ms}});
+  emit(PublishQueued{job.spec.job_id, position, start_ms});
+  arm_job_timers(job);
+  // A model that waits is looked at again when what it waits for changes, not for every newcomer.
+  if (!model(job.model).wait) dirty = true;
+  if (job.cancel_when_admitted) cancel(job, *job.cancel_when_admitted);
+}
+
+void Brain::State::admission_failed(Job& job, const Error& error) {
+  queue.remove(job.arrival);
+  dirty = true;
+  count(Metric::kEnqueued, "rejected", 1, job.spec.priority);
+  count(Metric::kRejected, base::info(ErrorCode::kStoreUnavailable).name);
+  log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.", {{"code", error.name()}});
+  emit(AnswerSubmit{job.submit_request, job.spec.job_id,
+                    base::fail(Error{ErrorCode::kStoreUnavailable,
+                                     "The job store cannot write now, so the job was not accepted. Free disk space or "
+                                     "repair the state directory, then try again.",
+                                     {}}
+                                   .with("retry_after_ms", kRetryAfterMinMs))});
+  for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, std::nullopt});
+  forget(job);
+}
+
+void Brain::State::on(Committed& e) {
+  for (const CommitId id : e.commits) {
+    const auto it = commits.find(id);
+    if (it == commits.end()) continue;  // said twice
+    const PendingCommit commit = it->second;
+    commits.erase(it);
+    if (commit.kind == PendingCommit::Kind::kProgress) continue;
+    --commits_awaited;
+    Job& job = jobs.at(commit.job);
+    commit.kind == PendingCommit::Kind::kAdmission ? admitted(job) : ending_committed(job);
+  }
+}
+
+void Brain::State::on(CommitFailed& e) {
+  for (const CommitId id : e.commits) {
+    const auto it = commits.find(id);
+    if (it == commits.end()) continue;
+    const PendingCommit commit = it->second;
+    commits.erase(it);
+    // A row that still says "queued" while the job runs is harmless: after a restart both are replayed.
+    if (commit.kind == PendingCommit::Kind::kProgress) continue;
+    --commits_awaited;
+    Job& job = jobs.at(commit.job);
+    if (commit.kind == PendingCommit::Kind::kAdmission) {
+      admission_failed(job, e.error);
+    } else {
+      log(base::LogLevel::kError, "store.retry", &job, "Cannot store how a job ended and tries again.",
+          {{"code", e.error.name()}});
+      timers.arm(now.mono_ms + config.store_retry_ms, {.kind = TimerKind::kStoreRetry, .number = job.arrival.value});
+    }
+  }
+}
+
+void Brain::State::on(Restored& e) {
+  restored = true;
+  const std::int64_t grace_until_ms = now.mono_ms + config.pool_offline_grace_ms;
+  for (const std::string& endpoint : config.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
+  for (const std::string& endpoint : e.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
+  for (jobs::RestoredJob& job : e.jobs) restore(job);
+  std::int64_t position = 0;
+  for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
+    for (const Arrival arrival : queue.snapshot(priority)) {
+      emit(PublishQueued{jobs.at(arrival).spec.job_id, position, position * kGuessPerJobMs});
+      ++position;
+    }
+  }
+  dirty = true;
+}
+
+void Brain::State::restore(jobs::RestoredJob& r) {
+  ASSERT(!contract::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
+  const ModelIndex model_index = intern(r.spec.model);
+  Job& job = add_job(std::move(r.spec), model_index);
+  job.admitted = true;
+  job.attempts = r.attempts;
+  job.submitted_unix_ms = r.submitted_unix_ms;
+  job.submitted_ms = now.mono_ms - std::max<std::int64_t>(0, now.unix_ms - r.submitted_unix_ms);
+  const bool was_running = r.status != JobStatus::kQueued;
+  job.resumes_attempt = was_running && r.attempts > 0;
+  queue.put_back({.arrival = job.arrival,
+                  .model = model_index,
+                  .priority = job.spec.priority,
+                  .queued_ms = job.submitted_ms,
+                  .displaceable = !was_running},
+                 now.mono_ms, now.mono_ms);
+  arm_job_timers(job);
+  if (!r.payload_available) {
+    fail(job, {ErrorCode::kPayloadLost, "The prompt was not kept across the restart. Submit the job again.", {}});
+  } else if (was_running && config.restart.running_jobs == contract::RunningJobs::kFail) {
+    fail(job, {ErrorCode::kWorkerReset, "orchestratord restarted while the job ran, and restart.running_jobs is fail.", {}});
+  } else if (auto error = context_error(job.spec)) {
+    fail(job, std::move(*error));
+  } else if (was_running) {
+    commit_progress(job);
+  }
+}
+
+}  // namespace llorch::orchestratord::brain

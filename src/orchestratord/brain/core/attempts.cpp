@@ -1,0 +1,228 @@
+// One attempt of a job on a worker: dispatch, progress, end, abort, and what follows a failure.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "orchestratord/brain/core/state.h"
+#include "orchestratord/retry/backoff.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::Error;
+using base::ErrorCode;
+
+void Brain::State::dispatch(Job& job, Worker& worker) {
+  ASSERT(job.admitted && !job.ending && !job.execution && jobs::is_legal(job.status, JobStatus::kDispatched), "job {}",
+         job.spec.job_id.value);
+  ASSERT(worker.takes_work() && worker.slots_free() > 0, "worker {}", worker.id.value);
+  queue.remove(job.arrival);
+  timers.cancel(job.queue_timer);
+  if (!job.resumes_attempt) ++job.attempts;
+  job.resumes_attempt = false;
+  job.status = JobStatus::kDispatched;
+  job.dispatched_ms = now.mono_ms;
+  job.dispatched_unix_ms = now.unix_ms;
+  job.worker_id = worker.id;
+  job.pool_id = worker.pool_id;
+  job.tokens_out = 0;
+
+  const ExecutionId id{++execution_count};
+  Execution& x = executions.emplace_hint(executions.end(), id, Execution{})->second;
+  x.id = id;
+  x.job = job.arrival;
+  x.job_id = job.spec.job_id;
+  x.worker_id = worker.id;
+  x.uri = worker.info.uri;
+  x.dispatched_ms = x.last_progress_ms = now.mono_ms;
+  x.timeout_ms = std::min(job.spec.timeout_ms.value_or(config.timeout.default_ms), config.timeout.max_ms);
+  x.wall_timer = timers.arm(now.mono_ms + x.timeout_ms, {.kind = TimerKind::kExecutionWall, .number = id.value});
+  x.idle_timer =
+      timers.arm(now.mono_ms + config.timeout.idle_ms, {.kind = TimerKind::kExecutionIdle, .number = id.value});
+  job.execution = id;
+  ++worker.slots_in_use;
+  worker.last_used_ms = now.mono_ms;
+
+  std::int64_t budget_ms = x.timeout_ms;
+  if (job.spec.deadline_ms) {
+    budget_ms = std::min(budget_ms, std::max<std::int64_t>(1, job.submitted_ms + *job.spec.deadline_ms - now.mono_ms));
+  }
+  const std::int64_t queue_wait_ms = now.mono_ms - job.queued_ms;
+  commit_progress(job);
+  emit(Execute{.execution = id,
+               .job_id = job.spec.job_id,
+               .pool_id = worker.pool_id,
+               .worker_id = worker.id,
+               .uri = x.uri,
+               .attempt = job.attempts,
+               .timeout_ms = budget_ms,
+               .queue_wait_ms = queue_wait_ms});
+  count(Metric::kDispatched, worker.id.value, 1, job.spec.priority);
+  count(Metric::kQueueWaitMs, {}, queue_wait_ms, job.spec.priority);
+  log(base::LogLevel::kInfo, "dispatch.sent", &job, "Sends a job to a worker.",
+      {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"attempt", job.attempts}, {"queue_time_ms", queue_wait_ms}});
+}
+
+void Brain::State::on(ExecuteStarted& e) {
+  Execution* x = find_execution(e.execution);
+  if (!x || x->aborted || x->started) return;
+  x->started = true;
+  x->last_progress_ms = now.mono_ms;
+  Job& job = jobs.at(x->job);
+  ASSERT(jobs::is_legal(job.status, JobStatus::kRunning), "job {}", job.spec.job_id.value);
+  job.status = JobStatus::kRunning;
+  if (!job.started_unix_ms) job.started_unix_ms = now.unix_ms;
+  commit_progress(job);
+  log(base::LogLevel::kInfo, "stream.started", &job, "A worker has begun a job.", {{"worker_id", x->worker_id}});
+}
+
+void Brain::State::on(ExecuteProgress& e) {
+  Execution* x = find_execution(e.execution);
+  if (!x || x->aborted) return;
+  x->last_progress_ms = now.mono_ms;
+  jobs.at(x->job).tokens_out = e.tokens_out;
+}
+
+void Brain::State::on(ExecuteEnded& e) {
+  Execution* found = find_execution(e.execution);
+  if (!found) return;  // given up on before, or said twice
+  ASSERT(e.end.has_value() != e.error.has_value(), "execution {}", e.execution.value);
+  const Execution x = *found;
+  release(*found);
+  count(Metric::kDispatchEnded, e.end ? "success" : "failure");
+  Job* job = find_job(x.job);
+  if (!job || job->execution != x.id) return;  // its fate was decided when it was aborted
+  job->execution.reset();
+  job->tokens_out = e.tokens_out;
+  if (e.end) return completed(*job, x, std::move(*e.end));
+  if (x.retry_error) return retry(*job, *x.retry_error);
+  if (x.aborted) return back_to_queue(*job, now.mono_ms);  // shutdown
+  // If the worker is dead its pool knows first; the next attempt should not go there again.
+  if (const auto* pool = job->pool_id ? registry.find_pool(*job->pool_id) : nullptr) emit(AskPoolState{pool->endpoint});
+  attempt_failed(*job, std::move(*e.error));
+}
+
+void Brain::State::completed(Job& job, const Execution& x, contract::EndEvent end) {
+  const std::int64_t ran_ms = now.mono_ms - x.dispatched_ms;
+  model(job.model).run_ms.add(ran_ms);
+  run_ms.add(ran_ms);
+  job.tokens_out = end.tokens_out;
+  count(Metric::kTokensOut, {}, end.tokens_out);
+  count(Metric::kFirstTokenMs, {}, x.dispatched_ms - job.submitted_ms + end.first_token_ms, job.spec.priority);
+  count(Metric::kDecodeMs, {}, end.decode_time_ms, job.spec.priority);
+  finish(job, {.status = JobStatus::kCompleted, .end = std::move(end), .error = {}});
+}
+
+void Brain::State::attempt_failed(Job& job, Error error) {
+  // A worker only says CANCELLED without being asked when it is being stopped under the job.
+  if (error.code == ErrorCode::kCancelled) error = {ErrorCode::kWorkerReset, "The worker stopped during the job.", {}};
+  if (retry::is_transient(error.code)) return retry(job, std::move(error));
+  log(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.", {{"code", error.name()}});
+  fail(job, std::move(error));
+}
+
+void Brain::State::retry(Job& job, Error error) {
+  if (!config.retry.enabled) return fail(job, std::move(error));
+  if (job.attempts >= config.retry.max_attempts) {
+    log(base::LogLevel::kWarn, "job.failed", &job, "A job has used up its attempts.",
+        {{"attempts", job.attempts}, {"code", error.name()}});
+    return fail(job, Error{ErrorCode::kRetryExhausted,
+                           fmt::format("All {} attempts failed; the last one with {}: {}", job.attempts, error.name(),
+                                       error.message),
+                           {}}
+                         .with("attempts", job.attempts)
+                         .with("last_code", std::string(error.name())));
+  }
+  const std::int64_t delay_ms = retry::backoff_ms(config.retry, job.attempts, entropy);
+  count(Metric::kRetries, error.name());
+  log(base::LogLevel::kWarn, "job.retry", &job, "An attempt failed and the job goes back to the queue.",
+      {{"attempt", job.attempts}, {"backoff_ms", delay_ms}, {"code", error.name()}});
+  back_to_queue(job, now.mono_ms + delay_ms);
+  commit_progress(job);
+}
+
+void Brain::State::back_to_queue(Job& job, std::int64_t ready_at_ms) {
+  ASSERT(jobs::is_legal(job.status, JobStatus::kQueued), "job {}", job.spec.job_id.value);
+  job.status = JobStatus::kQueued;
+  job.queued_ms = now.mono_ms;
+  job.worker_id.reset();
+  job.pool_id.reset();
+  queue.put_back({.arrival = job.arrival,
+                  .model = job.model,
+                  .priority = job.spec.priority,
+                  .queued_ms = job.submitted_ms,
+                  .displaceable = false},
+                 ready_at_ms, now.mono_ms);
+  dirty = true;
+}
+
+void Brain::State::abort(Execution& x) {
+  x.aborted = true;
+  timers.cancel(x.wall_timer);
+  timers.cancel(x.idle_timer);
+  timers.cancel(x.gone_timer);
+  x.abort_timer = timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms,
+                             {.kind = TimerKind::kAbort, .number = x.id.value});
+  emit(AbortExecute{x.id, x.job_id, x.uri});
+}
+
+// The job goes back to the queue only once this attempt is over: never two attempts of one job at a time.
+void Brain::State::abort_and_retry(Execution& x, Error error) {
+  if (x.aborted) return;
+  x.retry_error = std::move(error);
+  abort(x);
+}
+
+void Brain::State::release(Execution& x) {
+  timers.cancel(x.wall_timer);
+  timers.cancel(x.idle_timer);
+  timers.cancel(x.gone_timer);
+  timers.cancel(x.abort_timer);
+  if (Worker* worker = registry.find_worker(x.worker_id)) {
+    if (worker->slots_in_use > 0) --worker->slots_in_use;
+    worker->last_used_ms = now.mono_ms;
+  }
+  executions.erase(ExecutionId{x.id});
+  dirty = true;
+}
+
+void Brain::State::wall_timer(Execution& x) {
+  x.wall_timer.reset();
+  if (x.aborted) return;
+  time_out(jobs.at(x.job), {.stage = "execution",
+                            .limit = "wall",
+                            .timeout_ms = x.timeout_ms,
+                            .execution_time_ms = now.mono_ms - x.dispatched_ms});
+}
+
+void Brain::State::idle_timer(Execution& x) {
+  x.idle_timer.reset();
+  if (x.aborted) return;
+  const std::int64_t due_ms = x.last_progress_ms + config.timeout.idle_ms;
+  if (due_ms > now.mono_ms) {
+    x.idle_timer = timers.arm(due_ms, {.kind = TimerKind::kExecutionIdle, .number = x.id.value});
+    return;
+  }
+  if (!x.started) {  // the worker never took it up: another one may
+    return abort_and_retry(x, {ErrorCode::kWorkerTimeout, "The worker did not begin the job in time.", {}});
+  }
+  time_out(jobs.at(x.job), {.stage = "execution",
+                            .limit = "idle",
+                            .timeout_ms = config.timeout.idle_ms,
+                            .execution_time_ms = now.mono_ms - x.dispatched_ms});
+}
+
+// Nobody confirmed the abort. The slot counts as free again; a worker that disagrees answers WORKER_BUSY.
+void Brain::State::abort_timer(Execution& found) {
+  const Execution x = found;
+  release(found);
+  Job* job = find_job(x.job);
+  log(base::LogLevel::kWarn, "cancel.deadline_exceeded", job, "A worker did not confirm an abort in time.",
+      {{"worker_id", x.worker_id}});
+  if (!job || job->execution != x.id) return;
+  job->execution.reset();
+  if (x.retry_error) return retry(*job, *x.retry_error);
+  back_to_queue(*job, now.mono_ms);  // shutdown
+}
+
+}  // namespace llorch::orchestratord::brain

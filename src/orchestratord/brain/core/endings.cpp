@@ -1,0 +1,141 @@
+// Cancellation and the way to a terminal state: decided, sealed, made durable, then told.
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "contract/json.h"
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::Error;
+using base::ErrorCode;
+
+void Brain::State::on(CancelRequested& e) {
+  Job* job = find_job(e.job_id);
+  if (!job) {
+    if (e.request) emit(AnswerCancel{*e.request, e.job_id, std::nullopt});
+    return;
+  }
+  if (e.request) {
+    job->cancel_requests.push_back(*e.request);
+    if (!job->answer_timer) {
+      job->answer_timer = timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms,
+                                     {.kind = TimerKind::kCancelAnswer, .number = job->arrival.value});
+    }
+  }
+  if (job->ending) return;
+  if (!job->admitted) {
+    if (!job->cancel_when_admitted) job->cancel_when_admitted = e.reason;
+    return;
+  }
+  cancel(*job, e.reason);
+}
+
+void Brain::State::cancel(Job& job, jobs::CancelReason reason) {
+  count(Metric::kCancelled, jobs::name(reason));
+  log(base::LogLevel::kInfo, "job.cancelled", &job, "Cancels a job.", {{"reason", jobs::name(reason)}});
+  finish(job, {.status = JobStatus::kCancelled,
+               .end = {},
+               .error = Error{ErrorCode::kCancelled, "The job was cancelled.", {}}.with("reason",
+                                                                                        std::string(jobs::name(reason)))});
+}
+
+void Brain::State::time_out(Job& job, const TimedOut& what) {
+  count(Metric::kTimeouts, what.stage);
+  log(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
+      {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
+  fail(job, Error{ErrorCode::kTimeout,
+                  fmt::format("The {} limit of {} ms ran out in the {} stage.", what.limit, what.timeout_ms, what.stage),
+                  {}}
+                .with("stage", std::string(what.stage))
+                .with("limit", std::string(what.limit))
+                .with("timeout_ms", what.timeout_ms)
+                .with("execution_time_ms", what.execution_time_ms));
+}
+
+void Brain::State::finish(Job& job, Ending ending) {
+  ASSERT(jobs::is_legal(job.status, ending.status) && !job.ending, "job {}: {} -> {}", job.spec.job_id.value,
+         contract::enum_name(job.status), contract::enum_name(ending.status));
+  queue.remove(job.arrival);
+  if (job.execution) {
+    emit(SealStream{job.spec.job_id});
+    Execution& execution = executions.at(*job.execution);
+    execution.retry_error.reset();
+    if (!execution.aborted) abort(execution);
+    job.execution.reset();
+  }
+  timers.cancel(job.deadline_timer);
+  timers.cancel(job.queue_timer);
+  job.status = ending.status;
+  job.finished_unix_ms = now.unix_ms;
+  job.ending = std::move(ending);
+  commit_ending(job);
+  dirty = true;
+}
+
+CommitId Brain::State::next_commit(PendingCommit::Kind kind, Arrival arrival) {
+  const CommitId id{++commit_count};
+  commits.emplace_hint(commits.end(), id, PendingCommit{kind, arrival});
+  if (kind != PendingCommit::Kind::kProgress) ++commits_awaited;
+  return id;
+}
+
+jobs::JobRecord Brain::State::record(const Job& job) const {
+  jobs::JobRecord r{.job_id = job.spec.job_id,
+                    .status = job.status,
+                    .attempts = job.attempts,
+                    .worker_id = job.worker_id,
+                    .pool_id = job.pool_id,
+                    .dispatched_unix_ms = job.dispatched_unix_ms,
+                    .started_unix_ms = job.started_unix_ms,
+                    .finished_unix_ms = job.finished_unix_ms,
+                    .tokens_out = job.tokens_out,
+                    .end = {},
+                    .error = {}};
+  if (job.ending) {
+    r.end = job.ending->end;
+    r.error = job.ending->error;
+  }
+  return r;
+}
+
+void Brain::State::commit_progress(const Job& job) {
+  emit(CommitTransition{next_commit(PendingCommit::Kind::kProgress, job.arrival), record(job)});
+}
+
+void Brain::State::commit_ending(Job& job) {
+  emit(CommitTransition{next_commit(PendingCommit::Kind::kTerminal, job.arrival), record(job)});
+}
+
+void Brain::State::ending_committed(Job& job) {
+  const Ending& ending = *job.ending;
+  count(Metric::kFinished, contract::enum_name(ending.status));
+  log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
+      {{"status", contract::enum_name(ending.status)},
+       {"code", ending.error ? ending.error->name() : std::string_view("")},
+       {"attempts", job.attempts},
+       {"tokens_in", job.spec.tokens_in},
+       {"tokens_out", job.tokens_out}});
+  emit(Finish{.job_id = job.spec.job_id,
+              .status = ending.status,
+              .finished_unix_ms = *job.finished_unix_ms,
+              .end = ending.end,
+              .error = ending.error});
+  answer_cancels(job, ending.status);
+  forget(job);
+}
+
+void Brain::State::answer_cancels(Job& job, JobStatus status) {
+  for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, status});
+  job.cancel_requests.clear();
+}
+
+void Brain::State::forget(Job& job) {
+  timers.cancel(job.deadline_timer);
+  timers.cancel(job.queue_timer);
+  timers.cancel(job.answer_timer);
+  arrival_of.erase(job.spec.job_id);
+  jobs.erase(Arrival{job.arrival});
+}
+
+}  // namespace llorch::orchestratord::brain

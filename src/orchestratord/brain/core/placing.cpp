@@ -1,0 +1,228 @@
+// The scheduling pass: the first waiting job of every model, in dispatch order, until nothing more can be done now.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+using pool_registry::Pool;
+using scheduling::Claim;
+using scheduling::Decision;
+using scheduling::DeviceChoice;
+using scheduling::Evict;
+using scheduling::Infeasible;
+using scheduling::StartOn;
+using scheduling::UseWorker;
+using scheduling::Wait;
+using scheduling::WaitCode;
+
+struct Brain::State::PassScratch {
+  std::vector<Worker*> workers;  // of the model at hand; index = WorkerChoice::worker
+  std::vector<scheduling::WorkerChoice> worker_choices;
+  struct Place {
+    base::PoolId pool_id;
+    std::string gpu_id;
+  };
+  std::vector<Place> places;     // index = DeviceChoice::device
+  std::vector<Worker*> tenants;  // index = Tenant::worker
+  std::vector<DeviceChoice> device_choices;
+};
+
+void Brain::State::schedule() {
+  // A decision may free what another one waits for: failing a model's jobs makes its idle worker evictable.
+  while (dirty) {
+    dirty = false;
+    if (draining) return;
+    for (const ModelIndex index : waiting) model(index).wait.reset();
+    std::vector<ModelIndex> before;
+    before.swap(waiting);
+    PassScratch scratch;
+    schedule_class(Priority::kInteractive, scratch);
+    schedule_class(Priority::kBatch, scratch);
+    for (const ModelIndex index : before) {
+      Model& m = model(index);
+      if (!m.wait || m.wait->code != WaitCode::kMemory) m.memory_wait_since_ms.reset();
+    }
+    give_up_claims();
+    stop_claimed();
+  }
+}
+
+void Brain::State::schedule_class(Priority priority, PassScratch& scratch) {
+  std::optional<Arrival> after;
+  while (const auto head = queue.next_head(priority, after)) {
+    after = head->arrival;
+    if (!model(head->model).wait) place(head->model, head->arrival, priority, scratch);
+  }
+}
+
+bool Brain::State::place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch) {
+  Model& m = model(model_index);
+  scheduling::PlacementInput input{.rank = {priority, arrival},
+                                   .memory_bytes = m.facts.memory_bytes,
+                                   .algorithm = config.scheduling.algorithm,
+                                   .start_backing_off = m.starts.backing_off(now.mono_ms),
+                                   .impatient = m.memory_wait_since_ms &&
+                                                now.mono_ms - *m.memory_wait_since_ms >= config.memory_patience_ms,
+                                   .pools_expected = pools_expected(),
+                                   .workers_per_device = config.workers_per_gpu};
+  collect_workers(m, scratch, input);
+  const auto devices = [&]() -> std::span<const DeviceChoice> {
+    collect_devices(model_index, scratch);
+    return scratch.device_choices;
+  };
+  scheduling::DecisionLog how;
+  const Decision decision = scheduling::decide(input, devices, how);
+  Job& job = jobs.at(arrival);
+  log_decision(job, decision, how);
+  apply(decision, model_index, job, scratch);
+  return std::holds_alternative<UseWorker>(decision);
+}
+
+void Brain::State::collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input) {
+  scratch.workers.clear();
+  scratch.worker_choices.clear();
+  for (Worker* w : registry.workers_of(m.facts.digest)) {
+    if (w->info.status == contract::WorkerStatus::kStarting && pool_healthy(w->pool_id)) input.starting = true;
+    if (!serves(*w, m.facts)) continue;
+    input.has_worker = true;
+    const auto number = static_cast<std::uint32_t>(scratch.workers.size());
+    scratch.workers.push_back(w);
+    if (m.last_worker && std::tie(w->pool_id, w->id) <= std::tie(m.last_worker->first, m.last_worker->second)) {
+      input.last_worker = number;
+    }
+    scheduling::WorkerChoice choice{.worker = number, .slots_free = w->slots_free(), .active = w->slots_in_use};
+    if (choice.slots_free > 0) {
+      const auto& devices = registry.find_pool(w->pool_id)->devices;
+      const auto device = devices.find(w->info.gpu_id);
+      if (device != devices.end()) choice.device_free_bytes = device->second.room_bytes();
+    }
+    scratch.worker_choices.push_back(choice);
+  }
+  input.workers = scratch.worker_choices;
+}
+
+void Brain::State::collect_devices(ModelIndex model_index, PassScratch& scratch) {
+  scratch.places.clear();
+  scratch.tenants.clear();
+  scratch.device_choices.clear();
+  const Model& waiting_model = model(model_index);
+  for (auto& [pool_id, pool] : registry.pools()) {
+    for (auto& [gpu_id, device] : pool.devices) {
+      DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
+                          .usable = pool.status == contract::PoolStatus::kHealthy && device.info.healthy,
+                          .failed_before = waiting_model.starts.failed_on(pool_id, gpu_id),
+                          .room_bytes = device.room_bytes(),
+                          .potential_bytes = device.potential_bytes()};
+      scratch.places.push_back({pool_id, gpu_id});
+      for (Worker* w : device.workers) {
+        const bool ready = w->info.status == contract::WorkerStatus::kReady;
+        scheduling::Tenant tenant{.worker = static_cast<std::uint32_t>(scratch.tenants.size()),
+                                  .bytes = w->bytes(),
+                                  .last_used_ms = w->last_used_ms,
+                                  .ready = ready,
+                                  .leaving = w->claimed_by || (!ready && w->info.status != contract::WorkerStatus::kStarting),
+                                  .idle = w->slots_in_use == 0,
+                                  .same_model = w->info.model_digest == waiting_model.facts.digest};
+        if (const auto known = model_of.find(w->info.model_digest); known != model_of.end()) {
+          tenant.useful = useful(*w, model(known->second).facts);
+          if (const auto head = queue.head_of(known->second)) {
+            tenant.queued = scheduling::Rank{head->first, head->second};
+          } else if (queue.count_of(known->second) > 0) {
+            tenant.queued = scheduling::Rank{};  // not dispatchable this moment, but about to be: before everybody
+          }
+        }
+        scratch.tenants.push_back(w);
+        choice.tenants.push_back(tenant);
+      }
+      scratch.device_choices.push_back(std::move(choice));
+    }
+  }
+}
+
+void Brain::State::set_wait(ModelIndex model_index, Wait wait) {
+  Model& m = model(model_index);
+  if (!m.wait) waiting.push_back(model_index);
+  m.wait = wait;
+  if (wait.code == WaitCode::kMemory && !m.memory_wait_since_ms) {
+    m.memory_wait_since_ms = now.mono_ms;
+    timers.arm(now.mono_ms + config.memory_patience_ms, {.kind = TimerKind::kSchedule});
+  }
+}
+
+void Brain::State::apply(const Decision& decision, ModelIndex model_index, Job& job, PassScratch& scratch) {
+  if (const auto* use = std::get_if<UseWorker>(&decision)) {
+    Worker& worker = *scratch.workers[use->worker];
+    model(model_index).last_worker = {worker.pool_id, worker.id};
+    return dispatch(job, worker);
+  }
+  if (const auto* start = std::get_if<StartOn>(&decision)) {
+    const auto& place = scratch.places[start->device];
+    start_worker(model_index, place.pool_id, place.gpu_id);
+    return set_wait(model_index, {.code = WaitCode::kWorkerStart});
+  }
+  if (const auto* evict = std::get_if<Evict>(&decision)) {
+    for (const std::uint32_t w : evict->workers) stop_worker(*scratch.tenants[w], "evict");
+    return set_wait(model_index, {.code = WaitCode::kMemory});
+  }
+  if (const auto* claim = std::get_if<Claim>(&decision)) {
+    for (const std::uint32_t w : claim->workers) {
+      scratch.tenants[w]->claimed_by = model_index.value;
+      claims.insert(scratch.tenants[w]->id);
+    }
+    return set_wait(model_index, {.code = WaitCode::kMemory});
+  }
+  if (std::holds_alternative<Infeasible>(decision)) {
+    auto error = memory_error(model(model_index).facts);
+    ASSERT(error, "placement and admission disagree about {}", model(model_index).facts.digest);
+    for (const Arrival arrival : queue.waiting_for(model_index)) fail(jobs.at(arrival), *error);
+    return;
+  }
+  set_wait(model_index, std::get<Wait>(decision));
+}
+
+// A claim lives only while its model waits for memory.
+void Brain::State::give_up_claims() {
+  for (auto it = claims.begin(); it != claims.end();) {
+    Worker& w = *registry.find_worker(*it);
+    const Model& m = models[*w.claimed_by];
+    if (m.wait && m.wait->code == WaitCode::kMemory) {
+      ++it;
+      continue;
+    }
+    w.claimed_by.reset();
+    it = claims.erase(it);
+    dirty = true;
+  }
+}
+
+void Brain::State::stop_claimed() {
+  std::vector<Worker*> idle;
+  for (const base::WorkerId& id : claims) {
+    Worker& w = *registry.find_worker(id);
+    if (w.slots_in_use == 0) idle.push_back(&w);
+  }
+  for (Worker* w : idle) stop_worker(*w, "evict");
+}
+
+void Brain::State::log_decision(const Job& job, const Decision& decision, const scheduling::DecisionLog& how) {
+  const bool assigned = std::holds_alternative<UseWorker>(decision);
+  count(Metric::kPlacementDecisions, assigned ? "assigned" : "no_capacity");
+  const auto joined = [](const std::vector<std::string_view>& words) {
+    std::string out;
+    for (const auto word : words) out += (out.empty() ? "" : ",") + std::string(word);
+    return out;
+  };
+  constexpr std::string_view kOutcome[] = {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"};
+  log(base::LogLevel::kDebug, "schedule.decided", &job, "Decides where a job goes.",
+      {{"outcome", kOutcome[decision.index()]},
+       {"candidates_considered", how.candidates_considered},
+       {"candidates_feasible", how.candidates_feasible},
+       {"filters", joined(how.filters_applied)},
+       {"tie_breakers", joined(how.tie_breakers_applied)}});
+}
+
+}  // namespace llorch::orchestratord::brain

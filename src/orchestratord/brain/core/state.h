@@ -1,0 +1,236 @@
+#pragma once
+// The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, pools.cpp,
+// workers.cpp, placing.cpp, views.cpp, timers in step.cpp).
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "orchestratord/brain/brain.h"
+#include "orchestratord/brain/core/timers.h"
+#include "orchestratord/pool_registry/pool_registry.h"
+#include "orchestratord/queue/job_queue.h"
+#include "orchestratord/scheduling/estimate.h"
+#include "orchestratord/scheduling/placement.h"
+#include "orchestratord/scheduling/start_control.h"
+
+namespace llorch::orchestratord::brain {
+
+using contract::JobStatus;
+using contract::Priority;
+using jobs::Arrival;
+using jobs::ModelIndex;
+using pool_registry::GoneWhy;
+using pool_registry::GoneWorker;
+using pool_registry::Worker;
+
+struct Ending {
+  JobStatus status = JobStatus::kFailed;
+  std::optional<contract::EndEvent> end;
+  std::optional<base::Error> error;
+};
+
+struct Job {
+  jobs::JobSpec spec;
+  Arrival arrival;
+  ModelIndex model;
+  JobStatus status = JobStatus::kQueued;
+  bool admitted = false;  // its row is durable; nothing of it leaves the process before
+  RequestId submit_request;
+  std::int64_t attempts = 0;
+  bool resumes_attempt = false;  // interrupted by our own restart: the next dispatch counts as the same attempt
+  std::int64_t submitted_ms = 0, submitted_unix_ms = 0;
+  std::int64_t queued_ms = 0;  // begin of the present stay in the queue
+  std::int64_t dispatched_ms = 0;
+  std::optional<std::int64_t> dispatched_unix_ms, started_unix_ms, finished_unix_ms;
+  std::int64_t tokens_out = 0;
+  std::optional<base::WorkerId> worker_id;
+  std::optional<base::PoolId> pool_id;
+  std::optional<ExecutionId> execution;  // the attempt that may still decide this job's fate
+  std::optional<Ending> ending;          // decided, not yet durable
+  std::optional<jobs::CancelReason> cancel_when_admitted;
+  std::vector<RequestId> cancel_requests;  // answered once the ending is durable
+  std::optional<TimerQueue::Handle> deadline_timer, queue_timer, answer_timer;
+};
+
+struct Execution {
+  ExecutionId id;
+  Arrival job;
+  base::JobId job_id;
+  base::WorkerId worker_id;
+  std::string uri;
+  std::int64_t dispatched_ms = 0, last_progress_ms = 0, timeout_ms = 0;
+  bool started = false;
+  bool aborted = false;
+  std::optional<base::Error> retry_error;  // aborted in favour of another attempt, because of this
+  std::optional<TimerQueue::Handle> wall_timer, idle_timer, gone_timer, abort_timer;
+};
+
+struct Model {
+  contract::ModelFacts facts;
+  scheduling::Average run_ms, start_ms;
+  scheduling::StartControl starts;
+  std::optional<scheduling::Wait> wait;  // of its first waiting job, from the last scheduling pass
+  std::optional<std::int64_t> memory_wait_since_ms;
+  std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
+};
+
+struct PendingCommit {
+  enum class Kind : std::uint8_t { kAdmission, kProgress, kTerminal } kind = Kind::kProgress;
+  Arrival job;
+};
+
+struct Brain::State {
+  State(BrainConfig c, base::Entropy& e) : config(std::move(c)), entropy(e), queue(config.queue) {}
+
+  const BrainConfig config;
+  base::Entropy& entropy;
+  base::Time now;
+  std::vector<Command>* out = nullptr;
+
+  queue::JobQueue queue;
+  pool_registry::PoolRegistry registry;
+  TimerQueue timers;
+  std::map<Arrival, Job> jobs;
+  std::unordered_map<base::JobId, Arrival> arrival_of;  // look-ups only
+  std::map<ExecutionId, Execution> executions;
+  std::map<CommitId, PendingCommit> commits;
+  std::int64_t commits_awaited = 0;  // admissions and endings among them
+  std::deque<Model> models;          // by ModelIndex
+  std::map<std::string, ModelIndex> model_of;
+  std::map<base::PoolId, TimerQueue::Handle> pool_timers;
+  std::map<std::string, std::int64_t> expected_endpoints;  // -> until when they may have what nobody has
+  std::set<base::WorkerId> claims;                         // workers with claimed_by
+  std::vector<ModelIndex> waiting;                         // models with a wait, from the last pass
+  scheduling::Average run_ms;                              // over all models
+  std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
+  bool restored = false;
+  bool dirty = false;  // a scheduling pass may change something
+  bool draining = false, grace_over = false, end_forced = false, drained = false;
+
+  // step.cpp
+  void run_timers();
+  void fire(const Timer& timer);
+  void check_drained();
+  std::int64_t next_wakeup_ms() const;
+  void on(Tick&) {}
+  void on(Shutdown& e);
+  void shutdown_grace_over();
+  template <class T>
+  void emit(T command) {
+    out->emplace_back(std::move(command));
+  }
+  void log(base::LogLevel level, std::string_view event, const Job* job, std::string human,
+           std::vector<base::LogField> fields = {});
+  void count(Metric metric, std::string_view label = {}, std::int64_t value = 1, Priority priority = {});
+  Job* find_job(Arrival arrival);
+  Job* find_job(const base::JobId& id);
+  Execution* find_execution(ExecutionId id);
+  ModelIndex intern(const contract::ModelFacts& facts);
+  Model& model(ModelIndex index) { return models[index.value]; }
+
+  // admission.cpp
+  void on(Submit& e);
+  void on(Restored& e);
+  void on(Committed& e);
+  void on(CommitFailed& e);
+  std::optional<base::Error> refusal(const jobs::JobSpec& spec, ModelIndex model_index);
+  base::Error queue_full_error() const;
+  void refuse(const Submit& e, base::Error error);
+  Job& add_job(jobs::JobSpec spec, ModelIndex model_index);
+  void admitted(Job& job);
+  void admission_failed(Job& job, const base::Error& error);
+  void restore(jobs::RestoredJob& restored_job);
+  void arm_job_timers(Job& job);
+  std::optional<base::Error> context_error(const jobs::JobSpec& spec) const;
+  std::optional<base::Error> memory_error(const contract::ModelFacts& facts) const;
+  std::int64_t context_tokens(const contract::ModelFacts& facts) const;
+
+  // endings.cpp
+  void on(CancelRequested& e);
+  void cancel(Job& job, jobs::CancelReason reason);
+  void finish(Job& job, Ending ending);
+  void fail(Job& job, base::Error error) { finish(job, {.status = JobStatus::kFailed, .end = {}, .error = std::move(error)}); }
+  struct TimedOut {
+    std::string_view stage, limit;
+    std::int64_t timeout_ms = 0, execution_time_ms = 0;
+  };
+  void time_out(Job& job, const TimedOut& what);
+  void commit_ending(Job& job);
+  void ending_committed(Job& job);
+  void answer_cancels(Job& job, JobStatus status);
+  void commit_progress(const Job& job);
+  CommitId next_commit(PendingCommit::Kind kind, Arrival arrival);
+  jobs::JobRecord record(const Job& job) const;
+  void forget(Job& job);
+
+  // attempts.cpp
+  void on(ExecuteStarted& e);
+  void on(ExecuteProgress& e);
+  void on(ExecuteEnded& e);
+  void dispatch(Job& job, Worker& worker);
+  void abort(Execution& execution);
+  void abort_and_retry(Execution& execution, base::Error error);
+  void release(Execution& execution);
+  void attempt_failed(Job& job, base::Error error);
+  void retry(Job& job, base::Error error);
+  void back_to_queue(Job& job, std::int64_t ready_at_ms);
+  void completed(Job& job, const Execution& execution, contract::EndEvent end);
+  void wall_timer(Execution& execution);
+  void idle_timer(Execution& execution);
+  void abort_timer(Execution& execution);
+
+  // pools.cpp
+  void on(PoolSeen& e);
+  void on(PoolUnreachable& e);
+  void on(PoolLeft& e);
+  void pool_conflict(const PoolSeen& e, const std::string& holder);
+  void pool_lost_contact(pool_registry::Pool& pool, std::string_view why);
+  void check_pool(const base::PoolId& id);
+  void arm_pool_timer(const base::PoolId& id, std::int64_t when_ms);
+  void expect_endpoint(const std::string& endpoint, std::int64_t until_ms);
+  void check_endpoint(const std::string& endpoint);
+  void repeat_stops(pool_registry::Pool& pool);
+  bool pools_expected() const;
+
+  // workers.cpp
+  void on(WorkerReady& e);
+  void on(WorkerFailed& e);
+  void on(StartWorkerAnswered& e);
+  void worker_ready(const base::WorkerId& id);
+  void worker_gone(const GoneWorker& gone, std::optional<base::Error> error);
+  void start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id, base::Error error);
+  void start_timed_out(const base::WorkerId& id);
+  void start_worker(ModelIndex model_index, const base::PoolId& pool_id, const std::string& gpu_id);
+  void stop_worker(Worker& worker, std::string_view why);
+  bool useful(const Worker& worker, const contract::ModelFacts& facts) const;
+  bool pool_healthy(const base::PoolId& id) const;
+  bool serves(const Worker& worker, const contract::ModelFacts& facts) const;
+
+  // placing.cpp
+  struct PassScratch;
+  void schedule();
+  void schedule_class(Priority priority, PassScratch& scratch);
+  bool place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch);
+  void collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input);
+  void collect_devices(ModelIndex model_index, PassScratch& scratch);
+  void apply(const scheduling::Decision& decision, ModelIndex model_index, Job& job, PassScratch& scratch);
+  void set_wait(ModelIndex model_index, scheduling::Wait wait);
+  void give_up_claims();
+  void stop_claimed();
+  void log_decision(const Job& job, const scheduling::Decision& decision, const scheduling::DecisionLog& how);
+
+  // views.cpp
+  void on(QueryJob& e);
+  void on(QueryJobs& e);
+  void on(QueryPools& e);
+  void on(QueryGauges& e);
+  LiveJob live_job(const Job& job, std::int64_t position);
+  std::optional<std::int64_t> predicted_start(const Job& job);
+  contract::WaitReason wait_reason(const Job& job);
+};
+
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,147 @@
+// What others see: copies, and sentences that say why a job waits.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+using scheduling::WaitCode;
+
+std::optional<std::int64_t> Brain::State::predicted_start(const Job& job) {
+  const Model& m = model(job.model);
+  scheduling::EstimateInput input{.slots_of_new_worker = config.worker_slots};
+  // A job not queued yet goes behind all others of its model.
+  input.ahead = queue.find(job.arrival) ? queue.ahead_in_model(job.arrival)
+                                        : static_cast<std::int64_t>(queue.count_of(job.model));
+  input.run_ms = m.run_ms.get();
+  if (!input.run_ms) input.run_ms = run_ms.get();
+  input.start_ms = m.start_ms.get();
+  for (const Worker* w : registry.workers_of(m.facts.digest)) {
+    if (serves(*w, m.facts)) {
+      input.slots_total += w->info.slots_total;
+      input.slots_free += w->slots_free();
+    } else if (w->info.status == contract::WorkerStatus::kStarting && input.start_ms) {
+      input.start_ms = std::max<std::int64_t>(0, *m.start_ms.get() - (now.mono_ms - w->started_ms));
+    }
+  }
+  return scheduling::predicted_start_ms(input);
+}
+
+contract::WaitReason Brain::State::wait_reason(const Job& job) {
+  const Model& m = model(job.model);
+  WaitCode wait = m.wait ? m.wait->code : WaitCode::kTurn;
+  std::int64_t ahead = 0;
+  const auto until_ms = queue.delayed_until_ms(job.arrival);
+  if (draining) {
+    wait = WaitCode::kRestart;
+  } else if (until_ms) {
+    wait = WaitCode::kRetry;
+  } else if (ahead = queue.ahead_in_model(job.arrival); ahead > 0) {
+    wait = WaitCode::kTurn;
+  }
+  std::string human;
+  switch (wait) {
+    case WaitCode::kTurn:
+      human = ahead == 0 ? "The job is next for its model."
+                         : fmt::format("{} job{} for the same model go{} first.", ahead, ahead == 1 ? "" : "s",
+                                       ahead == 1 ? "es" : "");
+      break;
+    case WaitCode::kSlot: human = "Every worker of this model is busy; the job takes the next free slot."; break;
+    case WaitCode::kWorkerStart: human = "A worker for this model is starting."; break;
+    case WaitCode::kStartRetry:
+      human = fmt::format("The last worker start failed ({}); the next one follows in {} ms.",
+                          m.starts.last_error() ? m.starts.last_error()->name() : "pool out of reach",
+                          std::max<std::int64_t>(0, m.starts.not_before_ms() - now.mono_ms));
+      break;
+    case WaitCode::kMemory:
+      human = fmt::format("No device has room now: the model needs {} bytes, the freest device has {}.",
+                          m.facts.memory_bytes, m.wait->room_bytes_max);
+      break;
+    case WaitCode::kPool: human = "No healthy pool can hold this model now; the job goes on when one is back."; break;
+    case WaitCode::kRetry:
+      human = fmt::format("Attempt {} failed; the next one follows in {} ms.", job.attempts,
+                          std::max<std::int64_t>(0, *until_ms - now.mono_ms));
+      break;
+    case WaitCode::kRestart: human = "orchestratord is stopping; the job goes on when it is back."; break;
+  }
+  return {std::string(scheduling::code(wait)), std::move(human)};
+}
+
+LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {
+  LiveJob live{.job_id = job.spec.job_id,
+               .status = job.status,
+               .priority = job.spec.priority,
+               .attempts = job.attempts,
+               .queue_position = {},
+               .predicted_start_ms = {},
+               .reason = {},
+               .worker_id = job.worker_id,
+               .pool_id = job.pool_id,
+               .started_unix_ms = job.started_unix_ms,
+               .tokens_out = job.tokens_out};
+  if (job.status != JobStatus::kQueued) return live;
+  live.queue_position = position;
+  live.predicted_start_ms = predicted_start(job);
+  live.reason = wait_reason(job);
+  return live;
+}
+
+void Brain::State::on(QueryJob& e) {
+  const Job* job = find_job(e.job_id);
+  // Before its row is durable a job does not exist for anybody else.
+  if (!job || !job->admitted) return emit(AnswerQueryJob{e.request, std::nullopt});
+  const std::int64_t position = job->status == JobStatus::kQueued ? queue.position(job->arrival) : 0;
+  emit(AnswerQueryJob{e.request, live_job(*job, position)});
+}
+
+void Brain::State::on(QueryJobs& e) {
+  std::map<Arrival, std::int64_t> positions;
+  std::int64_t position = 0;
+  for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
+    for (const Arrival arrival : queue.snapshot(priority)) positions[arrival] = position++;
+  }
+  AnswerQueryJobs answer{.request = e.request, .jobs = {}};
+  for (const auto& [arrival, job] : jobs) {
+    if (job.admitted) answer.jobs.push_back(live_job(job, positions[arrival]));
+  }
+  emit(std::move(answer));
+}
+
+void Brain::State::on(QueryPools& e) {
+  AnswerQueryPools answer{.request = e.request, .pools = {}};
+  for (const auto& [id, pool] : registry.pools()) {
+    PoolView view{.pool_id = id,
+                  .status = pool.status,
+                  .endpoint = pool.endpoint,
+                  .version = pool.version,
+                  .last_heartbeat_ms = now.mono_ms - pool.last_seen_ms,
+                  .registered_unix_ms = pool.registered_unix_ms,
+                  .gpus = {},
+                  .workers = {}};
+    for (const auto& [gpu_id, device] : pool.devices) view.gpus.push_back(device.info);
+    for (const auto& [worker_id, worker] : pool.workers) {
+      view.workers.push_back(worker.info);
+      const bool busy = worker.info.status == contract::WorkerStatus::kReady && worker.slots_free() == 0;
+      if (busy) view.workers.back().status = contract::WorkerStatus::kBusy;
+    }
+    answer.pools.push_back(std::move(view));
+  }
+  emit(std::move(answer));
+}
+
+void Brain::State::on(QueryGauges& e) {
+  Gauges g;
+  g.queue_depth = {queue.depth(Priority::kInteractive), queue.depth(Priority::kBatch)};
+  g.jobs_live = static_cast<std::int64_t>(jobs.size());
+  g.executions_active = static_cast<std::int64_t>(executions.size());
+  for (const auto& [id, pool] : registry.pools()) {
+    ++(pool.status == contract::PoolStatus::kHealthy ? g.pools_healthy : g.pools_unhealthy);
+    g.workers_total += static_cast<std::int64_t>(pool.workers.size());
+    for (const auto& [worker_id, w] : pool.workers) g.worker_connections.push_back({worker_id, id, w.slots_in_use});
+  }
+  emit(AnswerQueryGauges{e.request, std::move(g)});
+}
+
+}  // namespace llorch::orchestratord::brain

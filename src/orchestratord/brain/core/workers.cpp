@@ -1,0 +1,191 @@
+// Worker processes: start, ready, failure, stop.
+#include <fmt/core.h>
+
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::Error;
+using base::ErrorCode;
+using contract::WorkerStatus;
+using pool_registry::Pool;
+
+namespace {
+// When a start failed for reasons outside the model: long enough not to spin, short enough not to be felt.
+constexpr std::int64_t kPostponeStartMs = 1000;
+}  // namespace
+
+bool Brain::State::pool_healthy(const base::PoolId& id) const {
+  const Pool* pool = registry.find_pool(id);
+  return pool && pool->status == contract::PoolStatus::kHealthy;
+}
+
+// Same bytes for the same request need the same KV type, and every admitted job fits this context.
+bool Brain::State::useful(const Worker& worker, const contract::ModelFacts& facts) const {
+  const std::int64_t context = worker.info.context_length;
+  return (context <= 0 || context >= context_tokens(facts)) &&
+         (worker.info.kv_dtype.empty() || worker.info.kv_dtype == config.kv_dtype);
+}
+
+bool Brain::State::serves(const Worker& worker, const contract::ModelFacts& facts) const {
+  return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) && pool_healthy(worker.pool_id);
+}
+
+void Brain::State::start_worker(ModelIndex model_index, const base::PoolId& pool_id, const std::string& gpu_id) {
+  Model& m = model(model_index);
+  Pool& pool = *registry.find_pool(pool_id);
+  contract::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy),
+                                       .model_ref = m.facts.model_ref,
+                                       .gpu_id = gpu_id,
+                                       .context_tokens = config.worker_context_tokens,
+                                       .slots = config.worker_slots,
+                                       .kv_dtype = config.kv_dtype};
+  contract::WorkerInfo info{.worker_id = request.worker_id,
+                            .model_ref = m.facts.model_ref,
+                            .model_digest = m.facts.digest,
+                            .gpu_id = gpu_id,
+                            .slots_total = config.worker_slots,
+                            .kv_dtype = config.kv_dtype};
+  registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now);
+  timers.arm(now.mono_ms + config.worker_start_timeout_ms,
+             {.kind = TimerKind::kWorkerStart, .number = 0, .name = request.worker_id});
+  emit(Log{base::LogLevel::kInfo, "worker.start", {}, "Starts a worker for waiting jobs.",
+           {{"worker_id", request.worker_id}, {"pool_id", pool_id}, {"gpu_id", gpu_id},
+            {"model_digest", m.facts.digest}, {"memory_bytes", m.facts.memory_bytes}}});
+  emit(StartWorker{pool_id, pool.endpoint, std::move(request)});
+}
+
+void Brain::State::stop_worker(Worker& worker, std::string_view why) {
+  Pool& pool = *registry.find_pool(worker.pool_id);
+  const bool ready = worker.info.status == WorkerStatus::kReady;
+  registry.set_status(worker, ready ? WorkerStatus::kDraining : WorkerStatus::kFailed);
+  worker.stop_sent_ms = now.mono_ms;
+  worker.claimed_by.reset();
+  claims.erase(worker.id);
+  count(Metric::kWorkerStops, why);
+  emit(Log{base::LogLevel::kInfo, "worker.stop", {}, "Stops a worker.",
+           {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"reason", why}}});
+  emit(StopWorker{pool.id, pool.endpoint, worker.id});
+}
+
+void Brain::State::on(StartWorkerAnswered& e) {
+  Worker* worker = registry.find_worker(e.worker_id);
+  if (!worker || worker->answered) return;  // settled otherwise meanwhile
+  worker->answered = true;
+  if (!e.error || worker->info.status == WorkerStatus::kReady) return;
+  dirty = true;
+  const bool timed_out = worker->info.status == WorkerStatus::kFailed;
+  const base::PoolId pool_id = worker->pool_id;
+  const std::string gpu_id = worker->info.gpu_id;
+  const ModelIndex model_index = model_of.at(worker->wanted_digest);
+  registry.forget_start(e.worker_id);
+  if (timed_out) return;  // counted as a failure then
+  Pool& pool = *registry.find_pool(pool_id);
+  const ErrorCode code = e.error->code;
+  if (code == ErrorCode::kUnreachable || code == ErrorCode::kShuttingDown) {
+    pool_lost_contact(pool, "unreachable");
+    arm_pool_timer(pool_id, now.mono_ms + kPostponeStartMs);
+    model(model_index).starts.postpone(now.mono_ms + kPostponeStartMs);
+    timers.arm(now.mono_ms + kPostponeStartMs, {.kind = TimerKind::kSchedule});
+    return;
+  }
+  emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
+  start_failed(model_index, pool_id, gpu_id, std::move(*e.error));
+}
+
+void Brain::State::on(WorkerReady& e) {
+  if (registry.worker_ready(e.ready, now)) worker_ready(base::WorkerId(e.ready.worker.worker_id));
+}
+
+void Brain::State::worker_ready(const base::WorkerId& id) {
+  Worker* worker = registry.find_worker(id);
+  if (!worker) return;
+  dirty = true;
+  worker->answered = true;
+  worker->slots_in_use = 0;
+  for (const auto& [execution_id, x] : executions) worker->slots_in_use += x.worker_id == id;
+  emit(Log{base::LogLevel::kInfo, "worker.ready", {}, "A worker is ready.",
+           {{"worker_id", id}, {"pool_id", worker->pool_id}, {"gpu_id", worker->info.gpu_id},
+            {"model_digest", worker->info.model_digest}}});
+  if (worker->wanted_digest.empty()) return;  // not started by this process
+  const ModelIndex wanted = model_of.at(worker->wanted_digest);
+  if (worker->info.model_digest != worker->wanted_digest) {
+    start_failed(wanted, worker->pool_id, worker->info.gpu_id,
+                 {ErrorCode::kModelNotFound,
+                  "The model file was replaced by other bytes after the job was accepted. Submit the job again.",
+                  {}});
+    return;
+  }
+  count(Metric::kWorkerStarts, "success");
+  model(wanted).start_ms.add(now.mono_ms - worker->started_ms);
+  model(wanted).starts.ready();
+}
+
+void Brain::State::on(WorkerFailed& e) {
+  const auto why =
+      e.failed.category == contract::FailureCategory::kExplicitStop ? GoneWhy::kStopped : GoneWhy::kFailed;
+  const auto gone = registry.worker_failed(base::WorkerId(e.failed.worker_id), why);
+  if (!gone) return;
+  const ErrorCode code = base::error_code_from_name(e.failed.error_code).value_or(ErrorCode::kWorkerStartFailed);
+  worker_gone(*gone, Error{code, e.failed.error_message, {}}.with("exit_code", e.failed.exit_code));
+  // Its memory counts as free only when the pool says so.
+  if (const Pool* pool = registry.find_pool(gone->pool_id)) emit(AskPoolState{pool->endpoint});
+}
+
+void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
+  dirty = true;
+  claims.erase(gone.id);
+  const bool expected = gone.why == GoneWhy::kStopped;
+  emit(Log{expected ? base::LogLevel::kInfo : base::LogLevel::kWarn, "worker.gone", {}, "A worker is gone.",
+           {{"worker_id", gone.id}, {"pool_id", gone.pool_id}, {"gpu_id", gone.gpu_id},
+            {"code", error ? error->name() : std::string_view("")}}});
+  // The relay usually says at once that the connection broke; if it does not, its attempts are given up.
+  for (auto& [id, x] : executions) {
+    if (x.worker_id != gone.id || x.aborted || x.gone_timer) continue;
+    x.gone_timer = timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms,
+                              {.kind = TimerKind::kExecutionGone, .number = id.value});
+  }
+  const auto known = model_of.find(gone.model_digest);
+  if (gone.was != WorkerStatus::kStarting || known == model_of.end()) return;
+  if (gone.why == GoneWhy::kPoolLost) {
+    model(known->second).starts.postpone(now.mono_ms + kPostponeStartMs);
+    timers.arm(now.mono_ms + kPostponeStartMs, {.kind = TimerKind::kSchedule});
+    return;
+  }
+  start_failed(known->second, gone.pool_id, gone.gpu_id,
+               error.value_or(Error{ErrorCode::kWorkerStartFailed, "The worker ended before it was ready.", {}}));
+}
+
+void Brain::State::start_timed_out(const base::WorkerId& id) {
+  Worker* worker = registry.find_worker(id);
+  if (!worker || worker->info.status != WorkerStatus::kStarting) return;
+  const ModelIndex model_index = model_of.at(worker->wanted_digest);
+  const base::PoolId pool_id = worker->pool_id;
+  const std::string gpu_id = worker->info.gpu_id;
+  count(Metric::kTimeouts, "startup");
+  stop_worker(*worker, "start_timeout");
+  start_failed(model_index, pool_id, gpu_id,
+               Error{ErrorCode::kWorkerStartTimeout,
+                     fmt::format("The worker was not ready within {} ms.", config.worker_start_timeout_ms),
+                     {}}
+                   .with("timeout_ms", config.worker_start_timeout_ms));
+}
+
+void Brain::State::start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id, Error error) {
+  Model& m = model(model_index);
+  count(Metric::kWorkerStarts, "failure");
+  const auto verdict = m.starts.failed(pool, gpu_id, error, config.retry, now.mono_ms, entropy);
+  timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
+  dirty = true;
+  emit(Log{base::LogLevel::kWarn, "worker.start_failed", {}, "A worker could not be started.",
+           {{"pool_id", pool}, {"gpu_id", gpu_id}, {"model_digest", m.facts.digest}, {"code", error.name()},
+            {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
+  if (verdict == scheduling::StartControl::Verdict::kRetry) return;
+  for (const Worker* w : registry.workers_of(m.facts.digest)) {
+    if (serves(*w, m.facts)) return;  // its jobs have somewhere to go
+  }
+  error = std::move(error).with("gpu_id", gpu_id);
+  for (const Arrival arrival : queue.waiting_for(model_index)) fail(jobs.at(arrival), error);
+}
+
+}  // namespace llorch::orchestratord::brain
