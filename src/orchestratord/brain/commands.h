@@ -159,7 +159,7 @@ enum class Metric : std::uint8_t {
   kTimeouts,            // label: stage
   kRetries,             // label: error code
   kWorkerStarts,        // label success | failure
-  kWorkerStops,         // label evict | undersized
+  kWorkerStops,         // label: evict | start_timeout
   kHeartbeatsReceived,  // label: pool_id
   kPlacementDecisions,  // label assigned | no_capacity
   kTokensIn,            // value

@@ -66,6 +66,7 @@ struct CommitFailed {
 struct PoolSeen {
   std::optional<RequestId> request;
   contract::PoolState state;
+  std::optional<std::string> asked_endpoint;  // of the AskPoolState this answers; the pool may spell its own differently
 };
 // A call to this endpoint found nobody, or did not answer in time.
 struct PoolUnreachable {

@@ -108,7 +108,6 @@ GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why
   pool_of_.erase(id);
   pool.workers.erase(it);
   if (remember) pool.gone.insert(id);
-  touch();
   return gone;
 }
 
@@ -169,7 +168,6 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
   pool.last_timestamp_ms = state.timestamp_ms;
   pool.last_uptime_s = state.uptime_seconds;
   merge_workers(pool, state, now, changes);
-  touch();
   return changes;
 }
 
@@ -255,7 +253,6 @@ bool PoolRegistry::worker_ready(const contract::WorkerReady& ready, base::Time n
     w->listed = listed;
     w->reported_bytes = reported_bytes;
   }
-  touch();
   return !changes.became_ready.empty();
 }
 
@@ -281,7 +278,6 @@ Worker& PoolRegistry::add_starting(const base::PoolId& pool_id, contract::Worker
   w.answered = false;
   pool_of_.emplace(id, pool_id);
   index(w);
-  touch();
   return w;
 }
 
@@ -294,7 +290,6 @@ void PoolRegistry::set_status(Worker& worker, WorkerStatus status) {
   ASSERT(is_legal(worker.info.status, status), "worker {}: {} -> {}", worker.id.value,
          static_cast<int>(worker.info.status), static_cast<int>(status));
   worker.info.status = status;
-  touch();
 }
 
 std::vector<GoneWorker> PoolRegistry::drop_pool(const base::PoolId& id) {
@@ -305,7 +300,6 @@ std::vector<GoneWorker> PoolRegistry::drop_pool(const base::PoolId& id) {
     gone.push_back(erase(it->second, it->second.workers.begin()->first, GoneWhy::kPoolLost, false));
   }
   pools_.erase(it);
-  touch();
   return gone;
 }
 
@@ -313,7 +307,6 @@ bool PoolRegistry::mark_unhealthy(const base::PoolId& id) {
   Pool* pool = find_pool(id);
   if (!pool || pool->status != PoolStatus::kHealthy) return false;
   pool->status = PoolStatus::kUnhealthy;
-  touch();
   return true;
 }
 

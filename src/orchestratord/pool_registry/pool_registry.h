@@ -122,10 +122,6 @@ class PoolRegistry {
   std::map<base::PoolId, Pool>& pools() { return pools_; }
   const std::map<base::PoolId, Pool>& pools() const { return pools_; }
 
-  // Rises with every change of workers, devices or statuses; equal versions mean equal placement input.
-  std::uint64_t version() const { return version_; }
-  void touch() { ++version_; }
-
  private:
   void index(Worker& worker);
   void unindex(const Worker& worker);
@@ -138,7 +134,6 @@ class PoolRegistry {
   std::map<base::PoolId, Pool> pools_;
   std::unordered_map<base::WorkerId, base::PoolId> pool_of_;  // look-ups only
   std::map<std::string, std::vector<Worker*>> by_model_;
-  std::uint64_t version_ = 0;
 };
 
 }  // namespace llorch::orchestratord::pool_registry

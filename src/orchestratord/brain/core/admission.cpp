@@ -46,6 +46,10 @@ std::optional<Error> Brain::State::memory_error(const contract::ModelFacts& fact
     }
   }
   if (devices == 0 || potential_max >= facts.memory_bytes) return std::nullopt;
+  return too_large(facts, potential_max);
+}
+
+Error Brain::State::too_large(const contract::ModelFacts& facts, std::int64_t potential_max) const {
   return Error{ErrorCode::kPoolUnavailable,
                fmt::format("A worker for this model needs {} bytes of device memory; the largest device can give {}. Use a "
                            "smaller model or quantisation, a smaller context, or add a device.",
@@ -244,11 +248,14 @@ void Brain::State::restore(jobs::RestoredJob& r) {
                   .displaceable = !was_running},
                  now.mono_ms, now.mono_ms);
   arm_job_timers(job);
+  auto error = context_error(job.spec);
   if (!r.payload_available) {
-    fail(job, {ErrorCode::kPayloadLost, "The prompt was not kept across the restart. Submit the job again.", {}});
+    error = {ErrorCode::kPayloadLost, "The prompt was not kept across the restart. Submit the job again.", {}};
   } else if (was_running && config.restart.running_jobs == contract::RunningJobs::kFail) {
-    fail(job, {ErrorCode::kWorkerReset, "orchestratord restarted while the job ran, and restart.running_jobs is fail.", {}});
-  } else if (auto error = context_error(job.spec)) {
+    error = {ErrorCode::kWorkerReset, "orchestratord restarted while the job ran, and restart.running_jobs is fail.", {}};
+  }
+  if (error) {
+    emit(PublishQueued{job.spec.job_id, 0, 0});  // its stream has the same first event as every other
     fail(job, std::move(*error));
   } else if (was_running) {
     commit_progress(job);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/assert.h"
 #include "orchestratord/brain/core/state.h"
 
 namespace llorch::orchestratord::brain {
@@ -59,7 +58,7 @@ void Brain::State::schedule_class(Priority priority, PassScratch& scratch) {
   }
 }
 
-bool Brain::State::place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch) {
+void Brain::State::place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch) {
   Model& m = model(model_index);
   scheduling::PlacementInput input{.rank = {priority, arrival},
                                    .memory_bytes = m.facts.memory_bytes,
@@ -79,7 +78,6 @@ bool Brain::State::place(ModelIndex model_index, Arrival arrival, Priority prior
   Job& job = jobs.at(arrival);
   log_decision(job, decision, how);
   apply(decision, model_index, job, scratch);
-  return std::holds_alternative<UseWorker>(decision);
 }
 
 void Brain::State::collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input) {
@@ -175,10 +173,9 @@ void Brain::State::apply(const Decision& decision, ModelIndex model_index, Job& 
     }
     return set_wait(model_index, {.code = WaitCode::kMemory});
   }
-  if (std::holds_alternative<Infeasible>(decision)) {
-    auto error = memory_error(model(model_index).facts);
-    ASSERT(error, "placement and admission disagree about {}", model(model_index).facts.digest);
-    for (const Arrival arrival : queue.waiting_for(model_index)) fail(jobs.at(arrival), *error);
+  if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
+    const base::Error error = too_large(model(model_index).facts, infeasible->potential_bytes_max);
+    for (const Arrival arrival : queue.waiting_for(model_index)) fail(jobs.at(arrival), error);
     return;
   }
   set_wait(model_index, std::get<Wait>(decision));
@@ -212,9 +209,9 @@ void Brain::State::log_decision(const Job& job, const Decision& decision, const 
   const bool assigned = std::holds_alternative<UseWorker>(decision);
   count(Metric::kPlacementDecisions, assigned ? "assigned" : "no_capacity");
   const auto joined = [](const std::vector<std::string_view>& words) {
-    std::string out;
-    for (const auto word : words) out += (out.empty() ? "" : ",") + std::string(word);
-    return out;
+    std::string text;
+    for (const auto word : words) text += (text.empty() ? "" : ",") + std::string(word);
+    return text;
   };
   constexpr std::string_view kOutcome[] = {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"};
   log(base::LogLevel::kDebug, "schedule.decided", &job, "Decides where a job goes.",

@@ -64,6 +64,7 @@ void Brain::State::on(PoolSeen& e) {
   if (changes.taken == Changes::Taken::kStale) return;
   dirty = true;
   expected_endpoints.erase(e.state.endpoint);
+  if (e.asked_endpoint) expected_endpoints.erase(*e.asked_endpoint);
   for (const base::PoolId& other : changes.replaced) emit(ForgetPool{other});
   if (changes.is_new || changes.moved) emit(RememberPool{id, e.state.endpoint});
   if (changes.is_new || changes.moved || changes.rebooted || changes.recovered) {

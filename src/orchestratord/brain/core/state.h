@@ -147,6 +147,7 @@ struct Brain::State {
   void arm_job_timers(Job& job);
   std::optional<base::Error> context_error(const jobs::JobSpec& spec) const;
   std::optional<base::Error> memory_error(const contract::ModelFacts& facts) const;
+  base::Error too_large(const contract::ModelFacts& facts, std::int64_t potential_bytes_max) const;
   std::int64_t context_tokens(const contract::ModelFacts& facts) const;
 
   // endings.cpp
@@ -214,7 +215,7 @@ struct Brain::State {
   struct PassScratch;
   void schedule();
   void schedule_class(Priority priority, PassScratch& scratch);
-  bool place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch);
+  void place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch);
   void collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input);
   void collect_devices(ModelIndex model_index, PassScratch& scratch);
   void apply(const scheduling::Decision& decision, ModelIndex model_index, Job& job, PassScratch& scratch);
