@@ -1,0 +1,24 @@
+#include "orchestratord/streaming/log/flow_governor.h"
+
+namespace llorch::orchestratord::streaming {
+
+FlowGovernor::Change FlowGovernor::update(std::int64_t bytes_total) {
+  if (bytes_total > bytes_max_ && !running_.empty()) {
+    const std::uint64_t newest = *running_.rbegin();
+    const bool is_oldest = running_.size() == 1 && (paused_.empty() || newest < *paused_.begin());
+    if (is_oldest) return {};
+    running_.erase(newest);
+    paused_.insert(newest);
+    return {.pause = newest, .resume = {}};
+  }
+  // Resuming only below 7/8 keeps a stream at the limit from flapping. With nothing running, the oldest goes on.
+  if (!paused_.empty() && (bytes_total <= bytes_max_ - bytes_max_ / 8 || running_.empty())) {
+    const std::uint64_t oldest = *paused_.begin();
+    paused_.erase(oldest);
+    running_.insert(oldest);
+    return {.pause = {}, .resume = oldest};
+  }
+  return {};
+}
+
+}  // namespace llorch::orchestratord::streaming

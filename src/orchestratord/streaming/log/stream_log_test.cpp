@@ -1,0 +1,313 @@
+#include "orchestratord/streaming/log/stream_log.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "base/file.h"
+#include "base/utf8.h"
+#include "contract/json.h"
+#include "net/sse/sse.h"
+#include "orchestratord/streaming/log/token_json.h"
+
+namespace llorch::orchestratord::streaming {
+namespace {
+
+using base::ErrorCode;
+
+contract::QueuedEvent queued_event() { return {.job_id = "job-1", .queue_position = 2, .predicted_start_ms = 150}; }
+contract::StartedEvent started_event() {
+  return {.job_id = "job-1", .worker_id = "worker-1", .model = "demo", .started_at = "2026-01-02T03:04:05.678Z", .seed = 7,
+          .queue_wait_ms = 12};
+}
+constexpr std::string_view kEnd =
+    R"({"job_id":"job-1","tokens_in":3,"tokens_out":3,"decode_time_ms":9,"first_token_ms":4,"stop_reason":"eos"})";
+
+StreamLog log_with(const std::vector<std::string>& tokens) {
+  StreamLog log;
+  log.queued(queued_event());
+  log.started(started_event());
+  log.begin_attempt();
+  for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_TRUE(log.token(static_cast<std::int64_t>(i), tokens[i]));
+  return log;
+}
+
+// Everything a client with this cursor is sent until it has to wait or the stream ends.
+struct Read {
+  std::string bytes;
+  Next::Kind last = Next::Kind::kWait;
+};
+Read read_all(const StreamLog& log, Cursor& cursor, std::size_t bytes_max = 64) {
+  Read out;
+  for (;;) {
+    const Next next = advance(log, cursor, bytes_max);
+    out.bytes += next.bytes;
+    out.last = next.kind;
+    if (next.kind != Next::Kind::kFrames) return out;
+  }
+}
+
+void expect_golden(const std::string& name, const std::string& actual) {
+  const std::string path = std::string(LLORCH_SOURCE_DIR) + "/src/orchestratord/streaming/log/golden/" + name;
+  if (std::getenv("LLORCH_UPDATE_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << actual;
+  const auto expected = base::read_file(path, 1 << 20);
+  ASSERT_TRUE(expected) << path;
+  EXPECT_EQ(actual, *expected) << "run with LLORCH_UPDATE_GOLDEN=1 after a meant change";
+}
+
+// SYS-5.1.3, OC-CTRL-2022: the order of events, their ids and their bytes.
+TEST(StreamLog, ACompletedStream) {
+  StreamLog log = log_with({"Once", "", " upon\n\"a\""});
+  log.finish({.event = "end", .data = kEnd});
+  Cursor cursor = attach(std::nullopt);
+  const Read read = read_all(log, cursor);
+  EXPECT_EQ(read.last, Next::Kind::kLast);
+  expect_golden("completed.sse", read.bytes);
+}
+
+TEST(StreamLog, AStreamCancelledInTheQueue) {
+  StreamLog log;
+  log.queued(queued_event());
+  log.seal();
+  log.finish({.event = "error", .data = R"({"code":"CANCELLED","message":"the job was cancelled","retriable":false})"});
+  Cursor cursor = attach(std::nullopt);
+  expect_golden("cancelled_in_queue.sse", read_all(log, cursor).bytes);
+}
+
+// DECISIONS §1: h is the running SHA-256 over u32 i, u32 length, text, written here a second time.
+TEST(StreamLog, IdsCarryTheRunningHash) {
+  const StreamLog log = log_with({"a", "", "\xC3\xA9"});
+  std::string prefix;
+  const auto h = [&prefix] { return base::to_hex(base::sha256(prefix)).substr(0, 16); };
+  EXPECT_EQ(to_string(log.id_of(0)), "0-" + h());
+  EXPECT_EQ(to_string(log.id_of(1)), "1-" + h());
+  prefix += std::string("\0\0\0\0\1\0\0\0a", 9);
+  EXPECT_EQ(to_string(log.id_of(2)), "2-" + h());
+  prefix += std::string("\1\0\0\0\0\0\0\0", 8);
+  EXPECT_EQ(to_string(log.id_of(3)), "3-" + h());
+  prefix += std::string("\2\0\0\0\2\0\0\0\xC3\xA9", 10);
+  EXPECT_EQ(to_string(log.id_of(4)), "4-" + h());
+  EXPECT_EQ(to_string(log.terminal_id()), "5-" + h());
+}
+
+TEST(EventId, ParsesWhatItWritesAndNothingElse) {
+  const EventId id{123, 0x00ab'cdef'0123'4567};
+  EXPECT_EQ(parse_event_id(to_string(id)).value(), id);
+  for (const char* bad : {"", "-", "5", "5-", "-0123456789abcdef", "5-0123456789abcde", "5-0123456789abcdef0", "5-0123456789ABCDEF",
+                          "+5-0123456789abcdef", " 5-0123456789abcdef", "5-0123456789abcdeg", "9999999999999999999-0123456789abcdef"}) {
+    EXPECT_EQ(parse_event_id(bad).error().code, ErrorCode::kInvalidParams) << bad;
+  }
+}
+
+// The fast encoder against the contract's.
+TEST(TokenJson, EqualsTheContractsEncoder) {
+  EXPECT_TRUE(rc::check("token json", [](const std::string& raw, std::uint32_t i) {
+    const std::string t = base::is_valid_utf8(raw) ? raw : std::string(raw.size(), '\x1f');
+    std::string out = "left over";
+    write_token_json(out, {.t = t, .i = i});
+    RC_ASSERT(out == contract::encode(contract::TokenEvent{.t = t, .i = i}));
+  }));
+  for (int c = 0; c < 0x80; ++c) {
+    std::string out;
+    const std::string t(1, static_cast<char>(c));
+    write_token_json(out, {.t = t, .i = 0});
+    EXPECT_EQ(out, contract::encode(contract::TokenEvent{.t = t, .i = 0})) << c;
+  }
+}
+
+// Promise 3: a retry's tokens are compared one by one; clients see no second start, no gap, no duplicate.
+TEST(StreamLog, ARetryContinuesWhereTheFirstAttemptBroke) {
+  StreamLog log = log_with({"a", "b"});
+  Cursor cursor = attach(std::nullopt);
+  std::string seen = read_all(log, cursor).bytes;
+  log.started(started_event());
+  log.begin_attempt();
+  EXPECT_TRUE(log.token(0, "a"));
+  EXPECT_TRUE(log.token(1, "b"));
+  EXPECT_EQ(read_all(log, cursor).bytes, "");
+  EXPECT_TRUE(log.token(2, "c"));
+  seen += read_all(log, cursor).bytes;
+  Cursor fresh = attach(std::nullopt);
+  EXPECT_EQ(seen, read_all(log_with({"a", "b", "c"}), fresh).bytes);
+}
+
+TEST(StreamLog, ARetryWithOtherTokensIsRefused) {
+  StreamLog log = log_with({"a", "b"});
+  log.begin_attempt();
+  EXPECT_TRUE(log.token(0, "a"));
+  EXPECT_EQ(log.token(1, "x").error().code, ErrorCode::kReplayDiverged);
+  EXPECT_EQ(log.tokens_count(), 2);
+}
+
+TEST(StreamLog, TokensOutOfSequenceAreAWorkerFault) {
+  StreamLog log = log_with({"a"});
+  EXPECT_EQ(log.token(2, "c").error().code, ErrorCode::kWorkerReset);
+  EXPECT_EQ(log.token(0, "a").error().code, ErrorCode::kWorkerReset);
+  EXPECT_TRUE(log.token(1, "b"));
+}
+
+// ORCH-3026, SSE-1002: after the seal no client is sent a token, held or new.
+TEST(StreamLog, ASealedStreamSendsNoMoreTokens) {
+  StreamLog log = log_with({"a", "b", "c"});
+  Cursor slow = attach(std::nullopt);
+  (void)advance(log, slow, 1);
+  (void)advance(log, slow, 1);
+  (void)advance(log, slow, 1);  // queued, started, a
+  Cursor fresh = attach(std::nullopt);
+  log.seal();
+  EXPECT_TRUE(log.token(3, "d"));
+  log.finish({.event = "error", .data = R"({"code":"CANCELLED","message":"m"})"});
+  EXPECT_EQ(read_all(log, slow).bytes, log.terminal_frame());
+  const std::string all = read_all(log, fresh, 1 << 20).bytes;
+  EXPECT_EQ(all.find("event: token"), std::string::npos) << all;
+  EXPECT_NE(all.find("event: started"), std::string::npos) << all;
+}
+
+// ---- reconnecting -------------------------------------------------------------------------------------------------
+
+TEST(Reconnect, WrongPrefixIsTold) {
+  const StreamLog log = log_with({"a", "b"});
+  for (const EventId claim : {EventId{0, 1}, EventId{1, 1}, EventId{2, log.id_of(3).prefix}}) {
+    Cursor cursor = attach(claim);
+    EXPECT_EQ(read_all(log, cursor).last, Next::Kind::kDiverged);
+  }
+}
+
+// SYS-7.5.1: after a restart a client that is ahead of the replay waits, and goes on when the replay proves it right.
+TEST(Reconnect, AClientAheadOfTheReplayWaits) {
+  const StreamLog before = log_with({"a", "b", "c", "d"});
+  StreamLog after = log_with({"a"});
+  Cursor cursor = attach(before.id_of(4));  // holds a, b, c
+  EXPECT_EQ(read_all(after, cursor).last, Next::Kind::kWait);
+  ASSERT_TRUE(after.token(1, "b"));
+  EXPECT_EQ(read_all(after, cursor).bytes, "");
+  ASSERT_TRUE(after.token(2, "c"));
+  EXPECT_EQ(read_all(after, cursor).bytes, "");
+  ASSERT_TRUE(after.token(3, "d"));
+  EXPECT_EQ(read_all(after, cursor).bytes, std::string(before.frames(5, 1).bytes));
+}
+
+TEST(Reconnect, AReplayThatTellsAnotherTaleIsTold) {
+  const StreamLog before = log_with({"a", "b", "c"});
+  StreamLog other = log_with({"a", "x"});
+  Cursor cursor = attach(before.id_of(4));
+  EXPECT_EQ(read_all(other, cursor).last, Next::Kind::kWait);
+  ASSERT_TRUE(other.token(2, "c"));
+  EXPECT_EQ(read_all(other, cursor).last, Next::Kind::kDiverged);
+
+  StreamLog shorter = log_with({"a", "b"});
+  Cursor ahead = attach(before.id_of(4));
+  shorter.finish({.event = "end", .data = kEnd});
+  EXPECT_EQ(read_all(shorter, ahead).last, Next::Kind::kDiverged);
+
+  StreamLog failed = log_with({"a"});
+  Cursor waiting = attach(before.id_of(4));
+  failed.finish({.event = "error", .data = R"({"code":"TIMEOUT","message":"m"})"});
+  const Read read = read_all(failed, waiting);
+  EXPECT_EQ(read.last, Next::Kind::kLast);
+  EXPECT_EQ(read.bytes, failed.terminal_frame()) << "a failure is told as what it is";
+}
+
+TEST(Reconnect, AClientThatHoldsEverythingGetsNothing) {
+  StreamLog log = log_with({"a"});
+  log.finish({.event = "end", .data = kEnd});
+  Cursor cursor = attach(log.terminal_id());
+  const Read read = read_all(log, cursor);
+  EXPECT_EQ(read.last, Next::Kind::kLast);
+  EXPECT_EQ(read.bytes, "");
+}
+
+// DECISIONS §1: what is not held any more is said to be gone, never skipped.
+TEST(Reconnect, FromTheStoreOnlyTheTerminalEventIsServed) {
+  StreamLog log = log_with({"a", "b"});
+  const StoredTerminal terminal{log.terminal_id()};
+  EXPECT_EQ(answer_from_store(terminal, std::nullopt), StoredAnswer::kTerminalEvent);
+  EXPECT_EQ(answer_from_store(terminal, log.id_of(3)), StoredAnswer::kTerminalEvent);
+  EXPECT_EQ(answer_from_store(terminal, log.terminal_id()), StoredAnswer::kNothing);
+  EXPECT_EQ(answer_from_store(terminal, log.id_of(2)), StoredAnswer::kOffsetGone);
+  EXPECT_EQ(answer_from_store(terminal, EventId{3, 42}), StoredAnswer::kOffsetGone);
+  EXPECT_EQ(answer_from_store(terminal, EventId{9, log.id_of(3).prefix}), StoredAnswer::kOffsetGone);
+}
+
+std::vector<net::sse::Event> events_of(const std::string& bytes) {
+  net::sse::Decoder decoder;
+  std::vector<net::sse::Event> events;
+  EXPECT_TRUE(decoder.feed(bytes, events));
+  return events;
+}
+
+// SYS-7.5.1, promise 3: for any text, any cuts, any worker losses and any restarts, a client that reconnects with the
+// last id it saw holds exactly the events of an undisturbed run.
+TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
+  EXPECT_TRUE(rc::check("any disturbance", [] {
+    const int count = *rc::gen::inRange(0, 40);
+    std::vector<std::string> tokens;
+    for (int i = 0; i < count; ++i) tokens.push_back(*rc::gen::element<std::string>("", "a", " tale", "\n", "\"", "\xF0\x9F\xA6\x8A"));
+    StreamLog undisturbed = log_with(tokens);
+    undisturbed.finish({.event = "end", .data = kEnd});
+    Cursor whole = attach(std::nullopt);
+    const std::vector<net::sse::Event> expected = events_of(read_all(undisturbed, whole).bytes);
+
+    auto log = std::make_unique<StreamLog>();
+    log->queued(queued_event());
+    std::int64_t at = -1;  // next token of the attempt; -1: not started
+    Cursor cursor = attach(std::nullopt);
+    std::string inbox;  // what the client received since it connected, whole events and a torn tail
+    std::vector<net::sse::Event> held;
+    const auto disconnect = [&] {
+      for (const net::sse::Event& event : events_of(inbox)) held.push_back(event);
+      inbox.clear();
+      cursor = attach(held.empty() ? std::nullopt : std::optional(parse_event_id(held.back().id.value()).value()));
+    };
+    bool read_to_the_end = false;
+    for (int steps = 0; !read_to_the_end; ++steps) {
+      RC_ASSERT(steps < 20000);
+      switch (*rc::gen::weightedElement<int>({{12, 0}, {8, 1}, {2, 2}, {1, 3}, {1, 4}})) {
+        case 0:  // the worker goes on
+          if (log->finished()) break;
+          if (at < 0) {
+            log->started(started_event());
+            log->begin_attempt();
+            at = 0;
+          } else if (at < count) {
+            RC_ASSERT(log->token(at, tokens[static_cast<std::size_t>(at)]).has_value());
+            ++at;
+          } else {
+            log->finish({.event = "end", .data = kEnd});
+          }
+          break;
+        case 1: {  // the client reads
+          const Next next = advance(*log, cursor, 100);
+          RC_ASSERT(next.kind != Next::Kind::kDiverged);
+          inbox += next.bytes;
+          read_to_the_end = next.kind == Next::Kind::kLast;
+          break;
+        }
+        case 2: {  // the connection breaks, possibly inside an event
+          const auto keep = *rc::gen::inRange<std::size_t>(0, inbox.size() + 1);
+          inbox.resize(keep);
+          disconnect();
+          break;
+        }
+        case 3:  // the worker is lost
+          if (!log->finished()) at = -1;
+          break;
+        default:  // the orchestrator is lost
+          if (log->finished()) break;
+          log = std::make_unique<StreamLog>();
+          log->queued(queued_event());
+          at = -1;
+          disconnect();
+      }
+    }
+    disconnect();
+    RC_ASSERT(held == expected);
+  }));
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::streaming

@@ -1,0 +1,239 @@
+#include "orchestratord/streaming/relay.h"
+
+#include <vector>
+
+#include "contract/json.h"
+#include "contract/worker.h"
+#include "net/sse/sse.h"
+
+namespace llorch::orchestratord::streaming {
+namespace {
+
+using base::ErrorCode;
+
+constexpr std::int64_t kProgressPeriodMs = 1000;
+constexpr std::size_t kErrorBodyBytesMax = 64 << 10;
+
+base::Error worker_reset(std::string why) {
+  return base::Error{ErrorCode::kWorkerReset, "the worker was lost while the job ran: " + std::move(why), {}};
+}
+
+}  // namespace
+
+class Relay::Execution : public std::enable_shared_from_this<Execution> {
+ public:
+  Execution(Relay& relay, Order order, Reports reports)
+      : relay_(relay), order_(std::move(order)), reports_(std::move(reports)) {}
+
+  void begin();
+  void abort();
+
+ private:
+  void on_data(std::string_view bytes);
+  void on_end(const base::Result<>& result);
+  void take(const net::sse::Event& event);
+  void take_started(const std::string& data);
+  void take_end(const std::string& data);
+  void take_error(const std::string& data);
+  void flush_tokens();
+  void end(std::optional<contract::EndEvent> end_event, std::optional<base::Error> error);
+
+  Relay& relay_;
+  const Order order_;
+  Reports reports_;
+
+  std::mutex mutex_;  // guards the next three: abort() and a pause may come before the handle
+  net::StreamHandle handle_;
+  bool aborted_ = false;
+  bool paused_ = false;
+
+  // Used by the client's callbacks only, which come one at a time.
+  int status_ = 0;
+  std::string refusal_;
+  net::sse::Decoder decoder_;
+  std::vector<net::sse::Event> events_;
+  std::vector<contract::TokenEvent> tokens_;
+  std::int64_t tokens_out_ = 0;
+  std::optional<std::int64_t> last_progress_ms_;
+  bool started_ = false;
+  bool ended_ = false;
+};
+
+void Relay::Execution::begin() {
+  order_.stream->begin_attempt();
+  relay_.options_.hub->relay_begins(*order_.stream, [weak = weak_from_this()](bool paused) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    const std::lock_guard lock(self->mutex_);
+    self->paused_ = paused;
+    paused ? self->handle_.pause() : self->handle_.resume();
+  });
+  net::ClientRequest request;
+  request.method = "POST";
+  request.url = order_.worker_uri + "/execute";
+  request.headers.add("Content-Type", "application/json");
+  request.headers.add("Accept", "text/event-stream");
+  request.body = order_.body;
+  request.correlation_id = order_.correlation_id;
+  request.timeout_ms = relay_.options_.head_timeout_ms;
+  const auto self = shared_from_this();
+  net::StreamHandle handle = relay_.options_.client->stream(
+      std::move(request), {.on_response = [self](int status, const net::http::Headers&) { self->status_ = status; },
+                           .on_data = [self](std::string_view bytes) { self->on_data(bytes); },
+                           .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
+  const std::lock_guard lock(mutex_);
+  handle_ = handle;
+  if (paused_) handle_.pause();
+  if (aborted_) handle_.cancel();
+}
+
+void Relay::Execution::abort() {
+  net::ClientRequest request;
+  request.method = "POST";
+  request.url = order_.worker_uri + "/cancel";
+  request.headers.add("Content-Type", "application/json");
+  request.body = contract::encode(contract::WorkerCancelRequest{order_.stream->identity().job_id.value});
+  request.correlation_id = order_.correlation_id;
+  // The closed connection aborts the job as well; the call only makes it quicker.
+  relay_.options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});
+  const std::lock_guard lock(mutex_);
+  aborted_ = true;
+  handle_.cancel();
+}
+
+void Relay::Execution::on_data(std::string_view bytes) {
+  if (ended_) return;
+  if (status_ != 200) {
+    refusal_.append(bytes.substr(0, kErrorBodyBytesMax - std::min(kErrorBodyBytesMax, refusal_.size())));
+    return;
+  }
+  events_.clear();
+  const base::Result<> fed = decoder_.feed(bytes, events_);
+  for (const net::sse::Event& event : events_) {
+    if (ended_) return;
+    take(event);
+  }
+  flush_tokens();
+  if (!fed && !ended_) end(std::nullopt, worker_reset("its stream is not valid"));
+}
+
+void Relay::Execution::take(const net::sse::Event& event) {
+  if (event.event == "token") {
+    auto token = contract::decode<contract::TokenEvent>(event.data);
+    if (!token) return end(std::nullopt, worker_reset("a token event is not valid"));
+    tokens_.push_back(std::move(*token));
+    return;
+  }
+  flush_tokens();
+  if (ended_) return;
+  if (event.event == "started") return take_started(event.data);
+  if (event.event == "end") return take_end(event.data);
+  if (event.event == "error") return take_error(event.data);
+  if (event.event == "metrics") {
+    // Additive and droppable: one that does not parse is dropped.
+    if (const auto metrics = contract::decode<contract::MetricsEvent>(event.data)) {
+      order_.stream->metrics(*metrics, relay_.options_.clock->now().mono_ms);
+    }
+  }
+}
+
+void Relay::Execution::take_started(const std::string& data) {
+  auto event = contract::decode<contract::StartedEvent>(data);
+  if (!event) return end(std::nullopt, worker_reset("its started event is not valid"));
+  event->job_id = order_.stream->identity().job_id.value;
+  event->worker_id = order_.worker_id;
+  event->model = order_.model;
+  event->queue_wait_ms = order_.queue_wait_ms;
+  if (!event->started_at) event->started_at = base::rfc3339(relay_.options_.clock->now().unix_ms);
+  order_.stream->started(*event);
+  started_ = true;
+  reports_.started();
+}
+
+void Relay::Execution::flush_tokens() {
+  if (tokens_.empty() || ended_) return;
+  if (!started_) return end(std::nullopt, worker_reset("a token came before the job had started"));
+  const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
+  const base::Result<> appended = order_.stream->tokens(tokens_, now_ms);
+  tokens_out_ += static_cast<std::int64_t>(tokens_.size());
+  tokens_.clear();
+  if (!appended) return end(std::nullopt, appended.error());
+  if (!last_progress_ms_ || now_ms - *last_progress_ms_ >= kProgressPeriodMs) {
+    last_progress_ms_ = now_ms;
+    reports_.progress(tokens_out_);
+  }
+}
+
+void Relay::Execution::take_end(const std::string& data) {
+  auto event = contract::decode<contract::EndEvent>(data);
+  if (!event) return end(std::nullopt, worker_reset("its end event is not valid"));
+  event->job_id = order_.stream->identity().job_id.value;
+  // A replay that stops early is as wrong as one with other words.
+  if (const auto held = order_.stream->progress(0); !held.sealed && held.tokens_count != tokens_out_) {
+    return end(std::nullopt, base::Error{ErrorCode::kReplayDiverged,
+                                         "the job was run again and ended before what its stream had already sent; submit "
+                                         "it again",
+                                         {}}
+                                 .with("tokens_held", held.tokens_count)
+                                 .with("tokens_out", tokens_out_));
+  }
+  end(std::move(*event), std::nullopt);
+}
+
+void Relay::Execution::take_error(const std::string& data) {
+  const auto body = contract::decode<contract::ErrorBody>(data);
+  end(std::nullopt, body ? contract::to_error(*body) : worker_reset("its error event is not valid"));
+}
+
+void Relay::Execution::on_end(const base::Result<>& result) {
+  if (ended_) return;
+  if (!result && result.error().code == ErrorCode::kCancelled) return end(std::nullopt, result.error());
+  if (!result && result.error().code == ErrorCode::kUnreachable) return end(std::nullopt, result.error());
+  if (status_ >= 400) {
+    net::Response response;
+    response.status = status_;
+    response.body = std::move(refusal_);
+    return end(std::nullopt, net::http::error_of(response));
+  }
+  if (status_ == 0) return end(std::nullopt, worker_reset("it did not answer"));
+  end(std::nullopt, worker_reset("its stream broke off"));
+}
+
+void Relay::Execution::end(std::optional<contract::EndEvent> end_event, std::optional<base::Error> error) {
+  ended_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error) handle_.cancel();
+  }
+  relay_.options_.hub->relay_ends(*order_.stream);
+  reports_.ended({.tokens_out = tokens_out_, .end = std::move(end_event), .error = std::move(error)});
+  relay_.drop(order_.execution);
+}
+
+void Relay::execute(Order order, Reports reports) {
+  const std::uint64_t id = order.execution;
+  const auto execution = std::make_shared<Execution>(*this, std::move(order), std::move(reports));
+  {
+    const std::lock_guard lock(mutex_);
+    running_.emplace(id, execution);
+  }
+  execution->begin();
+}
+
+void Relay::abort(std::uint64_t execution) {
+  std::shared_ptr<Execution> running;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = running_.find(execution);
+    if (it == running_.end()) return;
+    running = it->second;
+  }
+  running->abort();
+}
+
+void Relay::drop(std::uint64_t execution) {
+  const std::lock_guard lock(mutex_);
+  running_.erase(execution);
+}
+
+}  // namespace llorch::orchestratord::streaming

@@ -1,0 +1,66 @@
+#pragma once
+// Runs jobs on workers: POST {worker}/execute, its events into the job's stream. The token path touches neither brain
+// nor store.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "contract/task.h"
+#include "net/client.h"
+#include "orchestratord/streaming/stream_hub.h"
+
+namespace llorch::orchestratord::streaming {
+
+// Thread-safe. REQUIRES: `client`, `hub` and `clock` outlive it; destroyed after `client` has no callback running.
+class Relay {
+ public:
+  struct Options {
+    net::Client* client = nullptr;
+    StreamHub* hub = nullptr;
+    const base::Clock* clock = nullptr;
+    std::int64_t head_timeout_ms = 30'000;  // until the worker's answer begins
+  };
+  // All called on io threads, one at a time per execution, `ended` last and exactly once.
+  struct Reports {
+    std::function<void()> started;
+    // The first token at once, then at most once per second.
+    std::function<void(std::int64_t tokens_out)> progress;
+    struct Outcome {
+      std::int64_t tokens_out = 0;            // of this attempt
+      std::optional<contract::EndEvent> end;  // else `error`: the worker's own, UNREACHABLE, WORKER_RESET,
+      std::optional<base::Error> error;       // REPLAY_DIVERGED, CANCELLED after abort()
+    };
+    std::function<void(Outcome)> ended;
+  };
+  struct Order {
+    std::uint64_t execution = 0;  // never used before
+    StreamPtr stream;
+    std::string worker_uri;
+    std::string body;  // an ExecuteRequest
+    base::CorrelationId correlation_id;
+    std::string worker_id;  // these three go into the event `started`
+    std::string model;
+    std::int64_t queue_wait_ms = 0;
+  };
+
+  explicit Relay(Options options) : options_(options) {}
+
+  void execute(Order order, Reports reports);
+  // Tells the worker and closes the connection. No effect after the end.
+  void abort(std::uint64_t execution);
+
+ private:
+  class Execution;
+  void drop(std::uint64_t execution);
+
+  const Options options_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<Execution>> running_;
+};
+
+}  // namespace llorch::orchestratord::streaming

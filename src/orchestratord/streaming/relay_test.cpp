@@ -1,0 +1,186 @@
+// The relay against workers made of real sockets.
+#include "orchestratord/streaming/relay.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "contract/json.h"
+#include "net/server.h"
+#include "net/sse/sse.h"
+
+namespace llorch::orchestratord::streaming {
+namespace {
+
+using base::ErrorCode;
+
+class RelayTest : public testing::Test {
+ protected:
+  RelayTest() {
+    server_ = std::make_unique<net::Server>(runtime_, net::ServerOptions{.component = "test-worker"});
+    server_->route("POST", "/execute", [this](net::Request request, net::ExchangePtr exchange) {
+      body_ = request.body;
+      correlation_ = request.correlation_id.value;
+      worker_(exchange);
+    });
+    server_->route("POST", "/cancel", [this](net::Request, net::ExchangePtr exchange) {
+      ++cancels_;
+      exchange->respond(net::http::json_response(202, "{}"));
+    });
+    EXPECT_TRUE(server_->start());
+    hub_ = std::make_unique<StreamHub>(StreamHub::Options{.limits = {}, .clock = &clock_});
+    client_ = std::make_unique<net::Client>(runtime_);
+    relay_ = std::make_unique<Relay>(Relay::Options{.client = client_.get(), .hub = hub_.get(), .clock = &clock_});
+    stream_ = hub_->open(base::JobId("job-1"), contract::OnDisconnect::kResume);
+    stream_->queued({.job_id = "job-1"});
+  }
+  ~RelayTest() override {
+    server_->stop(0);
+    client_.reset();
+    relay_.reset();
+    runtime_.stop();
+  }
+
+  static std::string event(std::string_view name, std::string_view data) {
+    std::string out;
+    net::sse::append_event(out, {.event = name, .id = {}, .data = data});
+    return out;
+  }
+  static std::string started() { return event("started", R"({"job_id":"job-1","seed":7})"); }
+  static std::string token(int i, const std::string& t) {
+    return event("token", contract::encode(contract::TokenEvent{.t = t, .i = i}));
+  }
+  static std::string end(int tokens) {
+    return event("end", R"({"job_id":"job-1","tokens_out":)" + std::to_string(tokens) +
+                            R"(,"decode_time_ms":5,"stop_reason":"eos"})");
+  }
+  // Answers with these bytes, then ends or breaks the stream.
+  void worker_sends(std::string bytes, bool complete = true) {
+    worker_ = [bytes = std::move(bytes), complete](const net::ExchangePtr& exchange) {
+      exchange->start_stream(200, net::http::sse_headers());
+      exchange->write(bytes);
+      if (complete) {
+        exchange->end();
+      } else {
+        exchange->on_drain(0, [exchange] { exchange->abort(); });
+      }
+    };
+  }
+  Relay::Reports::Outcome run(std::uint64_t execution = 1) {
+    std::promise<Relay::Reports::Outcome> ended;
+    relay_->execute(order(execution), {.started = [this] { ++starts_; },
+                                       .progress = [this](std::int64_t n) { progress_ = n; },
+                                       .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+    return ended.get_future().get();
+  }
+  Relay::Order order(std::uint64_t execution) {
+    return {.execution = execution, .stream = stream_, .worker_uri = server_->url(), .body = R"({"job_id":"job-1"})",
+            .correlation_id = base::CorrelationId("corr-1"), .worker_id = "worker-1", .model = "demo", .queue_wait_ms = 9};
+  }
+  std::int64_t tokens_held() const { return stream_->progress(0).tokens_count; }
+
+  base::SystemClock clock_;
+  net::IoRuntime runtime_{{.threads = 2}};
+  std::unique_ptr<net::Server> server_;
+  std::unique_ptr<StreamHub> hub_;
+  std::unique_ptr<net::Client> client_;
+  std::unique_ptr<Relay> relay_;
+  StreamPtr stream_;
+  std::function<void(const net::ExchangePtr&)> worker_;
+  std::string body_, correlation_;
+  std::atomic<int> starts_{0}, cancels_{0};
+  std::atomic<std::int64_t> progress_{0};
+};
+
+// SYS-6.1.1, STREAM-20030: order and meaning of the worker's events are kept; correlation ids go along.
+TEST_F(RelayTest, RelaysAWholeJob) {
+  worker_sends(started() + token(0, "Once") + ": comment\n\n" + event("metrics", R"({"tokens_out":1})") +
+               token(1, " upon") + end(2));
+  const auto outcome = run();
+  ASSERT_TRUE(outcome.end);
+  EXPECT_EQ(outcome.end->tokens_out, 2);
+  EXPECT_EQ(outcome.end->job_id, "job-1");
+  EXPECT_EQ(outcome.tokens_out, 2);
+  EXPECT_EQ(starts_, 1);
+  EXPECT_GE(progress_, 1);
+  EXPECT_EQ(tokens_held(), 2);
+  EXPECT_EQ(body_, R"({"job_id":"job-1"})");
+  EXPECT_EQ(correlation_, "corr-1");
+}
+
+// ORCH-1122: a worker's error keeps its code, before and within the stream.
+TEST_F(RelayTest, TheWorkersOwnErrorsAreKept) {
+  worker_ = [](const net::ExchangePtr& exchange) { exchange->respond_error({ErrorCode::kWorkerBusy, "no slot", {}}); };
+  EXPECT_EQ(run(1).error->code, ErrorCode::kWorkerBusy);
+  worker_sends(started() + token(0, "a") + event("error", R"({"code":"VRAM_OOM","message":"m","retriable":false})"));
+  const auto outcome = run(2);
+  EXPECT_EQ(outcome.error->code, ErrorCode::kVramOom);
+  EXPECT_EQ(outcome.tokens_out, 1);
+}
+
+TEST_F(RelayTest, ABrokenConnectionIsAWorkerReset) {
+  worker_sends(started() + token(0, "a"), false);
+  EXPECT_EQ(run(1).error->code, ErrorCode::kWorkerReset);
+  EXPECT_EQ(tokens_held(), 1);
+  worker_sends(started() + token(0, "a"));  // complete HTTP, but no terminal event
+  EXPECT_EQ(run(2).error->code, ErrorCode::kWorkerReset);
+  for (const std::string& bad : {started() + event("token", "{"), token(0, "a"), started() + token(1, "a"),
+                                 event("started", "[]"), started() + event("end", "{}"), started() + event("error", "1")}) {
+    worker_sends(bad);
+    static std::uint64_t execution = 100;
+    const auto outcome = run(execution++);
+    ASSERT_TRUE(outcome.error) << bad;
+    EXPECT_EQ(outcome.error->code, ErrorCode::kWorkerReset) << bad;
+  }
+  EXPECT_EQ(tokens_held(), 1);
+}
+
+TEST_F(RelayTest, NobodyThereIsUnreachable) {
+  net::Server gone(runtime_, {.component = "gone"});
+  ASSERT_TRUE(gone.start());
+  Relay::Order to_nobody = order(1);
+  to_nobody.worker_uri = gone.url();
+  gone.stop(0);
+  std::promise<Relay::Reports::Outcome> ended;
+  relay_->execute(to_nobody, {.started = [] {}, .progress = [](std::int64_t) {},
+                              .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+  EXPECT_EQ(ended.get_future().get().error->code, ErrorCode::kUnreachable);
+}
+
+// Promise 3: another worker's replay continues the stream, or is refused when it differs anywhere.
+TEST_F(RelayTest, AReplayIsCheckedTokenByToken) {
+  worker_sends(started() + token(0, "a") + token(1, "b"), false);
+  EXPECT_EQ(run(1).error->code, ErrorCode::kWorkerReset);
+  worker_sends(started() + token(0, "a") + token(1, "b") + token(2, "c") + end(3));
+  EXPECT_TRUE(run(2).end);
+  EXPECT_EQ(tokens_held(), 3);
+
+  worker_sends(started() + token(0, "a") + token(1, "x") + end(2));
+  EXPECT_EQ(run(3).error->code, ErrorCode::kReplayDiverged);
+  worker_sends(started() + token(0, "a") + end(1));
+  EXPECT_EQ(run(4).error->code, ErrorCode::kReplayDiverged) << "a replay that stops early differs too";
+}
+
+TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
+  std::promise<void> serving, closed;
+  worker_ = [&](const net::ExchangePtr& exchange) {
+    exchange->on_close([&](net::CloseReason) { closed.set_value(); });
+    exchange->start_stream(200, net::http::sse_headers());
+    exchange->write(started());
+    serving.set_value();
+  };
+  std::promise<Relay::Reports::Outcome> ended;
+  relay_->execute(order(1), {.started = [] {}, .progress = [](std::int64_t) {},
+                             .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+  serving.get_future().wait();
+  relay_->abort(1);
+  EXPECT_EQ(ended.get_future().get().error->code, ErrorCode::kCancelled);
+  closed.get_future().wait();
+  relay_->abort(1);  // after the end: nothing happens
+  while (cancels_ == 0) std::this_thread::yield();
+  EXPECT_EQ(cancels_, 1);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::streaming

@@ -1,0 +1,236 @@
+#include "orchestratord/streaming/stream.h"
+
+#include <algorithm>
+
+#include "contract/json.h"
+#include "net/sse/sse.h"
+
+namespace llorch::orchestratord::streaming {
+namespace {
+
+// What may wait in a client's socket queue, and when it is filled again (DECISIONS §1).
+constexpr std::size_t kQueuedBytesMax = 256 << 10;
+constexpr std::size_t kQueuedBytesLow = 64 << 10;
+constexpr std::size_t kWriteBytesMax = 64 << 10;
+
+std::string diverged_frame() {
+  const base::Error error{base::ErrorCode::kReplayDiverged,
+                          "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
+                          "of it; read it from the beginning or submit the job again",
+                          {}};
+  std::string frame;
+  net::sse::append_event(frame, {.event = "error", .id = {}, .data = contract::encode(contract::error_body(error, {}))});
+  return frame;
+}
+
+}  // namespace
+
+Stream::Stream(Identity identity, const contract::StreamConfig& limits, Watcher& watcher)
+    : identity_(std::move(identity)), limits_(limits), watcher_(watcher) {}
+
+Stream::~Stream() { watcher_.on_bytes_held(-bytes_accounted_); }
+
+std::int64_t Stream::take_bytes_delta() {
+  const auto held = static_cast<std::int64_t>(log_.bytes_held());
+  return held - std::exchange(bytes_accounted_, held);
+}
+
+void Stream::queued(const contract::QueuedEvent& event) {
+  const std::lock_guard lock(mutex_);
+  log_.queued(event);
+  pump_all(now_ms_);
+}
+
+void Stream::begin_attempt() {
+  const std::lock_guard lock(mutex_);
+  log_.begin_attempt();
+}
+
+void Stream::started(const contract::StartedEvent& event) {
+  const std::lock_guard lock(mutex_);
+  if (log_.sealed() || log_.finished()) return;
+  log_.started(event);
+  pump_all(now_ms_);
+}
+
+base::Result<> Stream::tokens(std::span<const contract::TokenEvent> tokens, std::int64_t now_ms) {
+  std::int64_t delta = 0;
+  base::Result<> result;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const contract::TokenEvent& token : tokens) {
+      if (log_.finished()) break;
+      result = log_.token(token.i, token.t);
+      if (!result) break;
+    }
+    pump_all(now_ms);
+    delta = take_bytes_delta();
+  }
+  if (delta != 0) watcher_.on_bytes_held(delta);
+  return result;
+}
+
+void Stream::metrics(const contract::MetricsEvent& event, std::int64_t now_ms) {
+  const std::lock_guard lock(mutex_);
+  if (log_.finished() || log_.sealed()) return;
+  metrics_frame_.clear();
+  net::sse::append_event(metrics_frame_, {.event = "metrics", .id = {}, .data = contract::encode(event)});
+  ++metrics_version_;
+  pump_all(now_ms);
+}
+
+void Stream::seal() {
+  const std::lock_guard lock(mutex_);
+  log_.seal();
+}
+
+void Stream::finish(const StreamLog::Terminal& terminal, std::int64_t now_ms) {
+  const std::lock_guard lock(mutex_);
+  if (log_.finished()) return;
+  log_.finish(terminal);
+  finished_ms_ = now_ms;
+  clients_gone_ms_.reset();
+  pump_all(now_ms);
+}
+
+void Stream::attach(Reader reader, std::int64_t now_ms) {
+  const auto client = std::make_shared<Client>();
+  client->exchange = reader.exchange;
+  client->cursor = streaming::attach(reader.last_event_id);
+  client->last_write_ms = client->sent_changed_ms = now_ms;
+  {
+    const std::lock_guard lock(mutex_);
+    now_ms_ = std::max(now_ms_, now_ms);
+    clients_.push_back(client);
+    clients_gone_ms_.reset();
+    client->exchange->start_stream(200, net::http::sse_headers());
+    pump(client, now_ms);
+  }
+  // Outside the lock: a client that is gone already is told on this thread.
+  reader.exchange->on_close(
+      [self = shared_from_this(), client](net::CloseReason reason) { self->on_closed(client, reason); });
+}
+
+void Stream::pump_all(std::int64_t now_ms) {
+  now_ms_ = std::max(now_ms_, now_ms);
+  for (const ClientPtr& client : clients_) pump(client, now_ms_);
+}
+
+void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
+  while (!client->ended && !client->waits_for_drain) {
+    if (client->exchange->queued_bytes() >= kQueuedBytesMax) {
+      client->waits_for_drain = true;
+      client->exchange->on_drain(kQueuedBytesLow, [self = shared_from_this(), client] { self->on_drained(client); });
+      return;
+    }
+    const Next next = advance(log_, client->cursor, kWriteBytesMax);
+    switch (next.kind) {
+      case Next::Kind::kFrames: write(*client, std::string(next.bytes), now_ms); break;
+      case Next::Kind::kLast:
+      case Next::Kind::kDiverged:
+        client->ended = true;
+        client->counts = next.kind == Next::Kind::kLast;
+        write(*client, client->counts ? std::string(next.bytes) : diverged_frame(), now_ms);
+        client->exchange->end();
+        return;
+      case Next::Kind::kWait:
+        if (!client->cursor.claim && client->metrics_seen != metrics_version_) {
+          client->metrics_seen = metrics_version_;
+          write(*client, metrics_frame_, now_ms);
+        }
+        return;
+    }
+  }
+}
+
+void Stream::write(Client& client, std::string bytes, std::int64_t now_ms) {
+  if (bytes.empty()) return;
+  if (client.exchange->queued_bytes() == 0) client.sent_changed_ms = now_ms;
+  client.exchange->write(std::move(bytes));
+  client.last_write_ms = now_ms;
+}
+
+void Stream::on_drained(const ClientPtr& client) {
+  const std::lock_guard lock(mutex_);
+  client->waits_for_drain = false;
+  pump(client, now_ms_);
+}
+
+void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
+  bool gone = false, read = false;
+  {
+    const std::lock_guard lock(mutex_);
+    client->ended = true;
+    std::erase(clients_, client);
+    if (log_.finished()) {
+      read = read_to_the_end_ = read_to_the_end_ || (reason == net::CloseReason::kFinished && client->counts);
+      read = read && clients_.empty();
+    } else if (clients_.empty() && client->counts) {
+      if (identity_.on_disconnect == contract::OnDisconnect::kCancel) {
+        gone = true;
+      } else {
+        clients_gone_ms_ = now_ms_;
+      }
+    }
+  }
+  if (gone) watcher_.on_clients_gone(identity_.job_id);
+  if (read) watcher_.on_read_to_the_end(identity_.job_id);
+}
+
+bool Stream::is_stuck(Client& client, std::int64_t now_ms) const {
+  const std::uint64_t sent = client.exchange->sent_bytes();
+  if (sent != client.sent_bytes || client.exchange->queued_bytes() == 0) {
+    client.sent_bytes = sent;
+    client.sent_changed_ms = now_ms;
+  }
+  return now_ms - client.sent_changed_ms >= limits_.slow_client_timeout_ms;
+}
+
+void Stream::tick(std::int64_t now_ms) {
+  bool gone = false;
+  {
+    const std::lock_guard lock(mutex_);
+    now_ms_ = std::max(now_ms_, now_ms);
+    for (const ClientPtr& client : clients_) {
+      if (is_stuck(*client, now_ms)) {
+        client->exchange->abort();
+      } else if (!client->ended && now_ms - client->last_write_ms >= limits_.keep_alive_ms) {
+        std::string comment;
+        net::sse::append_comment(comment, "keep-alive");
+        write(*client, std::move(comment), now_ms);
+      }
+    }
+    gone = clients_gone_ms_ && now_ms - *clients_gone_ms_ >= limits_.reconnect_grace_ms;
+    if (gone) clients_gone_ms_.reset();
+  }
+  if (gone) watcher_.on_clients_gone(identity_.job_id);
+}
+
+void Stream::abort_clients() {
+  const std::lock_guard lock(mutex_);
+  for (const ClientPtr& client : clients_) client->exchange->abort();
+}
+
+Stream::Progress Stream::progress(std::int64_t now_ms) const {
+  const std::lock_guard lock(mutex_);
+  Progress p;
+  p.tokens_count = log_.tokens_count();
+  p.finished = log_.finished();
+  p.sealed = log_.sealed();
+  p.clients_count = clients_.size();
+  if (p.finished) {
+    p.id = log_.terminal_id();
+  } else if (log_.events_count() > 0) {
+    p.id = log_.id_of(log_.events_count() - 1);
+  }
+  p.retain_over =
+      p.finished && clients_.empty() && (read_to_the_end_ || now_ms - *finished_ms_ >= limits_.retain_ms);
+  return p;
+}
+
+EventId Stream::terminal_id() const {
+  const std::lock_guard lock(mutex_);
+  return log_.terminal_id();
+}
+
+}  // namespace llorch::orchestratord::streaming

@@ -1,0 +1,115 @@
+#pragma once
+// One job's stream: the log, the clients that read it, and what a lost client means. Between them, nothing is copied per
+// client but the bytes its socket can take.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "contract/config.h"
+#include "contract/task.h"
+#include "net/server.h"
+#include "orchestratord/streaming/log/stream_log.h"
+
+namespace llorch::orchestratord::streaming {
+
+// Thread-safe. Made by a StreamHub. No member blocks.
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  // What the hub wants to hear; called without a lock of the stream.
+  struct Watcher {
+    virtual ~Watcher() = default;
+    virtual void on_bytes_held(std::int64_t delta) = 0;
+    virtual void on_clients_gone(const base::JobId& job_id) = 0;
+    virtual void on_read_to_the_end(const base::JobId& job_id) = 0;
+  };
+  struct Identity {
+    base::JobId job_id;
+    contract::OnDisconnect on_disconnect = contract::OnDisconnect::kCancel;
+    std::uint64_t order = 0;  // smaller is older
+  };
+  Stream(Identity identity, const contract::StreamConfig& limits, Watcher& watcher);
+  ~Stream();
+
+  // ---- the writing side, see StreamLog ----
+  void queued(const contract::QueuedEvent& event);
+  void begin_attempt();
+  void started(const contract::StartedEvent& event);
+  base::Result<> tokens(std::span<const contract::TokenEvent> tokens, std::int64_t now_ms);
+  // The newest counts; clients that lag behind miss some.
+  void metrics(const contract::MetricsEvent& event, std::int64_t now_ms);
+  void seal();
+  void finish(const StreamLog::Terminal& terminal, std::int64_t now_ms);
+
+  // ---- the reading side ----
+  struct Reader {
+    net::ExchangePtr exchange;
+    std::optional<EventId> last_event_id;
+  };
+  // Answers the exchange with the stream, from now until it ends.
+  void attach(Reader reader, std::int64_t now_ms);
+
+  // Keep-alive comments, slow clients, the grace of a lost client.
+  void tick(std::int64_t now_ms);
+  // Cuts every client off; they can tell that the stream is not complete.
+  void abort_clients();
+
+  struct Progress {
+    EventId id;  // of the newest numbered event, or the terminal one
+    std::int64_t tokens_count = 0;
+    bool finished = false;
+    bool sealed = false;
+    std::size_t clients_count = 0;
+    bool retain_over = false;  // nobody needs the buffer any more
+  };
+  Progress progress(std::int64_t now_ms) const;
+  EventId terminal_id() const;
+
+  const Identity& identity() const { return identity_; }
+
+ private:
+  struct Client {
+    net::ExchangePtr exchange;
+    Cursor cursor;
+    std::uint64_t metrics_seen = 0;
+    bool waits_for_drain = false;
+    bool ended = false;
+    bool counts = true;  // a client whose claim was refused never was one of this stream's
+    std::int64_t last_write_ms = 0;
+    std::uint64_t sent_bytes = 0;
+    std::int64_t sent_changed_ms = 0;
+  };
+  using ClientPtr = std::shared_ptr<Client>;
+
+  void pump_all(std::int64_t now_ms);
+  void pump(const ClientPtr& client, std::int64_t now_ms);
+  void write(Client& client, std::string bytes, std::int64_t now_ms);
+  void on_drained(const ClientPtr& client);
+  void on_closed(const ClientPtr& client, net::CloseReason reason);
+  bool is_stuck(Client& client, std::int64_t now_ms) const;
+  std::int64_t take_bytes_delta();
+
+  const Identity identity_;
+  const contract::StreamConfig limits_;
+  Watcher& watcher_;
+
+  mutable std::mutex mutex_;
+  StreamLog log_;
+  std::vector<ClientPtr> clients_;
+  std::string metrics_frame_;
+  std::uint64_t metrics_version_ = 0;
+  std::int64_t now_ms_ = 0;                       // the latest told
+  std::optional<std::int64_t> clients_gone_ms_;   // since when, while the job runs and somebody had been there
+  std::optional<std::int64_t> finished_ms_;
+  bool read_to_the_end_ = false;
+  std::int64_t bytes_accounted_ = 0;
+};
+
+using StreamPtr = std::shared_ptr<Stream>;
+
+}  // namespace llorch::orchestratord::streaming

@@ -1,0 +1,127 @@
+#include "orchestratord/streaming/stream_hub.h"
+
+#include "base/assert.h"
+
+namespace llorch::orchestratord::streaming {
+
+StreamHub::StreamHub(Options options) : options_(std::move(options)), governor_(options_.limits.buffer_bytes_max) {
+  ASSERT(options_.clock != nullptr);
+}
+
+StreamHub::~StreamHub() = default;
+
+StreamPtr StreamHub::open(const base::JobId& job_id, contract::OnDisconnect on_disconnect) {
+  const std::lock_guard lock(mutex_);
+  StreamPtr& stream = streams_[job_id];
+  if (stream == nullptr) {
+    stream = std::make_shared<Stream>(
+        Stream::Identity{.job_id = job_id, .on_disconnect = on_disconnect, .order = next_order_++}, options_.limits,
+        static_cast<Stream::Watcher&>(*this));
+  }
+  return stream;
+}
+
+StreamPtr StreamHub::find(const base::JobId& job_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = streams_.find(job_id);
+  return it == streams_.end() ? nullptr : it->second;
+}
+
+void StreamHub::forget(const base::JobId& job_id) {
+  StreamPtr dropped;  // outlives the lock: its end reports back
+  const std::lock_guard lock(mutex_);
+  const auto it = streams_.find(job_id);
+  if (it == streams_.end()) return;
+  dropped = std::move(it->second);
+  streams_.erase(it);
+  checkpointed_.erase(job_id);
+}
+
+void StreamHub::relay_begins(const Stream& stream, Pause pause) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t order = stream.identity().order;
+  governor_.remove(order);
+  governor_.add(order);
+  relays_[order] = std::move(pause);
+}
+
+void StreamHub::relay_ends(const Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  governor_.remove(stream.identity().order);
+  relays_.erase(stream.identity().order);
+  any_paused_ = governor_.paused_count() > 0;
+}
+
+void StreamHub::on_bytes_held(std::int64_t delta) {
+  const std::int64_t total = bytes_held_ += delta;
+  if (total > options_.limits.buffer_bytes_max) govern();
+}
+
+void StreamHub::govern() {
+  Pause change;
+  bool paused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const FlowGovernor::Change next = governor_.update(bytes_held_);
+    any_paused_ = governor_.paused_count() > 0;
+    const auto order = next.pause ? next.pause : next.resume;
+    if (!order) return;
+    paused = next.pause.has_value();
+    change = relays_.at(*order);
+  }
+  change(paused);
+}
+
+void StreamHub::on_clients_gone(const base::JobId& job_id) {
+  if (options_.on_clients_gone) options_.on_clients_gone(job_id);
+}
+
+void StreamHub::on_read_to_the_end(const base::JobId& job_id) {
+  const StreamPtr stream = find(job_id);
+  if (stream != nullptr && stream->progress(options_.clock->now().mono_ms).retain_over) forget(job_id);
+}
+
+std::vector<StreamPtr> StreamHub::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<StreamPtr> out;
+  out.reserve(streams_.size());
+  for (const auto& [job_id, stream] : streams_) out.push_back(stream);
+  return out;
+}
+
+void StreamHub::tick() {
+  const std::int64_t now_ms = options_.clock->now().mono_ms;
+  std::vector<Checkpoint> moved;
+  for (const StreamPtr& stream : all()) {
+    stream->tick(now_ms);
+    const Stream::Progress progress = stream->progress(now_ms);
+    if (progress.retain_over) {
+      forget(stream->identity().job_id);
+    } else if (!progress.finished && progress.tokens_count > 0) {
+      const std::lock_guard lock(mutex_);
+      EventId& last = checkpointed_[stream->identity().job_id];
+      if (last != progress.id) moved.push_back({stream->identity().job_id, progress.id});
+      last = progress.id;
+    }
+  }
+  if (!moved.empty() && options_.on_checkpoints) options_.on_checkpoints(std::move(moved));
+  if (any_paused_) govern();
+}
+
+void StreamHub::abort_clients() {
+  for (const StreamPtr& stream : all()) stream->abort_clients();
+}
+
+StreamHub::Gauges StreamHub::gauges() const {
+  Gauges g;
+  for (const StreamPtr& stream : all()) {
+    ++g.streams;
+    g.clients += static_cast<std::int64_t>(stream->progress(0).clients_count);
+  }
+  g.bytes_held = bytes_held_;
+  const std::lock_guard lock(mutex_);
+  g.relays_paused = static_cast<std::int64_t>(governor_.paused_count());
+  return g;
+}
+
+}  // namespace llorch::orchestratord::streaming

@@ -1,0 +1,78 @@
+#pragma once
+// All live streams of the process, and what is common to them: the memory they share, the clock that watches them.
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "orchestratord/streaming/log/flow_governor.h"
+#include "orchestratord/streaming/stream.h"
+
+namespace llorch::orchestratord::streaming {
+
+// Thread-safe. REQUIRES: destroyed after the server, whose exchanges hold streams.
+class StreamHub : private Stream::Watcher {
+ public:
+  struct Checkpoint {
+    base::JobId job_id;
+    EventId id;
+  };
+  struct Options {
+    contract::StreamConfig limits;
+    const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the hub
+    // All clients of a running job are gone, and its on_disconnect says that this cancels it. On any thread, no lock held.
+    std::function<void(const base::JobId&)> on_clients_gone;
+    // Where running streams stand that moved since the last tick.
+    std::function<void(std::vector<Checkpoint>)> on_checkpoints;
+  };
+  explicit StreamHub(Options options);
+  ~StreamHub() override;
+
+  // The job's stream; made if there is none.
+  StreamPtr open(const base::JobId& job_id, contract::OnDisconnect on_disconnect);
+  // Null: no such live job, and its buffer is not held either.
+  StreamPtr find(const base::JobId& job_id) const;
+  // Drops a stream nobody was promised, e.g. of a refused job.
+  void forget(const base::JobId& job_id);
+
+  // While a relay fills the stream: how to slow its worker down. Called without a lock.
+  using Pause = std::function<void(bool paused)>;
+  void relay_begins(const Stream& stream, Pause pause);
+  void relay_ends(const Stream& stream);
+
+  // Once per second.
+  void tick();
+  void abort_clients();
+
+  struct Gauges {
+    std::int64_t streams = 0;
+    std::int64_t clients = 0;
+    std::int64_t bytes_held = 0;
+    std::int64_t relays_paused = 0;
+  };
+  Gauges gauges() const;
+
+ private:
+  void on_bytes_held(std::int64_t delta) override;
+  void on_clients_gone(const base::JobId& job_id) override;
+  void on_read_to_the_end(const base::JobId& job_id) override;
+  void govern();
+  std::vector<StreamPtr> all() const;
+
+  const Options options_;
+  std::atomic<std::int64_t> bytes_held_{0};
+  std::atomic<bool> any_paused_{false};
+  mutable std::mutex mutex_;
+  std::uint64_t next_order_ = 0;
+  FlowGovernor governor_;
+  std::map<std::uint64_t, Pause> relays_;                      // by order
+  std::unordered_map<base::JobId, EventId> checkpointed_;
+  std::unordered_map<base::JobId, StreamPtr> streams_;         // destroyed first: streams report to the rest
+};
+
+}  // namespace llorch::orchestratord::streaming

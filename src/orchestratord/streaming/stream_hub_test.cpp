@@ -1,0 +1,274 @@
+#include "orchestratord/streaming/stream_hub.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "net/sse/sse.h"
+
+namespace llorch::orchestratord::streaming {
+namespace {
+
+// An exchange whose client reads only when the test says so.
+class FakeExchange final : public net::Exchange {
+ public:
+  bool respond(net::Response) override { return false; }
+  bool respond_error(const base::Error&) override { return false; }
+  bool start_stream(int status, net::http::Headers) override {
+    status_ = status;
+    return true;
+  }
+  bool write(std::string bytes) override {
+    if (closed_) return false;
+    queue_ += bytes;
+    if (reads_) take(queue_.size());
+    return true;
+  }
+  bool end() override {
+    ended_ = true;
+    return true;
+  }
+  void abort() override { close(net::CloseReason::kAborted); }
+  std::size_t queued_bytes() const override { return queue_.size(); }
+  std::uint64_t sent_bytes() const override { return received_.size(); }
+  bool closed() const override { return closed_; }
+  void on_drain(std::size_t low, std::function<void()> fn) override {
+    low_ = low;
+    drain_ = std::move(fn);
+  }
+  void on_close(std::function<void(net::CloseReason)> fn) override { on_close_ = std::move(fn); }
+
+  void take(std::size_t bytes) {
+    received_ += queue_.substr(0, bytes);
+    queue_.erase(0, bytes);
+    if (drain_ && queue_.size() <= low_) std::exchange(drain_, nullptr)();
+  }
+  void close(net::CloseReason reason) {
+    if (std::exchange(closed_, true)) return;
+    drain_ = nullptr;
+    if (on_close_) std::exchange(on_close_, nullptr)(reason);
+  }
+  std::vector<std::string> names() const {
+    net::sse::Decoder decoder;
+    std::vector<net::sse::Event> events;
+    EXPECT_TRUE(decoder.feed(received_, events));
+    std::vector<std::string> out;
+    for (const auto& event : events) out.push_back(event.event);
+    return out;
+  }
+
+  bool reads_ = true;
+  int status_ = 0;
+  bool ended_ = false;
+  bool closed_ = false;
+  std::string queue_, received_;
+  std::size_t low_ = 0;
+  std::function<void()> drain_;
+  std::function<void(net::CloseReason)> on_close_;
+};
+
+class StreamHubTest : public testing::Test {
+ protected:
+  StreamHubTest() { restart({}); }
+  void restart(contract::StreamConfig limits) {
+    limits_ = limits;
+    hub_ = std::make_unique<StreamHub>(
+        StreamHub::Options{.limits = limits,
+                           .clock = &clock_,
+                           .on_clients_gone = [this](const base::JobId& id) { gone_.push_back(id.value); },
+                           .on_checkpoints = [this](auto points) {
+                             for (auto& p : points) checkpoints_.push_back(p.job_id.value + ":" + to_string(p.id));
+                           }});
+  }
+  StreamPtr running(const std::string& id, contract::OnDisconnect policy = contract::OnDisconnect::kCancel) {
+    StreamPtr stream = hub_->open(base::JobId(id), policy);
+    stream->queued({.job_id = id});
+    stream->begin_attempt();
+    stream->started({.job_id = id, .seed = 1});
+    return stream;
+  }
+  void token(const StreamPtr& stream, std::int64_t i, std::string t = "x") {
+    const contract::TokenEvent event{.t = std::move(t), .i = i};
+    EXPECT_TRUE(stream->tokens({&event, 1}, now()));
+  }
+  std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}) {
+    auto exchange = std::make_shared<FakeExchange>();
+    stream->attach({.exchange = exchange, .last_event_id = last}, now());
+    return exchange;
+  }
+  void finish(const StreamPtr& stream) { stream->finish({.event = "end", .data = "{}"}, now()); }
+  std::int64_t now() const { return clock_.now().mono_ms; }
+  void pass(std::int64_t ms) {
+    for (; ms > 0; ms -= 1000) {
+      clock_.advance_ms(std::min<std::int64_t>(ms, 1000));
+      hub_->tick();
+    }
+  }
+
+  base::ManualClock clock_;
+  contract::StreamConfig limits_;
+  std::unique_ptr<StreamHub> hub_;
+  std::vector<std::string> gone_, checkpoints_;
+};
+
+TEST_F(StreamHubTest, SeveralClientsReadOneStream) {
+  const StreamPtr stream = running("job-1");
+  const auto early = attach(stream);
+  token(stream, 0);
+  const auto late = attach(stream);
+  token(stream, 1);
+  finish(stream);
+  EXPECT_EQ(early->received_, late->received_);
+  EXPECT_EQ(early->names(), (std::vector<std::string>{"queued", "started", "token", "token", "end"}));
+  EXPECT_TRUE(early->ended_);
+  EXPECT_EQ(early->status_, 200);
+}
+
+// SSE-1003/1004: a slow client bounds its own socket queue, never the worker, and loses nothing.
+TEST_F(StreamHubTest, ASlowClientPullsFromTheBuffer) {
+  const StreamPtr stream = running("job-1");
+  const auto slow = attach(stream);
+  const auto quick = attach(stream);
+  slow->reads_ = false;
+  for (int i = 0; i < 2000; ++i) token(stream, i, std::string(1000, 'x'));
+  finish(stream);
+  EXPECT_LE(slow->queue_.size(), 512u << 10);
+  EXPECT_TRUE(quick->ended_);
+  EXPECT_FALSE(slow->ended_);
+  while (!slow->queue_.empty()) slow->take(10'000);
+  EXPECT_TRUE(slow->ended_);
+  EXPECT_EQ(slow->received_, quick->received_);
+}
+
+TEST_F(StreamHubTest, NoProgressCountsAsADisconnect) {
+  const StreamPtr stream = running("job-1");
+  const auto client = attach(stream);
+  client->reads_ = false;
+  token(stream, 0);
+  pass(limits_.slow_client_timeout_ms - 1000);
+  EXPECT_FALSE(client->closed_);
+  client->take(1);  // slow is not stuck
+  pass(limits_.slow_client_timeout_ms - 1000);
+  EXPECT_FALSE(client->closed_);
+  pass(2000);
+  EXPECT_TRUE(client->closed_);
+  EXPECT_EQ(gone_, std::vector<std::string>{"job-1"});
+}
+
+// OC-CTRL-2027: comments keep an idle connection alive and break no parser.
+TEST_F(StreamHubTest, KeepAliveCommentsOnlyWhenIdle) {
+  const StreamPtr stream = running("job-1");
+  const auto client = attach(stream);
+  pass(limits_.keep_alive_ms - 1000);
+  EXPECT_EQ(client->received_.find("keep-alive"), std::string::npos);
+  token(stream, 0);
+  pass(limits_.keep_alive_ms - 1000);
+  EXPECT_EQ(client->received_.find("keep-alive"), std::string::npos);
+  pass(1000);
+  EXPECT_NE(client->received_.find(": keep-alive\n\n"), std::string::npos);
+  EXPECT_EQ(client->names().size(), 3u);
+}
+
+// SYS-7.4.1, C-12: the last client to go cancels at once; nobody attached is no disconnect.
+TEST_F(StreamHubTest, DisconnectCancelsAtOnceByDefault) {
+  const StreamPtr lonely = running("lonely");
+  const StreamPtr stream = running("job-1");
+  const auto a = attach(stream), b = attach(stream);
+  a->close(net::CloseReason::kPeerGone);
+  EXPECT_TRUE(gone_.empty());
+  b->close(net::CloseReason::kPeerGone);
+  EXPECT_EQ(gone_, std::vector<std::string>{"job-1"});
+  pass(60'000);
+  EXPECT_EQ(gone_.size(), 1u);
+}
+
+TEST_F(StreamHubTest, DisconnectWithResumeWaitsForTheGrace) {
+  const StreamPtr stream = running("job-1", contract::OnDisconnect::kResume);
+  attach(stream)->close(net::CloseReason::kPeerGone);
+  pass(limits_.reconnect_grace_ms - 1000);
+  const auto back = attach(stream);
+  pass(60'000);
+  EXPECT_TRUE(gone_.empty());
+  back->close(net::CloseReason::kPeerGone);
+  pass(limits_.reconnect_grace_ms);
+  EXPECT_EQ(gone_, std::vector<std::string>{"job-1"});
+}
+
+TEST_F(StreamHubTest, AClientWithAForeignIdDoesNotCancelTheJob) {
+  const StreamPtr stream = running("job-1");
+  const auto stranger = attach(stream, EventId{1, 42});
+  EXPECT_TRUE(stranger->ended_);
+  EXPECT_NE(stranger->received_.find("REPLAY_DIVERGED"), std::string::npos);
+  stranger->close(net::CloseReason::kFinished);
+  EXPECT_TRUE(gone_.empty());
+}
+
+// DECISIONS §1: the buffer stays until one client has read it to the end, or for retain_ms.
+TEST_F(StreamHubTest, TheBufferGoesWhenReadOrWhenOld) {
+  const StreamPtr read = running("read");
+  const auto reader = attach(read);
+  const StreamPtr unread = running("unread");
+  token(unread, 0);
+  finish(read);
+  finish(unread);
+  EXPECT_NE(hub_->find(base::JobId("read")), nullptr);
+  reader->close(net::CloseReason::kFinished);
+  EXPECT_EQ(hub_->find(base::JobId("read")), nullptr);
+  pass(limits_.retain_ms - 1000);
+  EXPECT_NE(hub_->find(base::JobId("unread")), nullptr);
+  pass(1000);
+  EXPECT_EQ(hub_->find(base::JobId("unread")), nullptr);
+  EXPECT_TRUE(gone_.empty());
+}
+
+TEST_F(StreamHubTest, AClientThatBreaksOffDuringTheEndKeepsTheBuffer) {
+  const StreamPtr stream = running("job-1");
+  const auto client = attach(stream);
+  finish(stream);
+  client->close(net::CloseReason::kPeerGone);
+  EXPECT_NE(hub_->find(base::JobId("job-1")), nullptr);
+  EXPECT_TRUE(gone_.empty()) << "a finished job cannot be cancelled";
+}
+
+TEST_F(StreamHubTest, PastTheMemoryLimitTheNewestRelayIsPaused) {
+  contract::StreamConfig limits;
+  limits.buffer_bytes_max = 100'000;
+  restart(limits);
+  std::vector<std::string> calls;
+  const StreamPtr old = running("old"), young = running("young");
+  hub_->relay_begins(*old, [&](bool paused) { calls.push_back(paused ? "pause old" : "resume old"); });
+  hub_->relay_begins(*young, [&](bool paused) { calls.push_back(paused ? "pause young" : "resume young"); });
+  for (int i = 0; i < 200; ++i) token(old, i, std::string(1000, 'x'));
+  EXPECT_EQ(calls, std::vector<std::string>{"pause young"});
+  EXPECT_EQ(hub_->gauges().relays_paused, 1);
+  EXPECT_GT(hub_->gauges().bytes_held, 200'000);
+  hub_->relay_ends(*old);
+  hub_->tick();
+  EXPECT_EQ(calls.back(), "resume young");
+  finish(old);
+  hub_->forget(base::JobId("old"));
+}
+
+TEST_F(StreamHubTest, CheckpointsTellWhatMoved) {
+  const StreamPtr stream = running("job-1");
+  pass(1000);
+  EXPECT_TRUE(checkpoints_.empty());
+  token(stream, 0);
+  token(stream, 1);
+  pass(2000);
+  ASSERT_EQ(checkpoints_.size(), 1u);
+  EXPECT_EQ(checkpoints_[0].substr(0, 8), "job-1:3-");
+}
+
+// OC-CTRL-2023: metrics are additive, unnumbered, and only the newest is sent.
+TEST_F(StreamHubTest, MetricsCarryNoId) {
+  const StreamPtr stream = running("job-1");
+  const auto client = attach(stream);
+  stream->metrics({.queue_depth = 3, .on_time_probability = 1.0}, now());
+  token(stream, 0);
+  EXPECT_EQ(client->names(), (std::vector<std::string>{"queued", "started", "metrics", "token"}));
+  EXPECT_NE(client->received_.find("event: metrics\ndata: {\"queue_depth\":3"), std::string::npos) << client->received_;
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::streaming
