@@ -164,7 +164,9 @@ TEST_F(RelayTest, AReplayIsCheckedTokenByToken) {
 
 TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
   std::promise<void> serving, closed;
+  net::ExchangePtr kept;
   worker_ = [&](const net::ExchangePtr& exchange) {
+    kept = exchange;
     exchange->on_close([&](net::CloseReason) { closed.set_value(); });
     exchange->start_stream(200, net::http::sse_headers());
     exchange->write(started());
