@@ -32,7 +32,8 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 }
 
 bool processor_has(const char* isa) {
-  return engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1 << 20, .isa = isa}).has_value();
+  return engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1 << 20, .isa = isa})
+      .has_value();
 }
 
 class Bits : public testing::TestWithParam<Model> {
@@ -45,7 +46,8 @@ class Bits : public testing::TestWithParam<Model> {
 };
 
 TEST_P(Bits, AnyChunking) {
-  for (std::uint32_t chunk : {1U, 7U, 64U}) EXPECT_TRUE(same_bits(run({.chunk = chunk}), reference_)) << "chunk " << chunk;
+  for (std::uint32_t chunk : {1U, 7U, 64U})
+    EXPECT_TRUE(same_bits(run({.chunk = chunk}), reference_)) << "chunk " << chunk;
 }
 
 TEST_P(Bits, AnyThreadCount) {
@@ -94,7 +96,8 @@ TEST_P(Bits, AnyCompany) {
     if (step % 2 != 0) requests.push_back({2, other.first(1 + step * 3 % 17), RowsWanted::kNone});
     const auto output = device.engine().step(requests).value();
     const std::size_t first = step % 3 != 0 ? 1 : 0;
-    for (std::size_t r = 0; r < count; ++r) got.insert(got.end(), output.row(first + r).begin(), output.row(first + r).end());
+    for (std::size_t r = 0; r < count; ++r)
+      got.insert(got.end(), output.row(first + r).begin(), output.row(first + r).end());
     done += count;
     if (step % 5 == 4) {
       EXPECT_TRUE(device.engine().reset(2));
@@ -114,15 +117,15 @@ TEST_P(Bits, ARecycledSlot) {
 }
 
 const auto kFolder = repository() / "tests/golden";
-INSTANTIATE_TEST_SUITE_P(
-    Models, Bits,
-    testing::Values(Model{"f16_f32cache", demo_model("f16"), tale("f16"), DType::kF32},
-                    Model{"q8_0_f16cache", demo_model("q8_0"), tale("q8_0"), DType::kF16},
-                    Model{"q4_0_f16cache", demo_model("q4_0"), tale("q4_0"), DType::kF16},
-                    Model{"llama3_bf16", kFolder / "llama3/model.gguf", read_golden(kFolder / "llama3/golden.bin").tokens, DType::kF16},
-                    Model{"llama_tied_biases", kFolder / "llama_tied/model.gguf",
-                          read_golden(kFolder / "llama_tied/golden.bin").tokens, DType::kF32}),
-    [](const testing::TestParamInfo<Model>& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, Bits,
+                         testing::Values(Model{"f16_f32cache", demo_model("f16"), tale("f16"), DType::kF32},
+                                         Model{"q8_0_f16cache", demo_model("q8_0"), tale("q8_0"), DType::kF16},
+                                         Model{"q4_0_f16cache", demo_model("q4_0"), tale("q4_0"), DType::kF16},
+                                         Model{"llama3_bf16", kFolder / "llama3/model.gguf",
+                                               read_golden(kFolder / "llama3/golden.bin").tokens, DType::kF16},
+                                         Model{"llama_tied_biases", kFolder / "llama_tied/model.gguf",
+                                               read_golden(kFolder / "llama_tied/golden.bin").tokens, DType::kF32}),
+                         [](const testing::TestParamInfo<Model>& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace llorch::golden

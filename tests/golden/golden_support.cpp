@@ -41,19 +41,22 @@ Device::Device(const std::filesystem::path& model, const RunOptions& options) {
       {.threads_count = options.threads, .memory_budget_bytes = 1ULL << 30, .isa = options.isa});
   ASSERT(backend.has_value(), "{}", backend.has_value() ? "" : backend.error().message);
   backend_ = *std::move(backend);
-  auto loaded = engine::inference::Engine::load(
-      model, {.slots = options.slots, .kv_dtype = options.kv_dtype, .prefill_chunk = options.chunk, .output_rows_max = options.chunk},
-      *backend_);
+  auto loaded = engine::inference::Engine::load(model,
+                                                {.slots = options.slots,
+                                                 .kv_dtype = options.kv_dtype,
+                                                 .prefill_chunk = options.chunk,
+                                                 .output_rows_max = options.chunk},
+                                                *backend_);
   ASSERT(loaded.has_value(), "{}", loaded.has_value() ? "" : loaded.error().message);
   engine_ = *std::move(loaded);
 }
 
-std::vector<float> logits_of(const std::filesystem::path& model, std::span<const base::TokenId> tokens, const RunOptions& options) {
+std::vector<float> logits_of(const std::filesystem::path& model, std::span<const base::TokenId> tokens,
+                             const RunOptions& options) {
   Device device(model, options);
   std::vector<float> logits;
-  const auto result = device.engine().score(0, tokens, [&](std::size_t, std::span<const float> row) {
-    logits.insert(logits.end(), row.begin(), row.end());
-  });
+  const auto result = device.engine().score(
+      0, tokens, [&](std::size_t, std::span<const float> row) { logits.insert(logits.end(), row.begin(), row.end()); });
   ASSERT(result.has_value(), "{}", result.has_value() ? "" : result.error().message);
   return logits;
 }

@@ -44,6 +44,7 @@ class Device {
 };
 
 // Teacher-forced logits, [tokens, vocab].
-std::vector<float> logits_of(const std::filesystem::path& model, std::span<const base::TokenId> tokens, const RunOptions& options);
+std::vector<float> logits_of(const std::filesystem::path& model, std::span<const base::TokenId> tokens,
+                             const RunOptions& options);
 
 }  // namespace llorch::golden

@@ -92,8 +92,8 @@ struct PrepareArgs {
   Backend& backend;
   const Instruction& insn;
   const ParamBlock& params;
-  std::span<const TensorHandle> weights;      // [slots of the opcode]
-  std::span<const TensorViewDesc> views;      // parallel; dtype and shape of the stored tensor
+  std::span<const TensorHandle> weights;  // [slots of the opcode]
+  std::span<const TensorViewDesc> views;  // parallel; dtype and shape of the stored tensor
   StepLimits limits;
 };
 
@@ -136,8 +136,7 @@ consteval bool assert_coverage(const AdapterTables& tables, const std::array<Opc
     for (Opcode opcode : claimed) wanted = wanted || static_cast<std::size_t>(opcode) == i;
     const bool complete =
         tables.run[i] != nullptr && tables.prepare[i] != nullptr && tables.workspace_bytes[i] != nullptr;
-    const bool empty =
-        tables.run[i] == nullptr && tables.prepare[i] == nullptr && tables.workspace_bytes[i] == nullptr;
+    const bool empty = tables.run[i] == nullptr && tables.prepare[i] == nullptr && tables.workspace_bytes[i] == nullptr;
     if (wanted ? !complete : !empty) return false;
     if (!wanted) continue;
     const auto slots = weight_slots(static_cast<Opcode>(i));

@@ -41,8 +41,9 @@ class Backend {
 
   virtual std::string_view device_class() const = 0;  // "cpu-x86", or GPU name and sm
   virtual std::string_view numerics() const = 0;      // "cpu-1"
-  virtual std::string_view implementation() const = 0;  // which kernels were chosen: "avx2", "avx512"; never changes a bit
-  virtual const AdapterTables& tables() const = 0;    // same object for the backend's life
+  virtual std::string_view implementation()
+      const = 0;                                    // which kernels were chosen: "avx2", "avx512"; never changes a bit
+  virtual const AdapterTables& tables() const = 0;  // same object for the backend's life
   virtual StreamHandle stream() = 0;
 
   // Device memory: zero-filled, aligned to 64 bytes. Accounting counts exactly `bytes`. REQUIRES: bytes > 0.
@@ -78,7 +79,8 @@ class DeviceBuffer {
   }
   DeviceBuffer() = default;
   DeviceBuffer(DeviceBuffer&& other) noexcept
-      : backend_(std::exchange(other.backend_, nullptr)), ptr_(std::exchange(other.ptr_, nullptr)),
+      : backend_(std::exchange(other.backend_, nullptr)),
+        ptr_(std::exchange(other.ptr_, nullptr)),
         bytes_(std::exchange(other.bytes_, 0)) {}
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     std::swap(backend_, other.backend_);

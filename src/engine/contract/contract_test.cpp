@@ -16,7 +16,8 @@ static_assert(static_cast<int>(Opcode::kRmsNorm) == 0 && static_cast<int>(Opcode
               static_cast<int>(Opcode::kMambaMixer) == 4 && static_cast<int>(Opcode::kShortconv) == 5 &&
               static_cast<int>(Opcode::kMlaAttention) == 6 && static_cast<int>(Opcode::kEmbedding) == 7 &&
               static_cast<int>(Opcode::kResidualAdd) == 8 && static_cast<int>(Opcode::kVisionPatchEmbed) == 16 &&
-              static_cast<int>(Opcode::kVisionSpatialMerge) == 17 && static_cast<int>(Opcode::kVisionDeepstackExtract) == 18 &&
+              static_cast<int>(Opcode::kVisionSpatialMerge) == 17 &&
+              static_cast<int>(Opcode::kVisionDeepstackExtract) == 18 &&
               static_cast<int>(Opcode::kVisionScatter) == 19 && static_cast<int>(Opcode::kLmHead) == 33);
 
 // ParamBlock v1: moving a field is a new version.
@@ -70,9 +71,9 @@ consteval AdapterTables without_prepare() {
 constexpr std::array kOnlyNorm{Opcode::kRmsNorm};
 constexpr std::array kOnlyAdd{Opcode::kResidualAdd};
 static_assert(assert_coverage(tables_of(Opcode::kRmsNorm, dtype_bit(DType::kF32)), kOnlyNorm));
-static_assert(assert_coverage(tables_of(Opcode::kResidualAdd, 0), kOnlyAdd));          // takes no weights
-static_assert(!assert_coverage(tables_of(Opcode::kRmsNorm, 0), kOnlyNorm));            // takes weights of no type
-static_assert(!assert_coverage(tables_of(Opcode::kResidualAdd, 0), kOnlyNorm));        // claimed but not there
+static_assert(assert_coverage(tables_of(Opcode::kResidualAdd, 0), kOnlyAdd));    // takes no weights
+static_assert(!assert_coverage(tables_of(Opcode::kRmsNorm, 0), kOnlyNorm));      // takes weights of no type
+static_assert(!assert_coverage(tables_of(Opcode::kResidualAdd, 0), kOnlyNorm));  // claimed but not there
 static_assert(!assert_coverage(tables_of(Opcode::kResidualAdd, 0), std::array<Opcode, 0>{}));  // there but not claimed
 static_assert(!assert_coverage(without_prepare(), kOnlyNorm));
 
@@ -100,18 +101,17 @@ TEST(Slots, DimensionsComeFromTheParams) {
   EXPECT_EQ(dim_value(Dim::kVocab, block), std::nullopt);
 }
 
-TEST(KvLayout, PlacesAreDisjointAndInsideThePage) {
+TEST(KvLayout, BlocksAreDisjointAndInsideThePage) {
   const KvLayout layout{DType::kF16, 2, 8, 4};
   std::set<std::uint64_t> seen;
   const auto claim = [&](std::uint64_t offset, std::uint32_t width) {
-    for (std::uint32_t i = 0; i < width * 2; ++i) EXPECT_TRUE(seen.insert(offset + i).second);
-    EXPECT_LE(offset + width * 2, layout.page_bytes());
+    const std::uint64_t bytes = kPageTokens * width * 2;
+    for (std::uint64_t i = 0; i < bytes; ++i) EXPECT_TRUE(seen.insert(offset + i).second);
+    EXPECT_LE(offset + bytes, layout.page_bytes());
   };
   for (std::uint32_t head = 0; head < 2; ++head) {
-    for (std::uint32_t row = 0; row < kPageTokens; ++row) {
-      claim(layout.k_offset_bytes(head, row), 8);
-      claim(layout.v_offset_bytes(head, row), 4);
-    }
+    claim(layout.k_block_offset_bytes(head), 8);
+    claim(layout.v_block_offset_bytes(head), 4);
   }
   EXPECT_EQ(seen.size(), layout.bytes_per_token() * kPageTokens);
   EXPECT_EQ(layout.page_bytes() % 64, 0U);

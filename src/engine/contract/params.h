@@ -264,10 +264,10 @@ static_assert(sizeof(VisionScatterParams) == 24);
 
 template <class P>
 concept ParamStruct = std::is_trivially_copyable_v<P> && std::is_standard_layout_v<P> && sizeof(P) % 8 == 0 &&
-                      sizeof(P) <= kParamBlockBytesMax && alignof(P) <= kParamBlockAlign && requires(P p) {
-                        { P::kOpcode } -> std::convertible_to<Opcode>;
-                        { p.kind_version } -> std::convertible_to<std::uint32_t>;
-                      };
+                      sizeof(P) <= kParamBlockBytesMax && alignof(P) <= kParamBlockAlign&& requires(P p) {
+  { P::kOpcode } -> std::convertible_to<Opcode>;
+  { p.kind_version } -> std::convertible_to<std::uint32_t>;
+};
 
 // Calls visitor.template operator()<P>() with the struct of `opcode`; false when the value is no opcode.
 template <class Visitor>

@@ -36,7 +36,7 @@ struct WeightKey {
 };
 
 struct WeightBinding {
-  std::uint32_t index = 0;   // own position in the list
+  std::uint32_t index = 0;  // own position in the list
   WeightKey key;
   std::uint32_t tensor = 0;  // number of the stored tensor; two bindings may share one (a tied head)
 };

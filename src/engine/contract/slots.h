@@ -16,22 +16,22 @@ namespace llorch::engine::contract {
 // Symbolic dimensions; dim_value() gives the number from an instruction's param block.
 enum class Dim : std::uint8_t {
   kNone,
-  kModel,         // D
-  kVocab,         // V, rows of the embedding table
-  kQRows,         // H * d_qk (twice that with a query gate)
-  kKRows,         // K * d_qk
-  kVRows,         // K * d_v
-  kQkvRows,       // all three
-  kOCols,         // H * d_v
-  kHeadQk,        // d_qk
-  kHeads,         // H
-  kFfn,           // F
-  kFfn2,          // 2F (fused gate and up), F when not fused
-  kExperts,       // E
-  kFfnExpert,     // F of one expert
-  kFfnShared,     // F of the shared experts
+  kModel,      // D
+  kVocab,      // V, rows of the embedding table
+  kQRows,      // H * d_qk (twice that with a query gate)
+  kKRows,      // K * d_qk
+  kVRows,      // K * d_v
+  kQkvRows,    // all three
+  kOCols,      // H * d_v
+  kHeadQk,     // d_qk
+  kHeads,      // H
+  kFfn,        // F
+  kFfn2,       // 2F (fused gate and up), F when not fused
+  kExperts,    // E
+  kFfnExpert,  // F of one expert
+  kFfnShared,  // F of the shared experts
   kOne,
-  kAny,           // checked by the adapter's prepare function
+  kAny,  // checked by the adapter's prepare function
 };
 
 // How a backend will use a tensor; the union over all slots bound to it is given to Backend::upload_weight.
@@ -51,14 +51,49 @@ struct SlotSpec {
 
 enum class NormSlot : std::uint8_t { kWeight, kBias, kCount };
 enum class AttentionSlot : std::uint8_t {
-  kQ, kK, kV, kO, kQNorm, kKNorm, kQBias, kKBias, kVBias, kOBias, kSinks, kQkv, kQkvBias, kCount
+  kQ,
+  kK,
+  kV,
+  kO,
+  kQNorm,
+  kKNorm,
+  kQBias,
+  kKBias,
+  kVBias,
+  kOBias,
+  kSinks,
+  kQkv,
+  kQkvBias,
+  kCount
 };
 enum class FfnSlot : std::uint8_t { kGate, kUp, kDown, kGateBias, kUpBias, kDownBias, kCount };
 enum class MoeSlot : std::uint8_t {
-  kRouter, kGate, kUp, kDown, kRouterBias, kGateBias, kUpBias, kDownBias, kSelectionBias,
-  kSharedGate, kSharedUp, kSharedDown, kSharedRouter, kCount
+  kRouter,
+  kGate,
+  kUp,
+  kDown,
+  kRouterBias,
+  kGateBias,
+  kUpBias,
+  kDownBias,
+  kSelectionBias,
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,
+  kSharedRouter,
+  kCount
 };
-enum class MambaSlot : std::uint8_t { kInProj, kConvWeight, kALog, kDSkip, kOutProj, kConvBias, kDtBias, kNorm, kCount };
+enum class MambaSlot : std::uint8_t {
+  kInProj,
+  kConvWeight,
+  kALog,
+  kDSkip,
+  kOutProj,
+  kConvBias,
+  kDtBias,
+  kNorm,
+  kCount
+};
 enum class ShortconvSlot : std::uint8_t { kInProj, kConvWeight, kOutProj, kConvBias, kCount };
 enum class MlaSlot : std::uint8_t { kQ, kQA, kQANorm, kQB, kKvA, kKvANorm, kKvB, kKB, kVB, kO, kCount };
 enum class EmbeddingSlot : std::uint8_t { kWeight, kCount };

@@ -11,7 +11,14 @@ namespace llorch::engine::contract {
 
 enum class StateKind : std::uint8_t { kNone = 0, kKv = 1, kConv = 2, kSsm = 3, kDelta = 4 };
 enum class StateLifecycle : std::uint8_t { kSlotPersistent = 0, kRequestScoped = 1, kStepScoped = 2 };
-enum class LifecycleAction : std::uint8_t { kAlloc = 0, kReset = 1, kReuse = 2, kEvict = 3, kCloneForFork = 4, kDeinit = 5 };
+enum class LifecycleAction : std::uint8_t {
+  kAlloc = 0,
+  kReset = 1,
+  kReuse = 2,
+  kEvict = 3,
+  kCloneForFork = 4,
+  kDeinit = 5
+};
 inline constexpr std::size_t kLifecycleCount = 3;
 inline constexpr std::size_t kLifecycleActionCount = 6;
 
@@ -27,7 +34,7 @@ struct StateDescriptor {
   StateLifecycle lifecycle = StateLifecycle::kSlotPersistent;
   bool zero_init = false;
   bool forkable = false;
-  std::uint16_t align_bytes = 64;    // power of two
+  std::uint16_t align_bytes = 64;     // power of two
   std::uint32_t bytes_per_token = 0;  // 0 = fixed size
   std::uint64_t size_bytes = 0;       // fixed: bytes per slot; growing (bytes_per_token > 0): bytes of one page
 };
@@ -50,9 +57,9 @@ struct LifecyclePolicy {
 // alloc, reset and evict zero iff the descriptor says zero_init or the policy zeroes; reuse, clone and deinit never do.
 inline constexpr std::array<std::array<LifecyclePolicy, kLifecycleActionCount>, kLifecycleCount> kLifecycleMatrix = {{
     // alloc          reset          reuse          evict          clone          deinit
-    {{{true, false}, {true, false}, {true, false}, {true, false}, {true, false}, {true, false}}},     // slot-persistent
-    {{{true, true}, {false, false}, {false, false}, {true, true}, {false, false}, {true, false}}},    // request-scoped
-    {{{true, true}, {true, true}, {false, false}, {true, true}, {false, false}, {true, false}}},      // step-scoped
+    {{{true, false}, {true, false}, {true, false}, {true, false}, {true, false}, {true, false}}},   // slot-persistent
+    {{{true, true}, {false, false}, {false, false}, {true, true}, {false, false}, {true, false}}},  // request-scoped
+    {{{true, true}, {true, true}, {false, false}, {true, true}, {false, false}, {true, false}}},    // step-scoped
 }};
 
 constexpr LifecyclePolicy policy(StateLifecycle lifecycle, LifecycleAction action) {

@@ -37,15 +37,17 @@ Result<> check_states(std::span<const StateDescriptor> descs) {
 
 Result<> check_register_specs(const CompiledPlan& plan) {
   if (plan.register_specs.size() != plan.plan.register_count) {
-    return base::fail(ErrorCode::kInvalidRegisterSpec, fmt::format("{} register specs for {} registers",
-                                                                   plan.register_specs.size(), plan.plan.register_count));
+    return base::fail(
+        ErrorCode::kInvalidRegisterSpec,
+        fmt::format("{} register specs for {} registers", plan.register_specs.size(), plan.plan.register_count));
   }
   for (std::size_t r = 0; r < plan.register_specs.size(); ++r) {
     const RegisterSpec& spec = plan.register_specs[r];
     if (spec.width == 0 || dtype_info(spec.dtype).block_bytes == 0 || dtype_info(spec.dtype).block_elements != 1 ||
         !std::has_single_bit(spec.align_bytes)) {
-      return base::fail(ErrorCode::kInvalidRegisterSpec, fmt::format("register {}: width {}, type {}, alignment {}", r,
-                                                                     spec.width, dtype_info(spec.dtype).name, spec.align_bytes));
+      return base::fail(ErrorCode::kInvalidRegisterSpec,
+                        fmt::format("register {}: width {}, type {}, alignment {}", r, spec.width,
+                                    dtype_info(spec.dtype).name, spec.align_bytes));
     }
   }
   return {};
@@ -70,9 +72,10 @@ Result<> check_params(const CompiledPlan& plan, std::size_t i) {
   const bool aligned = reinterpret_cast<std::uintptr_t>(block.data.data()) % kParamBlockAlign == 0;
   if (block.version != kParamBlockVersion || stored != kind_version(insn.opcode) || !aligned ||
       block.data.size() != param_struct_bytes(insn.opcode)) {
-    return base::fail(ErrorCode::kInvalidParamBlockABI,
-                      fmt::format("{}: parameter block version {}, {} bytes; expected version {}, {} bytes", where(i, insn),
-                                  block.version, block.data.size(), kParamBlockVersion, param_struct_bytes(insn.opcode)));
+    return base::fail(
+        ErrorCode::kInvalidParamBlockABI,
+        fmt::format("{}: parameter block version {}, {} bytes; expected version {}, {} bytes", where(i, insn),
+                    block.version, block.data.size(), kParamBlockVersion, param_struct_bytes(insn.opcode)));
   }
   return {};
 }
@@ -81,8 +84,9 @@ Result<> check_weights(const CompiledPlan& plan, std::size_t i) {
   const Instruction& insn = plan.plan.instructions[i];
   const std::span<const SlotSpec> slots = *weight_slots(insn.opcode);
   if (insn.weights.size() != slots.size()) {
-    return base::fail(ErrorCode::kInvalidWeightRefCount,
-                      fmt::format("{} has {} weights, its opcode {} slots", where(i, insn), insn.weights.size(), slots.size()));
+    return base::fail(
+        ErrorCode::kInvalidWeightRefCount,
+        fmt::format("{} has {} weights, its opcode {} slots", where(i, insn), insn.weights.size(), slots.size()));
   }
   const auto missing = [&](std::string_view slot) {
     return base::fail(ErrorCode::kMissingWeight, fmt::format("{} has no weight in slot {}", where(i, insn), slot));
@@ -116,8 +120,9 @@ Result<> check_state_binding(const CompiledPlan& plan, std::size_t i) {
   }
   const auto declared = [&](const StateDescriptor& desc) { return desc.id == insn.state_block_id; };
   if (named && std::ranges::none_of(plan.plan.state_descs, declared)) {
-    return base::fail(ErrorCode::kUnknownStateDescriptorId,
-                      fmt::format("{} names state {}, which the plan does not declare", where(i, insn), insn.state_block_id));
+    return base::fail(
+        ErrorCode::kUnknownStateDescriptorId,
+        fmt::format("{} names state {}, which the plan does not declare", where(i, insn), insn.state_block_id));
   }
   return {};
 }
@@ -144,16 +149,17 @@ Result<> check_registers(const CompiledPlan& plan, std::size_t i, Lives& lives) 
   for (RegisterRef ref : insn.inputs) {
     TRY(check_range(ref));
     if (lives.producer[index(ref)] == kNeverRead) {
-      return base::fail(ErrorCode::kRegisterReadBeforeWrite, fmt::format("{} reads register {} before it is written",
-                                                                         where(i, insn), index(ref)));
+      return base::fail(ErrorCode::kRegisterReadBeforeWrite,
+                        fmt::format("{} reads register {} before it is written", where(i, insn), index(ref)));
     }
     lives.last_read[index(ref)] = static_cast<std::uint32_t>(i);
   }
   for (RegisterRef ref : insn.outputs) {
     TRY(check_range(ref));
     if (lives.producer[index(ref)] != kNeverRead) {
-      return base::fail(ErrorCode::kRegisterRedefined, fmt::format("{} writes register {}, which instruction {} wrote",
-                                                                   where(i, insn), index(ref), lives.producer[index(ref)]));
+      return base::fail(ErrorCode::kRegisterRedefined,
+                        fmt::format("{} writes register {}, which instruction {} wrote", where(i, insn), index(ref),
+                                    lives.producer[index(ref)]));
     }
     lives.producer[index(ref)] = static_cast<std::uint32_t>(i);
   }
@@ -181,7 +187,8 @@ Result<> check_liveness(const CompiledPlan& plan, const Lives& lives) {
   const std::size_t insn_count = plan.plan.instructions.size();
   const std::size_t words = (plan.plan.register_count + std::size_t{63}) / 64;
   const auto broken = [](std::string message) { return base::fail(ErrorCode::kInvalidLiveness, std::move(message)); };
-  if (!std::ranges::equal(map.register_last_read, lives.last_read)) return broken("last reads do not match the instructions");
+  if (!std::ranges::equal(map.register_last_read, lives.last_read))
+    return broken("last reads do not match the instructions");
   if (map.kill_after_instruction.size() != insn_count) {
     return broken(fmt::format("{} kill rows for {} instructions", map.kill_after_instruction.size(), insn_count));
   }

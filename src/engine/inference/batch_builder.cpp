@@ -10,9 +10,12 @@ using base::ErrorCode;
 using base::TokenId;
 using contract::StepLimits;
 
-std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits) { return 3ULL * limits.rows_max * sizeof(std::uint32_t); }
+std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits) {
+  return 3ULL * limits.rows_max * sizeof(std::uint32_t);
+}
 
-base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, std::uint32_t vocab, contract::Backend& backend) {
+base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, std::uint32_t vocab,
+                                              contract::Backend& backend) {
   BatchBuilder builder;
   builder.backend_ = &backend;
   builder.limits_ = limits;
@@ -22,12 +25,14 @@ base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, std::uin
   builder.row_offsets_.reserve(limits.slots_max + std::size_t{1});
   builder.output_rows_.reserve(limits.output_rows_max);
   builder.rows_.resize(3ULL * limits.rows_max);
-  builder.device_ = TRY(contract::DeviceBuffer::allocate(backend, device_bytes(limits), contract::MemoryPurpose::kTables));
+  builder.device_ =
+      TRY(contract::DeviceBuffer::allocate(backend, device_bytes(limits), contract::MemoryPurpose::kTables));
   return builder;
 }
 
 base::Result<> BatchBuilder::check_request(const SlotRows& request, std::uint32_t length) const {
-  ASSERT(request.slot < limits_.slots_max && !request.tokens.empty(), "slot={} tokens={}", request.slot, request.tokens.size());
+  ASSERT(request.slot < limits_.slots_max && !request.tokens.empty(), "slot={} tokens={}", request.slot,
+         request.tokens.size());
   if (length + request.tokens.size() > limits_.context_tokens_max) {
     return base::fail(ErrorCode::kContextExhausted,
                       fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, length,
@@ -45,15 +50,16 @@ base::Result<> BatchBuilder::check(std::span<const SlotRows> requests, std::span
   std::uint64_t outputs = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const SlotRows& request = requests[i];
-    ASSERT(i == 0 || requests[i - 1].slot < request.slot, "slots must ascend: {} after {}", request.slot, requests[i - 1].slot);
+    ASSERT(i == 0 || requests[i - 1].slot < request.slot, "slots must ascend: {} after {}", request.slot,
+           requests[i - 1].slot);
     TRY(check_request(request, lengths[request.slot]));
     rows += request.tokens.size();
     outputs += request.wanted == RowsWanted::kAll ? request.tokens.size() : request.wanted == RowsWanted::kLast ? 1 : 0;
   }
   if (rows == 0 || rows > limits_.rows_max || outputs > limits_.output_rows_max) {
     return base::fail(ErrorCode::kInvalidBatchSize,
-                      fmt::format("a step of {} rows and {} outputs; 1..{} rows and at most {} outputs were planned", rows, outputs,
-                                  limits_.rows_max, limits_.output_rows_max));
+                      fmt::format("a step of {} rows and {} outputs; 1..{} rows and at most {} outputs were planned",
+                                  rows, outputs, limits_.rows_max, limits_.output_rows_max));
   }
   return {};
 }
@@ -75,7 +81,8 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
       positions[row] = lengths[request.slot] + static_cast<std::uint32_t>(t);
       slot_of_row[row] = request.slot;
       const bool last = t + 1 == request.tokens.size();
-      if (request.wanted == RowsWanted::kAll || (request.wanted == RowsWanted::kLast && last)) output_rows_.push_back(row);
+      if (request.wanted == RowsWanted::kAll || (request.wanted == RowsWanted::kLast && last))
+        output_rows_.push_back(row);
     }
     active_slots_.push_back(request.slot);
     sequence_lengths_.push_back(lengths[request.slot] + static_cast<std::uint32_t>(request.tokens.size()));

@@ -24,7 +24,8 @@ struct SlotRows {
 class BatchBuilder {
  public:
   static std::uint64_t device_bytes(const contract::StepLimits& limits);
-  static base::Result<BatchBuilder> make(const contract::StepLimits& limits, std::uint32_t vocab, contract::Backend& backend);
+  static base::Result<BatchBuilder> make(const contract::StepLimits& limits, std::uint32_t vocab,
+                                         contract::Backend& backend);
 
   // One request of any length: tokens in the vocabulary, room in the slot. Errors: INVALID_PARAMS, CONTEXT_EXHAUSTED.
   base::Result<> check_request(const SlotRows& request, std::uint32_t length) const;
@@ -42,7 +43,7 @@ class BatchBuilder {
   contract::StepLimits limits_;
   std::uint32_t vocab_ = 0;
   std::vector<std::uint32_t> active_slots_, sequence_lengths_, row_offsets_, output_rows_;
-  std::vector<std::uint32_t> rows_;       // host copy of device_: row ids, positions, slots, rows_max of each
+  std::vector<std::uint32_t> rows_;  // host copy of device_: row ids, positions, slots, rows_max of each
   contract::DeviceBuffer device_;
 };
 

@@ -24,12 +24,14 @@ constexpr std::uint32_t kRowsMax = 1U << 16;
 
 Result<StepLimits> step_limits(const EngineOptions& options, const models::ModelConfig& config) {
   const auto refuse = [](std::string message) { return base::fail(ErrorCode::kInvalidParams, std::move(message)); };
-  if (options.slots == 0 || options.slots > kSlotsMax) return refuse(fmt::format("slots = {}; must be 1..{}", options.slots, kSlotsMax));
+  if (options.slots == 0 || options.slots > kSlotsMax)
+    return refuse(fmt::format("slots = {}; must be 1..{}", options.slots, kSlotsMax));
   if (options.prefill_chunk == 0 || options.prefill_chunk > kRowsMax) {
     return refuse(fmt::format("prefill_chunk = {}; must be 1..{}", options.prefill_chunk, kRowsMax));
   }
   if (options.context_tokens > config.context_tokens) {
-    return refuse(fmt::format("context_tokens = {}; the model was made for {}", options.context_tokens, config.context_tokens));
+    return refuse(
+        fmt::format("context_tokens = {}; the model was made for {}", options.context_tokens, config.context_tokens));
   }
   if (options.kv_dtype != DType::kF16 && options.kv_dtype != DType::kF32) {
     return refuse(fmt::format("kv_dtype {} is not supported; use f16 or f32", dtype_info(options.kv_dtype).name));
@@ -37,8 +39,10 @@ Result<StepLimits> step_limits(const EngineOptions& options, const models::Model
   const std::uint32_t context = options.context_tokens == 0 ? config.context_tokens : options.context_tokens;
   const std::uint32_t rows = std::max(std::min(options.prefill_chunk, context), options.slots);
   const std::uint32_t outputs = options.output_rows_max == 0 ? options.slots : options.output_rows_max;
-  return StepLimits{.rows_max = rows, .output_rows_max = std::min(std::max(outputs, options.slots), rows),
-                    .slots_max = options.slots, .context_tokens_max = context};
+  return StepLimits{.rows_max = rows,
+                    .output_rows_max = std::min(std::max(outputs, options.slots), rows),
+                    .slots_max = options.slots,
+                    .context_tokens_max = context};
 }
 
 // Turns bytes uploaded into the five calls of a LoadProgress.
@@ -77,23 +81,30 @@ struct Engine::Draft {
 Result<Engine::Draft> Engine::draft(const std::filesystem::path& path, const EngineOptions& options, Backend& backend) {
   io::GgufFile file = TRY(io::GgufFile::open(path));
   models::CompiledModel model = TRY(models::compile_model(file, options.kv_dtype));
-  Draft draft{.file = std::move(file), .model = std::move(model), .limits = {}, .mappings = {}, .buffers = {}, .memory_plan = {}};
+  Draft draft{.file = std::move(file),
+              .model = std::move(model),
+              .limits = {},
+              .mappings = {},
+              .buffers = {},
+              .memory_plan = {}};
   draft.limits = TRY(step_limits(options, draft.model.config));
   const AdapterCapabilities& capabilities = backend.tables().capabilities;
   const ModelPlans& plans = draft.model.plans;
   draft.mappings = {models::map_registers(plans.decoder_prefill, capabilities, draft.limits, *draft.model.arena),
                     models::map_registers(plans.decoder_decode, capabilities, draft.limits, *draft.model.arena)};
   draft.buffers = memory::shared_buffers(draft.mappings);
-  draft.memory_plan = TRY(memory::predict_memory({.model = draft.model, .buffers = draft.buffers, .limits = draft.limits}, backend));
+  draft.memory_plan =
+      TRY(memory::predict_memory({.model = draft.model, .buffers = draft.buffers, .limits = draft.limits}, backend));
   return draft;
 }
 
-Result<memory::MemoryPlan> Engine::predict(const std::filesystem::path& path, const EngineOptions& options, Backend& backend) {
+Result<memory::MemoryPlan> Engine::predict(const std::filesystem::path& path, const EngineOptions& options,
+                                           Backend& backend) {
   return TRY(draft(path, options, backend)).memory_plan;
 }
 
-Result<std::unique_ptr<Engine>> Engine::load(const std::filesystem::path& path, const EngineOptions& options, Backend& backend,
-                                             const LoadProgress& progress) {
+Result<std::unique_ptr<Engine>> Engine::load(const std::filesystem::path& path, const EngineOptions& options,
+                                             Backend& backend, const LoadProgress& progress) {
   Draft draft = TRY(Engine::draft(path, options, backend));
   TRY(memory::check_fits(draft.memory_plan, backend));
   std::unique_ptr<Engine> engine(new Engine);
@@ -114,14 +125,20 @@ Result<> Engine::take_memory(Draft& draft, const LoadProgress& progress) {
     quarters.reach(static_cast<unsigned>(done * 99 / total));  // 100 is for when steps can run
   }));
   state_ = TRY(memory::StateArena::make(model_.plans.decoder_prefill.plan.state_descs,
-                                {.slots = limits_.slots_max, .context_tokens = limits_.context_tokens_max}, *backend_));
+                                        {.slots = limits_.slots_max, .context_tokens = limits_.context_tokens_max},
+                                        *backend_));
   activations_ = TRY(memory::Activations::make(draft.buffers, *backend_));
   workspace_ = TRY(DeviceBuffer::allocate(*backend_, memory_.workspace_bytes, MemoryPurpose::kWorkspace));
   batch_ = TRY(BatchBuilder::make(limits_, model_.config.vocab, *backend_));
   TRY(upload_rope_tables());
   const auto prepare = [&](const CompiledPlan& plan, const PhysicalMapping& mapping) {
-    return PreparedPlan::make({.plan = plan, .mapping = mapping, .buffers = activations_.of(mapping), .weights = weights_,
-                               .states = state_.handles(), .backend = *backend_, .limits = limits_});
+    return PreparedPlan::make({.plan = plan,
+                               .mapping = mapping,
+                               .buffers = activations_.of(mapping),
+                               .weights = weights_,
+                               .states = state_.handles(),
+                               .backend = *backend_,
+                               .limits = limits_});
   };
   prefill_plan_ = TRY(prepare(model_.plans.decoder_prefill, draft.mappings[0]));
   decode_plan_ = TRY(prepare(model_.plans.decoder_decode, draft.mappings[1]));
@@ -185,7 +202,8 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
   counters_ = {};
   const PreparedPlan& plan = ctx_.mode == ExecutionMode::kDecode ? decode_plan_ : prefill_plan_;
   if (const Status status = run(ctx_, plan.instructions()); !status.is_ok()) {
-    return base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", counters_.total, backend_->device_class()));
+    return base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", counters_.total,
+                                                  backend_->device_class()));
   }
   const std::span<float> logits = std::span(logits_).first(ctx_.output_rows.size() * facts_.vocab);
   backend_->copy_to_host(std::as_writable_bytes(logits), plan.output_of(plan.instructions().size() - 1));
@@ -193,7 +211,6 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
   for (std::size_t b = 0; b < requests.size(); ++b) lengths_[requests[b].slot] = ctx_.sequence_lengths[b];
   return StepOutput{.logits = logits, .vocab = facts_.vocab};
 }
-
 
 Result<std::span<const float>> Engine::prefill(std::uint32_t slot, std::span<const TokenId> tokens) {
   TRY(batch_.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, lengths_[slot]));

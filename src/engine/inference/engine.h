@@ -14,12 +14,12 @@
 #include "base/result.h"
 #include "base/token_id.h"
 #include "engine/contract/backend.h"
-#include "engine/inference/memory/activations.h"
 #include "engine/inference/batch_builder.h"
+#include "engine/inference/memory/activations.h"
 #include "engine/inference/memory/memory_plan.h"
-#include "engine/inference/prepared_plan.h"
 #include "engine/inference/memory/state_arena.h"
 #include "engine/inference/memory/weight_store.h"
+#include "engine/inference/prepared_plan.h"
 #include "engine/models/model.h"
 
 namespace llorch::engine::inference {
@@ -28,8 +28,8 @@ struct EngineOptions {
   std::uint32_t context_tokens = 0;  // positions per slot; 0 = what the model was made for, which is also the most
   std::uint32_t slots = 1;
   contract::DType kv_dtype = contract::DType::kF16;  // F16 or F32; part of a request's identity
-  std::uint32_t prefill_chunk = 512;                 // rows per step; past a few hundred a pass over the weights is well shared
-  std::uint32_t output_rows_max = 0;                 // rows of a step whose logits can be had; 0 = one per slot
+  std::uint32_t prefill_chunk = 512;  // rows per step; past a few hundred a pass over the weights is well shared
+  std::uint32_t output_rows_max = 0;  // rows of a step whose logits can be had; 0 = one per slot
 };
 
 struct EngineFacts {
@@ -68,7 +68,7 @@ class Engine {
  public:
   // What load() would take, without reading weights. Errors: as load().
   static base::Result<memory::MemoryPlan> predict(const std::filesystem::path& path, const EngineOptions& options,
-                                          contract::Backend& backend);
+                                                  contract::Backend& backend);
   // The backend outlives the engine. Errors: those of GgufFile::open and compile_model; INVALID_PARAMS (options);
   // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY, found before any weight is read.
   static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
@@ -96,7 +96,8 @@ class Engine {
  private:
   struct Draft;
   Engine() = default;
-  static base::Result<Draft> draft(const std::filesystem::path& path, const EngineOptions& options, contract::Backend& backend);
+  static base::Result<Draft> draft(const std::filesystem::path& path, const EngineOptions& options,
+                                   contract::Backend& backend);
   base::Result<> take_memory(Draft& draft, const LoadProgress& progress);
   base::Result<> upload_rope_tables();
   void describe(const Draft& draft, const EngineOptions& options);

@@ -26,7 +26,8 @@ class ModelFile {
     char name[] = "/tmp/llorch-engine-XXXXXX";
     folder_ = mkdtemp(name);
     const std::vector<std::byte> bytes = tiny.bytes();
-    std::ofstream(path(), std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path(), std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
   ~ModelFile() { std::filesystem::remove_all(folder_); }
   std::filesystem::path path() const { return folder_ / "tiny.gguf"; }
@@ -60,7 +61,8 @@ struct Loaded {
 TEST(EngineLoad, PredictsMemoryToTheByte) {
   const ModelFile file(TinyLlama{.layers = 3});
   for (const EngineOptions& options :
-       {EngineOptions{}, EngineOptions{.context_tokens = 65, .slots = 3, .kv_dtype = contract::DType::kF32, .prefill_chunk = 5},
+       {EngineOptions{},
+        EngineOptions{.context_tokens = 65, .slots = 3, .kv_dtype = contract::DType::kF32, .prefill_chunk = 5},
         EngineOptions{.context_tokens = 1, .prefill_chunk = 1}, EngineOptions{.output_rows_max = 100}}) {
     RecordingBackend backend;
     const auto predicted = Engine::predict(file.path(), options, backend);
@@ -127,7 +129,8 @@ TEST(EngineLoad, RefusesOpcodesBatchesAndTypesTheBackendLacks) {
   };
   EXPECT_EQ(code_of({.without = Opcode::kSwiglu}, {}), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code_of({.batch_max = 2}, {.slots = 3}), ErrorCode::kBatchUnsupported);
-  EXPECT_EQ(code_of({.matrix_types = contract::dtype_bit(contract::DType::kF16)}, {}), ErrorCode::kWeightDTypeUnsupported);
+  EXPECT_EQ(code_of({.matrix_types = contract::dtype_bit(contract::DType::kF16)}, {}),
+            ErrorCode::kWeightDTypeUnsupported);
 }
 
 TEST(EngineLoad, RefusesImpossibleOptions) {
@@ -267,7 +270,8 @@ TEST(EngineStep, AFailedStepLeavesTheSlot) {
 TEST(EngineStep, AllocatesNothing) {
   Loaded loaded({.slots = 2, .prefill_chunk = 8, .output_rows_max = 4});
   const auto tokens = many(20);
-  const std::vector<SlotRows> requests{{0, std::span(tokens).first(3), RowsWanted::kAll}, {1, std::span(tokens).first(1)}};
+  const std::vector<SlotRows> requests{{0, std::span(tokens).first(3), RowsWanted::kAll},
+                                       {1, std::span(tokens).first(1)}};
   const auto before = testing::allocations_count();
   const bool fine = loaded.engine->prefill(0, tokens).has_value() && loaded.engine->decode(0, TokenId{1}).has_value() &&
                     loaded.engine->step(requests).has_value() && loaded.engine->reset(0).has_value();

@@ -12,7 +12,8 @@ using base::ErrorCode;
 
 base::Result<> check_matrix_types(const PrepareInput& input, const Instruction& insn) {
   const std::span<const SlotSpec> slots = *weight_slots(insn.opcode);
-  const std::uint64_t mask = input.backend.tables().capabilities[static_cast<std::size_t>(insn.opcode)].dtype_mask_weights;
+  const std::uint64_t mask =
+      input.backend.tables().capabilities[static_cast<std::size_t>(insn.opcode)].dtype_mask_weights;
   for (std::size_t s = 0; s < slots.size(); ++s) {
     if (!insn.weights[s].present() || slots[s].use == WeightUse::kVector) continue;
     const memory::DeviceWeight& weight = input.weights.at(input.plan.weight_bindings[insn.weights[s].index].tensor);
@@ -26,7 +27,11 @@ base::Result<> check_matrix_types(const PrepareInput& input, const Instruction& 
 
 TensorViewDesc register_view(const RegisterSpec& spec, const StepLimits& limits) {
   const std::uint32_t rows = spec.rows == RowDomain::kBatchRows ? limits.rows_max : limits.output_rows_max;
-  return {.dtype = spec.dtype, .rank = 2, .layout = spec.layout, .shape = {rows, spec.width}, .stride_elems = {spec.width, 1}};
+  return {.dtype = spec.dtype,
+          .rank = 2,
+          .layout = spec.layout,
+          .shape = {rows, spec.width},
+          .stride_elems = {spec.width, 1}};
 }
 
 }  // namespace
@@ -37,14 +42,16 @@ base::Result<> check_supported(const CompiledPlan& plan, const Backend& backend,
     const Opcode opcode = plan.plan.instructions[i].opcode;
     const auto row = static_cast<std::size_t>(opcode);
     if (tables.run[row] == nullptr) {
-      return base::fail(ErrorCode::kUnsupportedOpcode,
-                        fmt::format("instruction {}: {} has no adapter for {}", i, backend.device_class(), opcode_name(opcode)));
+      return base::fail(ErrorCode::kUnsupportedOpcode, fmt::format("instruction {}: {} has no adapter for {}", i,
+                                                                   backend.device_class(), opcode_name(opcode)));
     }
     const AdapterCapability& capability = tables.capabilities[row];
-    const std::size_t slots_supported = !capability.supports_batch ? 1 : capability.max_batch_size.value_or(limits.slots_max);
+    const std::size_t slots_supported =
+        !capability.supports_batch ? 1 : capability.max_batch_size.value_or(limits.slots_max);
     if (slots_supported < limits.slots_max) {
-      return base::fail(ErrorCode::kBatchUnsupported, fmt::format("{} runs {} slot(s) on {}, {} are configured", opcode_name(opcode),
-                                                                  slots_supported, backend.device_class(), limits.slots_max));
+      return base::fail(ErrorCode::kBatchUnsupported,
+                        fmt::format("{} runs {} slot(s) on {}, {} are configured", opcode_name(opcode), slots_supported,
+                                    backend.device_class(), limits.slots_max));
     }
   }
   return {};
@@ -75,7 +82,8 @@ base::Result<> PreparedPlan::add(const PrepareInput& input, const Instruction& i
   }
   const std::size_t first_weight = handles_.size();
   for (WeightRef ref : insn.weights) {
-    const memory::DeviceWeight weight = ref.present() ? input.weights.at(input.plan.weight_bindings[ref.index].tensor) : memory::DeviceWeight{};
+    const memory::DeviceWeight weight =
+        ref.present() ? input.weights.at(input.plan.weight_bindings[ref.index].tensor) : memory::DeviceWeight{};
     handles_.push_back({.reg = kInvalidRegister, .ptr = weight.ptr});
     views_.push_back(weight.view);
   }
@@ -85,11 +93,15 @@ base::Result<> PreparedPlan::add(const PrepareInput& input, const Instruction& i
   prepared.views = std::span<const TensorViewDesc>(views_).subspan(first);
   prepared.params = &input.plan.param_blocks[insn.param_block_id];
   for (std::size_t s = 0; s < input.states.size(); ++s) {
-    if (insn.state_block_id != kNoStateBlock && input.states[s].id == insn.state_block_id) prepared.states = input.states.subspan(s, 1);
+    if (insn.state_block_id != kNoStateBlock && input.states[s].id == insn.state_block_id)
+      prepared.states = input.states.subspan(s, 1);
   }
-  const PrepareArgs args{.backend = input.backend, .insn = insn, .params = *prepared.params,
+  const PrepareArgs args{.backend = input.backend,
+                         .insn = insn,
+                         .params = *prepared.params,
                          .weights = std::span<const TensorHandle>(handles_).subspan(first_weight),
-                         .views = std::span<const TensorViewDesc>(views_).subspan(first_weight), .limits = input.limits};
+                         .views = std::span<const TensorViewDesc>(views_).subspan(first_weight),
+                         .limits = input.limits};
   prepared.kernel_choice = TRY(input.backend.tables().prepare[row](args));
   instructions_.push_back(prepared);
   return {};

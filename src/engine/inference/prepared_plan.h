@@ -17,9 +17,9 @@ base::Result<> check_supported(const contract::CompiledPlan& plan, const contrac
 struct PrepareInput {
   const contract::CompiledPlan& plan;
   const contract::PhysicalMapping& mapping;
-  std::span<std::byte* const> buffers;                    // by physical index
+  std::span<std::byte* const> buffers;  // by physical index
   const memory::WeightStore& weights;
-  std::span<const contract::StateBlockHandle> states;     // parallel to the plan's descriptors
+  std::span<const contract::StateBlockHandle> states;  // parallel to the plan's descriptors
   contract::Backend& backend;
   contract::StepLimits limits;
 };

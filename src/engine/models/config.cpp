@@ -26,7 +26,8 @@ tl::unexpected<base::Error> impossible(const std::string& key, const std::string
 }
 
 Result<std::uint32_t> count(const std::string& key, std::uint32_t value, std::uint32_t value_max = kDimensionMax) {
-  if (value == 0 || value > value_max) return impossible(key, fmt::to_string(value), fmt::format("must be 1..{}", value_max));
+  if (value == 0 || value > value_max)
+    return impossible(key, fmt::to_string(value), fmt::format("must be 1..{}", value_max));
   return value;
 }
 
@@ -44,7 +45,8 @@ Result<RopeConfig> read_rope(const Keys& keys, contract::RopeLayout layout, std:
   RopeConfig rope{.layout = layout};
   rope.dims = TRY(keys.file.u32_or(keys("rope.dimension_count"), d_qk));
   if (rope.dims == 0 || rope.dims % 2 != 0 || rope.dims > d_qk) {
-    return impossible(keys("rope.dimension_count"), fmt::to_string(rope.dims), fmt::format("must be even and 2..{}", d_qk));
+    return impossible(keys("rope.dimension_count"), fmt::to_string(rope.dims),
+                      fmt::format("must be even and 2..{}", d_qk));
   }
   rope.base = TRY(keys.file.f32_or(keys("rope.freq_base"), 10000.0F));
   if (!(rope.base >= 1.0)) return impossible(keys("rope.freq_base"), fmt::to_string(rope.base), "must be at least 1");
@@ -57,7 +59,8 @@ Result<RopeConfig> read_rope(const Keys& keys, contract::RopeLayout layout, std:
   const float old_factor = TRY(keys.file.f32_or(keys("rope.scale_linear"), 1.0F));
   const float factor = TRY(keys.file.f32_or(keys("rope.scaling.factor"), old_factor));
   if (type == "linear" && factor != 0.0F) rope.factor = factor;  // 0 is how some writers spell "none"
-  if (!(rope.factor > 0.0)) return impossible(keys("rope.scaling.factor"), fmt::to_string(rope.factor), "must be positive");
+  if (!(rope.factor > 0.0))
+    return impossible(keys("rope.scaling.factor"), fmt::to_string(rope.factor), "must be positive");
   return rope;
 }
 
@@ -76,7 +79,8 @@ Result<> read_attention(const Keys& keys, ModelConfig& config) {
   const std::uint32_t d = config.width / config.heads;
   config.d_qk = TRY(read_count_or(keys, "attention.key_length", d));
   config.d_v = TRY(read_count_or(keys, "attention.value_length", d));
-  for (const std::uint64_t product : {std::uint64_t{config.heads} * config.d_qk, std::uint64_t{config.heads} * config.d_v}) {
+  for (const std::uint64_t product :
+       {std::uint64_t{config.heads} * config.d_qk, std::uint64_t{config.heads} * config.d_v}) {
     if (product > kDimensionMax) {
       return impossible(keys("attention.head_count"), fmt::to_string(config.heads),
                         fmt::format("heads times head size must be at most {}", kDimensionMax));
@@ -104,15 +108,18 @@ Result<ModelConfig> read_attention_config(const io::GgufFile& file, contract::Ro
     return impossible(keys("attention.layer_norm_rms_epsilon"), fmt::to_string(config.norm_eps), "must be 0..1");
   }
   if (const std::uint32_t experts = TRY(file.u32_or(keys("expert_count"), 0)); experts != 0) {
-    return impossible(keys("expert_count"), fmt::to_string(experts), "this family is dense; mixtures of experts are not supported");
+    return impossible(keys("expert_count"), fmt::to_string(experts),
+                      "this family is dense; mixtures of experts are not supported");
   }
   const io::GgufTensor* embedding = file.find_tensor("token_embd.weight");
   if (embedding == nullptr) {
-    return base::fail(ErrorCode::kMissingWeight, file.source() + ": no tensor token_embd.weight; the file is not a complete model");
+    return base::fail(ErrorCode::kMissingWeight,
+                      file.source() + ": no tensor token_embd.weight; the file is not a complete model");
   }
   if (embedding->dims[1] > kDimensionMax) {
-    return base::fail(ErrorCode::kWeightShapeMismatch, fmt::format("token_embd.weight has {} rows; at most {} are supported",
-                                                                   embedding->dims[1], kDimensionMax));
+    return base::fail(
+        ErrorCode::kWeightShapeMismatch,
+        fmt::format("token_embd.weight has {} rows; at most {} are supported", embedding->dims[1], kDimensionMax));
   }
   config.vocab = static_cast<std::uint32_t>(embedding->dims[1]);
   return config;

@@ -11,23 +11,23 @@ namespace llorch::engine::models {
 
 struct RopeConfig {
   contract::RopeLayout layout = contract::RopeLayout::kNone;
-  std::uint32_t dims = 0;   // R, even, at most d_qk
-  double base = 10000.0;    // theta
-  double factor = 1.0;      // linear scaling: frequencies are divided by it
+  std::uint32_t dims = 0;  // R, even, at most d_qk
+  double base = 10000.0;   // theta
+  double factor = 1.0;     // linear scaling: frequencies are divided by it
 };
 
 struct ModelConfig {
   std::string architecture;
-  std::string name;                // general.name, may be empty
+  std::string name;                  // general.name, may be empty
   std::uint32_t context_tokens = 0;  // what the model was made for
-  std::uint32_t width = 0;         // D
-  std::uint32_t layers = 0;        // L
-  std::uint32_t ffn = 0;           // F
-  std::uint32_t heads = 0;         // H
-  std::uint32_t kv_heads = 0;      // K
+  std::uint32_t width = 0;           // D
+  std::uint32_t layers = 0;          // L
+  std::uint32_t ffn = 0;             // F
+  std::uint32_t heads = 0;           // H
+  std::uint32_t kv_heads = 0;        // K
   std::uint32_t d_qk = 0;
   std::uint32_t d_v = 0;
-  std::uint32_t vocab = 0;         // V, rows of the embedding table
+  std::uint32_t vocab = 0;  // V, rows of the embedding table
   float norm_eps = 0;
   float attention_scale = 0;
   contract::Activation activation = contract::Activation::kSilu;

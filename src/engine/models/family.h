@@ -29,13 +29,13 @@ constexpr std::uint8_t slot_number(Slot slot) {
 }
 
 struct Family {
-  std::string_view architecture;  // general.architecture
+  std::string_view architecture;    // general.architecture
   std::span<const LayerOp> before;  // once, ahead of the layers
   std::span<const LayerOp> layer;   // per layer
   std::span<const LayerOp> after;   // once, behind the layers
   std::span<const WeightName> weights;
-  std::span<const std::string_view> claimed;   // tensors read outside instructions; `{}` as above
-  std::span<const std::string_view> ignored;   // tensors that may be in a file and are not used
+  std::span<const std::string_view> claimed;  // tensors read outside instructions; `{}` as above
+  std::span<const std::string_view> ignored;  // tensors that may be in a file and are not used
   base::Result<ModelConfig> (*read_config)(const io::GgufFile& file) = nullptr;
 };
 

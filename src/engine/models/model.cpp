@@ -14,8 +14,10 @@ namespace {
 using contract::CompiledPlan;
 
 contract::StoredTensor stored_tensor(const io::GgufTensor& tensor) {
-  contract::StoredTensor stored{.dtype = tensor.dtype, .rank = static_cast<std::uint8_t>(tensor.rank), .shape = {}, .bytes = tensor.data};
-  for (std::uint32_t d = 0; d < tensor.rank; ++d) stored.shape[d] = static_cast<std::uint32_t>(tensor.dims[tensor.rank - 1 - d]);
+  contract::StoredTensor stored{
+      .dtype = tensor.dtype, .rank = static_cast<std::uint8_t>(tensor.rank), .shape = {}, .bytes = tensor.data};
+  for (std::uint32_t d = 0; d < tensor.rank; ++d)
+    stored.shape[d] = static_cast<std::uint32_t>(tensor.dims[tensor.rank - 1 - d]);
   return stored;
 }
 
@@ -40,7 +42,8 @@ void describe_weights(const io::GgufFile& file, CompiledModel& model) {
     BoundTensor bound{.tensor = number, .name = tensor.name, .stored = stored_tensor(tensor)};
     bound.stored.uses = use;
     model.parameters_count += tensor.elements_count();
-    if ((use & static_cast<std::uint8_t>(contract::WeightUse::kVector)) == 0) elements_of[tensor.dtype] += tensor.elements_count();
+    if ((use & static_cast<std::uint8_t>(contract::WeightUse::kVector)) == 0)
+      elements_of[tensor.dtype] += tensor.elements_count();
     model.tensors.push_back(bound);
   }
   const auto most = std::ranges::max_element(elements_of, {}, [](const auto& entry) { return entry.second; });

@@ -15,8 +15,8 @@
 namespace llorch::engine::models {
 
 struct BoundTensor {
-  std::uint32_t tensor = 0;  // WeightBinding::tensor
-  std::string_view name;     // view into the file
+  std::uint32_t tensor = 0;       // WeightBinding::tensor
+  std::string_view name;          // view into the file
   contract::StoredTensor stored;  // bytes are a view into the file
 };
 
@@ -26,7 +26,7 @@ struct CompiledModel {
   std::vector<RopeTableData> rope_tables;  // index is rope_table_id
   std::vector<BoundTensor> tensors;        // each bound tensor once, ascending; use before the file is closed
   std::uint64_t parameters_count = 0;
-  contract::DType weight_dtype{};          // the type most matrix elements are stored in
+  contract::DType weight_dtype{};  // the type most matrix elements are stored in
   std::unique_ptr<PlanArena> arena;
 };
 

@@ -18,7 +18,9 @@ using testing::TinyLlama;
 // Heap-allocated: the model's tensors view into the bytes.
 struct Compiled {
   explicit Compiled(const TinyLlama& tiny)
-      : bytes(tiny.bytes()), file(io::GgufFile::parse(bytes, "tiny.gguf").value()), model(compile_model(file, DType::kF16)) {}
+      : bytes(tiny.bytes()),
+        file(io::GgufFile::parse(bytes, "tiny.gguf").value()),
+        model(compile_model(file, DType::kF16)) {}
   std::vector<std::byte> bytes;
   io::GgufFile file;
   base::Result<CompiledModel> model;
@@ -59,7 +61,8 @@ TEST_P(Refused, WithItsOwnCodeAndTheName) {
   const auto compiled = compile(tiny);
   ASSERT_FALSE(compiled->model);
   EXPECT_EQ(compiled->model.error().code, GetParam().code) << compiled->model.error().message;
-  EXPECT_NE(compiled->model.error().message.find(GetParam().mentions), std::string::npos) << compiled->model.error().message;
+  EXPECT_NE(compiled->model.error().message.find(GetParam().mentions), std::string::npos)
+      << compiled->model.error().message;
 }
 
 std::function<void(TinyLlama&)> set(const char* key, io::GgufValue value) {
@@ -72,44 +75,68 @@ std::function<void(TinyLlama&)> shape(const char* name, std::vector<std::uint64_
   return [=](TinyLlama& m) { m.shapes[name] = dims; };
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Model, Refused,
-    ::testing::Values(
-        Case{"no_architecture", ErrorCode::kConfigKeyMissing, "general.architecture", drop("general.architecture")},
-        Case{"unknown_architecture", ErrorCode::kUnknownArchitecture, "llama",
-             set("general.architecture", std::string_view("lama"))},
-        Case{"no_width", ErrorCode::kConfigKeyMissing, "llama.embedding_length", drop("llama.embedding_length")},
-        Case{"no_layers", ErrorCode::kConfigKeyMissing, "llama.block_count", drop("llama.block_count")},
-        Case{"no_context", ErrorCode::kConfigKeyMissing, "llama.context_length", drop("llama.context_length")},
-        Case{"no_ffn", ErrorCode::kConfigKeyMissing, "llama.feed_forward_length", drop("llama.feed_forward_length")},
-        Case{"no_heads", ErrorCode::kConfigKeyMissing, "llama.attention.head_count", drop("llama.attention.head_count")},
-        Case{"no_eps", ErrorCode::kConfigKeyMissing, "rms_epsilon", drop("llama.attention.layer_norm_rms_epsilon")},
-        Case{"zero_layers", ErrorCode::kConfigKeyInvalid, "llama.block_count", set("llama.block_count", std::uint32_t{0})},
-        Case{"huge_width", ErrorCode::kConfigKeyInvalid, "llama.embedding_length", set("llama.embedding_length", 0xFFFFFFFFU)},
-        Case{"heads_do_not_divide", ErrorCode::kConfigKeyInvalid, "llama.attention.head_count",
-             set("llama.attention.head_count", std::uint32_t{6})},
-        Case{"kv_heads_do_not_divide", ErrorCode::kConfigKeyInvalid, "head_count_kv",
-             set("llama.attention.head_count_kv", std::uint32_t{3})},
-        Case{"odd_rotation", ErrorCode::kConfigKeyInvalid, "dimension_count", set("llama.rope.dimension_count", std::uint32_t{7})},
-        Case{"rotation_wider_than_head", ErrorCode::kConfigKeyInvalid, "dimension_count",
-             set("llama.rope.dimension_count", std::uint32_t{32})},
-        Case{"rotation_base_zero", ErrorCode::kConfigKeyInvalid, "freq_base", set("llama.rope.freq_base", 0.0F)},
-        Case{"scaling_of_another_kind", ErrorCode::kConfigKeyInvalid, "yarn",
-             set("llama.rope.scaling.type", std::string_view("yarn"))},
-        Case{"scaling_negative", ErrorCode::kConfigKeyInvalid, "scaling.factor", set("llama.rope.scaling.factor", -2.0F)},
-        Case{"mixture_of_experts", ErrorCode::kConfigKeyInvalid, "expert_count", set("llama.expert_count", std::uint32_t{8})},
-        Case{"no_embedding", ErrorCode::kMissingWeight, "token_embd.weight", drop("token_embd.weight")},
-        Case{"no_projection", ErrorCode::kMissingWeight, "blk.1.attn_q.weight", drop("blk.1.attn_q.weight")},
-        Case{"no_final_norm", ErrorCode::kMissingWeight, "output_norm.weight", drop("output_norm.weight")},
-        Case{"extra_tensor", ErrorCode::kUnclaimedWeight, "blk.0.attn_x.weight", shape("blk.0.attn_x.weight", {4})},
-        Case{"layer_past_the_end", ErrorCode::kUnclaimedWeight, "blk.2.attn_q.weight", shape("blk.2.attn_q.weight", {64, 64})},
-        Case{"transposed", ErrorCode::kWeightShapeMismatch, "blk.0.ffn_up.weight", shape("blk.0.ffn_up.weight", {96, 64})},
-        Case{"norm_too_short", ErrorCode::kWeightShapeMismatch, "blk.0.attn_norm.weight", shape("blk.0.attn_norm.weight", {32})},
-        Case{"wrong_rank", ErrorCode::kWeightShapeMismatch, "blk.0.attn_norm.weight", shape("blk.0.attn_norm.weight", {64, 1})},
-        Case{"divisors_too_few", ErrorCode::kWeightShapeMismatch, "rope_freqs", [](TinyLlama& m) { m.rope_divisors = {1, 2}; }},
-        Case{"divisor_zero", ErrorCode::kConfigKeyInvalid, "rope_freqs",
-             [](TinyLlama& m) { m.rope_divisors = {1, 1, 1, 1, 0, 1, 1, 1}; }}),
-    [](const ::testing::TestParamInfo<Case>& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Model, Refused,
+                         ::testing::
+                             Values(
+                                 Case{"no_architecture", ErrorCode::kConfigKeyMissing, "general.architecture",
+                                      drop("general.architecture")},
+                                 Case{"unknown_architecture", ErrorCode::kUnknownArchitecture, "llama",
+                                      set("general.architecture", std::string_view("lama"))},
+                                 Case{"no_width", ErrorCode::kConfigKeyMissing, "llama.embedding_length",
+                                      drop("llama.embedding_length")},
+                                 Case{"no_layers", ErrorCode::kConfigKeyMissing, "llama.block_count",
+                                      drop("llama.block_count")},
+                                 Case{"no_context", ErrorCode::kConfigKeyMissing, "llama.context_length",
+                                      drop("llama.context_length")},
+                                 Case{"no_ffn", ErrorCode::kConfigKeyMissing, "llama.feed_forward_length",
+                                      drop("llama.feed_forward_length")},
+                                 Case{"no_heads", ErrorCode::kConfigKeyMissing, "llama.attention.head_count",
+                                      drop("llama.attention.head_count")},
+                                 Case{"no_eps", ErrorCode::kConfigKeyMissing, "rms_epsilon",
+                                      drop("llama.attention.layer_norm_rms_epsilon")},
+                                 Case{"zero_layers", ErrorCode::kConfigKeyInvalid, "llama.block_count",
+                                      set("llama.block_count", std::uint32_t{0})},
+                                 Case{"huge_width", ErrorCode::kConfigKeyInvalid, "llama.embedding_length",
+                                      set("llama.embedding_length", 0xFFFFFFFFU)},
+                                 Case{"heads_do_not_divide", ErrorCode::kConfigKeyInvalid, "llama.attention.head_count",
+                                      set("llama.attention.head_count", std::uint32_t{6})},
+                                 Case{"kv_heads_do_not_divide", ErrorCode::kConfigKeyInvalid, "head_count_kv",
+                                      set("llama.attention.head_count_kv", std::uint32_t{3})},
+                                 Case{"odd_rotation", ErrorCode::kConfigKeyInvalid, "dimension_count",
+                                      set("llama.rope.dimension_count", std::uint32_t{7})},
+                                 Case{"rotation_wider_than_head", ErrorCode::kConfigKeyInvalid, "dimension_count",
+                                      set("llama.rope.dimension_count", std::uint32_t{32})},
+                                 Case{"rotation_base_zero", ErrorCode::kConfigKeyInvalid, "freq_base",
+                                      set("llama.rope.freq_base", 0.0F)},
+                                 Case{"scaling_of_another_kind", ErrorCode::kConfigKeyInvalid, "yarn",
+                                      set("llama.rope.scaling.type", std::string_view("yarn"))},
+                                 Case{"scaling_negative", ErrorCode::kConfigKeyInvalid, "scaling.factor",
+                                      set("llama.rope.scaling.factor", -2.0F)},
+                                 Case{"mixture_of_experts", ErrorCode::kConfigKeyInvalid, "expert_count",
+                                      set("llama.expert_count", std::uint32_t{8})},
+                                 Case{"no_embedding", ErrorCode::kMissingWeight, "token_embd.weight",
+                                      drop("token_embd.weight")},
+                                 Case{"no_projection", ErrorCode::kMissingWeight, "blk.1.attn_q.weight",
+                                      drop("blk.1.attn_q.weight")},
+                                 Case{"no_final_norm", ErrorCode::kMissingWeight,
+                                      "output_norm.weight", drop("output_norm.weight")},
+                                 Case{"extra_tensor", ErrorCode::kUnclaimedWeight, "blk.0.attn_x.weight",
+                                      shape("blk.0.attn_x.weight", {4})},
+                                 Case{"layer_past_the_end", ErrorCode::kUnclaimedWeight, "blk.2.attn_q.weight",
+                                      shape("blk.2.attn_q.weight", {64, 64})},
+                                 Case{"transposed", ErrorCode::kWeightShapeMismatch, "blk.0.ffn_up.weight",
+                                      shape("blk.0.ffn_up.weight", {96, 64})},
+                                 Case{"norm_too_short", ErrorCode::kWeightShapeMismatch,
+                                      "blk.0.attn_norm.weight", shape("blk.0.attn_norm.weight", {32})},
+                                 Case{"wrong_rank", ErrorCode::kWeightShapeMismatch,
+                                      "blk.0.attn_norm.weight", shape("blk.0.attn_norm.weight", {64, 1})},
+                                 Case{"divisors_too_few", ErrorCode::kWeightShapeMismatch, "rope_freqs",
+                                      [](TinyLlama& m) {
+                                        m.rope_divisors = {1, 2};
+                                      }},
+                                 Case{"divisor_zero", ErrorCode::kConfigKeyInvalid, "rope_freqs",
+                                      [](TinyLlama& m) { m.rope_divisors = {1, 1, 1, 1, 0, 1, 1, 1}; }}),
+                         [](const ::testing::TestParamInfo<Case>& test) { return std::string(test.param.name); });
 
 TEST(Weights, AllowListedTensorsAreNoError) {
   TinyLlama tiny;
@@ -137,7 +164,8 @@ TEST(Rope, TablesFollowTheFormulas) {
   const RopeConfig plain{contract::RopeLayout::kHalf, 16, 500000.0, 1.0};
   const auto table = make_rope_table(plain, {});
   ASSERT_TRUE(table);
-  for (int i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(table->inv_freq[i], static_cast<float>(std::pow(500000.0, -2.0 * i / 16))) << i;
+  for (int i = 0; i < 8; ++i)
+    EXPECT_FLOAT_EQ(table->inv_freq[i], static_cast<float>(std::pow(500000.0, -2.0 * i / 16))) << i;
   RopeConfig linear = plain;
   linear.factor = 4;
   EXPECT_FLOAT_EQ(make_rope_table(linear, {})->inv_freq[3], table->inv_freq[3] / 4);

@@ -20,8 +20,9 @@ base::Result<const Family*> find_family(const io::GgufFile& file) {
     if (family->architecture == architecture) return family;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family->architecture);
   }
-  return base::fail(base::ErrorCode::kUnknownArchitecture,
-                    fmt::format("{}: general.architecture is '{}'; this build knows {}", file.source(), architecture, known));
+  return base::fail(
+      base::ErrorCode::kUnknownArchitecture,
+      fmt::format("{}: general.architecture is '{}'; this build knows {}", file.source(), architecture, known));
 }
 
 }  // namespace llorch::engine::models

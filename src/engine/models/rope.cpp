@@ -48,7 +48,8 @@ base::Result<RopeTableData> make_rope_table(const RopeConfig& rope, std::span<co
   for (std::uint32_t i = 0; i < half; ++i) {
     const double divisor = divisors.empty() ? 1.0 : divisors[i];
     if (!(divisor > 0) || std::isinf(divisor)) {
-      return base::fail(base::ErrorCode::kConfigKeyInvalid, fmt::format("rope_freqs.weight[{}] = {} is not positive", i, divisor));
+      return base::fail(base::ErrorCode::kConfigKeyInvalid,
+                        fmt::format("rope_freqs.weight[{}] = {} is not positive", i, divisor));
     }
     const double frequency = portable_pow(rope.base, -2.0 * i / rope.dims);
     table.inv_freq.push_back(static_cast<float>(frequency / rope.factor / divisor));

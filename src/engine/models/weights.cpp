@@ -33,13 +33,17 @@ std::string tensor_name(std::string_view pattern, std::uint32_t layer) {
   return fmt::format("{}{}{}", pattern.substr(0, at), layer, pattern.substr(at + 2));
 }
 
-std::optional<ResolvedWeight> resolve_weight(const io::GgufFile& file, const Family& family, const contract::WeightKey& key) {
+std::optional<ResolvedWeight> resolve_weight(const io::GgufFile& file, const Family& family,
+                                             const contract::WeightKey& key) {
   const auto row = std::ranges::find_if(family.weights, [&](const WeightName& name) {
     return name.opcode == key.opcode && name.slot == key.slot && name.variant == key.variant;
   });
   if (row == family.weights.end()) return std::nullopt;
-  const auto number = [&](const io::GgufTensor* tensor) { return static_cast<std::uint32_t>(tensor - file.tensors().data()); };
-  if (const io::GgufTensor* tensor = file.find_tensor(tensor_name(row->gguf, key.layer))) return ResolvedWeight{number(tensor)};
+  const auto number = [&](const io::GgufTensor* tensor) {
+    return static_cast<std::uint32_t>(tensor - file.tensors().data());
+  };
+  if (const io::GgufTensor* tensor = file.find_tensor(tensor_name(row->gguf, key.layer)))
+    return ResolvedWeight{number(tensor)};
   if (row->gguf_fallback.empty()) return std::nullopt;
   const io::GgufTensor* tensor = file.find_tensor(tensor_name(row->gguf_fallback, key.layer));
   return tensor == nullptr ? std::nullopt : std::optional(ResolvedWeight{number(tensor), true});
@@ -62,8 +66,9 @@ base::Result<> check_tensor_names(const io::GgufFile& file, const Family& family
     }
   }
   if (!missing.empty()) {
-    return base::fail(base::ErrorCode::kMissingWeight,
-                      fmt::format("{}: {} required tensor(s) are missing: {}", file.source(), missing.size(), first_names(missing)));
+    return base::fail(
+        base::ErrorCode::kMissingWeight,
+        fmt::format("{}: {} required tensor(s) are missing: {}", file.source(), missing.size(), first_names(missing)));
   }
   std::vector<std::string> unclaimed;
   for (const io::GgufTensor& tensor : file.tensors()) {

@@ -20,7 +20,8 @@ struct ResolvedWeight {
 };
 
 // The tensor of a slot; nullopt when the family has no name for it or the file no such tensor.
-std::optional<ResolvedWeight> resolve_weight(const io::GgufFile& file, const Family& family, const contract::WeightKey& key);
+std::optional<ResolvedWeight> resolve_weight(const io::GgufFile& file, const Family& family,
+                                             const contract::WeightKey& key);
 
 // Every required slot has a tensor and every tensor a purpose.
 // Errors: MISSING_WEIGHT, UNCLAIMED_WEIGHT; both say how many there are and name the first few.

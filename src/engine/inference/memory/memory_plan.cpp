@@ -37,11 +37,14 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   const std::span<const StateDescriptor> states = model.plans.decoder_prefill.plan.state_descs;
 
   MemoryPlan plan{.context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
-  for (const models::BoundTensor& tensor : model.tensors) plan.weights_bytes += backend.packed_weight_bytes(tensor.stored);
-  for (const StateDescriptor& desc : states) plan.state_bytes += limits.slots_max * slot_state_bytes(desc, limits.context_tokens_max);
+  for (const models::BoundTensor& tensor : model.tensors)
+    plan.weights_bytes += backend.packed_weight_bytes(tensor.stored);
+  for (const StateDescriptor& desc : states)
+    plan.state_bytes += limits.slots_max * slot_state_bytes(desc, limits.context_tokens_max);
   for (const PhysicalSpec& buffer : input.buffers) plan.activations_bytes += buffer.size_bytes;
   plan.workspace_bytes = workspace_bytes(model, backend, limits);
-  plan.tables_bytes = rope_table_bytes(model) + page_table_bytes(states, state_limits) + BatchBuilder::device_bytes(limits);
+  plan.tables_bytes =
+      rope_table_bytes(model) + page_table_bytes(states, state_limits) + BatchBuilder::device_bytes(limits);
   return plan;
 }
 
@@ -50,13 +53,15 @@ base::Result<> check_fits(const MemoryPlan& plan, const Backend& backend) {
   const std::uint64_t free = budget - std::min(budget, backend.memory_used_bytes());
   if (plan.total_bytes() <= free) return {};
   const auto detail = [](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); };
-  return base::fail(
-      base::Error{base::ErrorCode::kOutOfDeviceMemory,
-                  fmt::format("the model needs {} bytes ({} weights, {} cache for {} slot(s) of {} positions, {} activations, {} "
-                              "workspace, {} tables) and {} of {} are free; lower the context or the slots, or raise the budget",
-                              plan.total_bytes(), plan.weights_bytes, plan.state_bytes, plan.slots, plan.context_tokens,
-                              plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, free, budget),
-                  {{"required_bytes", detail(plan.total_bytes())}, {"free_bytes", detail(free)}, {"budget_bytes", detail(budget)}}});
+  return base::fail(base::Error{
+      base::ErrorCode::kOutOfDeviceMemory,
+      fmt::format("the model needs {} bytes ({} weights, {} cache for {} slot(s) of {} positions, {} activations, {} "
+                  "workspace, {} tables) and {} of {} are free; lower the context or the slots, or raise the budget",
+                  plan.total_bytes(), plan.weights_bytes, plan.state_bytes, plan.slots, plan.context_tokens,
+                  plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, free, budget),
+      {{"required_bytes", detail(plan.total_bytes())},
+       {"free_bytes", detail(free)},
+       {"budget_bytes", detail(budget)}}});
 }
 
 }  // namespace llorch::engine::inference::memory

@@ -12,10 +12,10 @@ namespace llorch::engine::inference::memory {
 // What a loaded model takes of the device, to the byte.
 struct MemoryPlan {
   std::uint64_t weights_bytes = 0;
-  std::uint64_t state_bytes = 0;        // caches of all slots at the full context
+  std::uint64_t state_bytes = 0;  // caches of all slots at the full context
   std::uint64_t activations_bytes = 0;
   std::uint64_t workspace_bytes = 0;
-  std::uint64_t tables_bytes = 0;       // rotation tables, page table, row arrays
+  std::uint64_t tables_bytes = 0;  // rotation tables, page table, row arrays
   std::uint32_t context_tokens = 0;
   std::uint32_t slots = 0;
 

@@ -27,14 +27,17 @@ std::uint64_t page_table_bytes(std::span<const StateDescriptor> descs, const Sta
   return std::ranges::any_of(descs, is_paged) ? limits.slots * pages_of(limits.context_tokens) * sizeof(std::byte*) : 0;
 }
 
-base::Result<StateArena> StateArena::make(std::span<const StateDescriptor> descs, const StateLimits& limits, Backend& backend) {
+base::Result<StateArena> StateArena::make(std::span<const StateDescriptor> descs, const StateLimits& limits,
+                                          Backend& backend) {
   StateArena arena;
   arena.backend_ = &backend;
   for (const StateDescriptor& desc : descs) {
-    State state{.desc = desc, .slot_bytes = slot_state_bytes(desc, limits.context_tokens), .memory = {}, .allocated = {}};
+    State state{
+        .desc = desc, .slot_bytes = slot_state_bytes(desc, limits.context_tokens), .memory = {}, .allocated = {}};
     state.memory = TRY(DeviceBuffer::allocate(backend, state.slot_bytes * limits.slots, MemoryPurpose::kState));
     state.allocated.assign(limits.slots, desc.lifecycle == StateLifecycle::kSlotPersistent);
-    arena.handles_.push_back({.id = desc.id, .align_bytes = desc.align_bytes,
+    arena.handles_.push_back({.id = desc.id,
+                              .align_bytes = desc.align_bytes,
                               .ptr = is_paged(desc) ? nullptr : state.memory.data(),
                               .size = is_paged(desc) ? desc.size_bytes : state.slot_bytes});
     arena.states_.push_back(std::move(state));
@@ -62,16 +65,18 @@ base::Result<> StateArena::make_page_table(const StateLimits& limits) {
 base::Result<> StateArena::apply(LifecycleAction action, std::uint8_t state_id, std::uint32_t slot) {
   ASSERT(action != LifecycleAction::kCloneForFork, "a fork needs two slots");
   const auto state = std::ranges::find_if(states_, [&](const State& s) { return s.desc.id == state_id; });
-  if (state == states_.end()) return base::fail(ErrorCode::kUnknownStateDescriptorId, fmt::format("no state has id {}", state_id));
+  if (state == states_.end())
+    return base::fail(ErrorCode::kUnknownStateDescriptorId, fmt::format("no state has id {}", state_id));
   ASSERT(slot < state->allocated.size(), "slot={} slots={}", slot, state->allocated.size());
   const LifecyclePolicy rule = policy(state->desc.lifecycle, action);
   const bool allocates = action == LifecycleAction::kAlloc;
   const bool ends = action == LifecycleAction::kDeinit;
   if (!rule.allowed || (!ends && state->allocated[slot] == allocates)) {
-    return base::fail(ErrorCode::kInvalidStateLifecycleAction,
-                      fmt::format("{} of state {} (lifecycle {}, {}) in slot {}", kActionNames[static_cast<int>(action)], state_id,
-                                  static_cast<int>(state->desc.lifecycle), state->allocated[slot] ? "allocated" : "not allocated",
-                                  slot));
+    return base::fail(
+        ErrorCode::kInvalidStateLifecycleAction,
+        fmt::format("{} of state {} (lifecycle {}, {}) in slot {}", kActionNames[static_cast<int>(action)], state_id,
+                    static_cast<int>(state->desc.lifecycle), state->allocated[slot] ? "allocated" : "not allocated",
+                    slot));
   }
   if (allocates || ends) state->allocated[slot] = allocates;
   const bool zeroing = allocates || action == LifecycleAction::kReset || action == LifecycleAction::kEvict;

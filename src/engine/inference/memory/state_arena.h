@@ -42,8 +42,8 @@ class StateArena {
   struct State {
     contract::StateDescriptor desc;
     std::uint64_t slot_bytes = 0;
-    contract::DeviceBuffer memory;     // [slots][slot_bytes]
-    std::vector<bool> allocated;       // [slots]
+    contract::DeviceBuffer memory;  // [slots][slot_bytes]
+    std::vector<bool> allocated;    // [slots]
   };
   base::Result<> make_page_table(const StateLimits& limits);
 

@@ -8,8 +8,11 @@ namespace llorch::engine::inference::memory {
 namespace {
 
 contract::TensorViewDesc view_of(const contract::StoredTensor& tensor) {
-  contract::TensorViewDesc view{.dtype = tensor.dtype, .rank = tensor.rank, .layout = contract::TensorLayout::kBackendNative,
-                                .shape = tensor.shape, .stride_elems = {}};
+  contract::TensorViewDesc view{.dtype = tensor.dtype,
+                                .rank = tensor.rank,
+                                .layout = contract::TensorLayout::kBackendNative,
+                                .shape = tensor.shape,
+                                .stride_elems = {}};
   std::uint32_t stride = 1;
   for (std::uint8_t d = tensor.rank; d-- > 0;) {
     view.stride_elems[d] = stride;

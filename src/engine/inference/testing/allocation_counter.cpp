@@ -20,8 +20,12 @@ void* counted(std::size_t bytes, std::size_t align) {
 
 void* operator new(std::size_t bytes) { return counted(bytes, alignof(max_align_t)); }
 void* operator new[](std::size_t bytes) { return counted(bytes, alignof(max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t align) { return counted(bytes, static_cast<std::size_t>(align)); }
-void* operator new[](std::size_t bytes, std::align_val_t align) { return counted(bytes, static_cast<std::size_t>(align)); }
+void* operator new(std::size_t bytes, std::align_val_t align) {
+  return counted(bytes, static_cast<std::size_t>(align));
+}
+void* operator new[](std::size_t bytes, std::align_val_t align) {
+  return counted(bytes, static_cast<std::size_t>(align));
+}
 void operator delete(void* ptr) noexcept { std::free(ptr); }
 void operator delete[](void* ptr) noexcept { std::free(ptr); }
 void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }

@@ -10,13 +10,14 @@ namespace {
 
 using namespace contract;
 
-constexpr std::array kSupported{Opcode::kEmbedding, Opcode::kRmsNorm, Opcode::kMultiheadAttention,
-                                Opcode::kSwiglu, Opcode::kResidualAdd, Opcode::kLmHead};
+constexpr std::array kSupported{Opcode::kEmbedding, Opcode::kRmsNorm,     Opcode::kMultiheadAttention,
+                                Opcode::kSwiglu,    Opcode::kResidualAdd, Opcode::kLmHead};
 
 Status record_launch(ExecutionContext& ctx, const PreparedInsn& prepared) noexcept {
   auto& backend = *static_cast<RecordingBackend*>(ctx.stream.ptr);
   const Opcode opcode = prepared.insn->opcode;
-  backend.record({.opcode = opcode, .rows = ctx.total_rows, .batch_size = ctx.batch_size, .output = prepared.output<void>(0)});
+  backend.record(
+      {.opcode = opcode, .rows = ctx.total_rows, .batch_size = ctx.batch_size, .output = prepared.output<void>(0)});
   if (opcode == backend.failing) return Status::failed(base::ErrorCode::kCudaError);
   if (opcode != Opcode::kLmHead) return Status::ok();
   const std::uint32_t vocab = prepared.param<LmHeadParams>().rows;
@@ -46,18 +47,23 @@ RecordingBackend::RecordingBackend(const Options& options) : options_(options) {
     tables_.run[row] = record_launch;
     tables_.prepare[row] = choose_nothing;
     tables_.workspace_bytes[row] = workspace;
-    tables_.capabilities[row] = {.supports_batch = true, .may_alias_output = opcode == Opcode::kResidualAdd,
-                                 .max_batch_size = options.batch_max, .dtype_mask_weights = options.matrix_types};
+    tables_.capabilities[row] = {.supports_batch = true,
+                                 .may_alias_output = opcode == Opcode::kResidualAdd,
+                                 .max_batch_size = options.batch_max,
+                                 .dtype_mask_weights = options.matrix_types};
   }
 }
 
-RecordingBackend::~RecordingBackend() { ASSERT(allocations_.empty(), "{} allocations were never released", allocations_.size()); }
+RecordingBackend::~RecordingBackend() {
+  ASSERT(allocations_.empty(), "{} allocations were never released", allocations_.size());
+}
 
 base::Result<std::byte*> RecordingBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
   if (used_ + bytes > options_.memory_bytes_max) {
-    return base::fail(base::ErrorCode::kOutOfDeviceMemory, fmt::format("{} bytes for {}", bytes, memory_purpose_name(purpose)));
+    return base::fail(base::ErrorCode::kOutOfDeviceMemory,
+                      fmt::format("{} bytes for {}", bytes, memory_purpose_name(purpose)));
   }
-  auto* ptr = static_cast<std::byte*>(::operator new(bytes + 1, std::align_val_t{64}));
+  auto* ptr = static_cast<std::byte*>(::operator new (bytes + 1, std::align_val_t{64}));
   std::memset(ptr, 0, bytes);
   allocations_[ptr] = bytes;
   used_ += bytes;
@@ -71,7 +77,7 @@ void RecordingBackend::release(std::byte* ptr) noexcept {
   ASSERT(found != allocations_.end(), "released twice");
   used_ -= found->second;
   allocations_.erase(found);
-  ::operator delete(ptr, std::align_val_t{64});
+  ::operator delete (ptr, std::align_val_t{64});
 }
 
 base::Result<void*> RecordingBackend::upload_weight(const StoredTensor& tensor) {

@@ -22,10 +22,11 @@ class RecordingBackend : public contract::Backend {
   struct Options {
     std::uint64_t memory_bytes_max = 1ULL << 30;
     std::size_t batch_max = 64;
-    contract::Opcode without = contract::Opcode::kMoe;       // an opcode this backend lacks
-    std::uint64_t matrix_types = contract::dtype_bit(contract::DType::kF32) | contract::dtype_bit(contract::DType::kF16) |
-                                 contract::dtype_bit(contract::DType::kBF16) | contract::dtype_bit(contract::DType::kQ8_0) |
-                                 contract::dtype_bit(contract::DType::kQ4_0);
+    contract::Opcode without = contract::Opcode::kMoe;  // an opcode this backend lacks
+    std::uint64_t matrix_types =
+        contract::dtype_bit(contract::DType::kF32) | contract::dtype_bit(contract::DType::kF16) |
+        contract::dtype_bit(contract::DType::kBF16) | contract::dtype_bit(contract::DType::kQ8_0) |
+        contract::dtype_bit(contract::DType::kQ4_0);
   };
   static constexpr std::uint64_t kWorkspaceBytesPerRow = 256;
 

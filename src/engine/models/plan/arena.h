@@ -17,8 +17,7 @@ class PlanArena {
 
   // Trivially destructible elements only: nothing is ever destroyed singly.
   template <class T>
-    requires std::is_trivially_copyable_v<T>
-  std::span<T> copy(std::span<const T> values) {
+  requires std::is_trivially_copyable_v<T> std::span<T> copy(std::span<const T> values) {
     if (values.empty()) return {};
     T* first = static_cast<T*>(memory_.allocate(values.size_bytes(), alignof(T) < 8 ? 8 : alignof(T)));
     for (std::size_t i = 0; i < values.size(); ++i) std::construct_at(first + i, values[i]);

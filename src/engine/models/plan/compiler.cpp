@@ -46,7 +46,8 @@ class Compiler {
 
   Result<> emit(const LayerOp& op, std::uint16_t layer) {
     if (specs_.size() >= index(kInvalidRegister)) {
-      return base::fail(ErrorCode::kInvalidRegisterRef, fmt::format("a plan of {} layers has too many registers", config_.layers));
+      return base::fail(ErrorCode::kInvalidRegisterRef,
+                        fmt::format("a plan of {} layers has too many registers", config_.layers));
     }
     Draft draft{.op = op, .layer = layer, .weights = {}};
     bind_weights(draft);
@@ -78,7 +79,8 @@ class Compiler {
   }
 
   EmbeddingParams embedding_params() const {
-    return {.kind_version = kind_version(Opcode::kEmbedding), .rows = config_.vocab, .width = config_.width, .scale = 1.0F};
+    return {
+        .kind_version = kind_version(Opcode::kEmbedding), .rows = config_.vocab, .width = config_.width, .scale = 1.0F};
   }
 
   RmsNormParams norm_params(const Draft& draft) const {
@@ -135,17 +137,20 @@ class Compiler {
 
   LmHeadParams head_params(const Draft& draft) {
     if (draft.used_fallback) note("the head is tied to the embedding table");
-    return {.kind_version = kind_version(Opcode::kLmHead), .rows = config_.vocab, .width = config_.width, .logit_mul = 1.0F,
-            .softcap = 0.0F, .tied = draft.used_fallback, .padding = {}};
+    return {.kind_version = kind_version(Opcode::kLmHead),
+            .rows = config_.vocab,
+            .width = config_.width,
+            .logit_mul = 1.0F,
+            .softcap = 0.0F,
+            .tied = draft.used_fallback,
+            .padding = {}};
   }
 
   static std::uint32_t layer_number(const Draft& draft) {
     return draft.layer == kNoLayer ? 0xFFFFFFFF : std::uint32_t{draft.layer};
   }
 
-  void note(std::string_view message) {
-    diagnostics_.push_back({PlanDiagnostic::Level::kInfo, arena_.copy(message)});
-  }
+  void note(std::string_view message) { diagnostics_.push_back({PlanDiagnostic::Level::kInfo, arena_.copy(message)}); }
 
   template <ParamStruct P>
   Result<> push(const Draft& draft, const P& params, std::uint32_t output_width) {
@@ -196,11 +201,17 @@ class Compiler {
     std::vector<StateDescriptor> states;
     if (kv_ordinal_ != 0) {
       if (kv_bytes_per_token_ > 0xFFFFFFFF) {
-        return base::fail(ErrorCode::kConfigKeyInvalid, "the cache of one position exceeds 4 GiB; the head sizes are impossible");
+        return base::fail(ErrorCode::kConfigKeyInvalid,
+                          "the cache of one position exceeds 4 GiB; the head sizes are impossible");
       }
-      states.push_back({.id = kKvStateId, .kind = StateKind::kKv, .lifecycle = StateLifecycle::kSlotPersistent,
-                        .zero_init = false, .forkable = true, .align_bytes = 64,
-                        .bytes_per_token = static_cast<std::uint32_t>(kv_bytes_per_token_), .size_bytes = kv_page_bytes_});
+      states.push_back({.id = kKvStateId,
+                        .kind = StateKind::kKv,
+                        .lifecycle = StateLifecycle::kSlotPersistent,
+                        .zero_init = false,
+                        .forkable = true,
+                        .align_bytes = 64,
+                        .bytes_per_token = static_cast<std::uint32_t>(kv_bytes_per_token_),
+                        .size_bytes = kv_page_bytes_});
     }
     CompiledPlan plan;
     plan.plan = {.instructions = arena_.copy(std::span<const Instruction>(instructions_)),

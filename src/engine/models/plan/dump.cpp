@@ -14,13 +14,14 @@ using namespace contract;
 
 std::string text(const EmbeddingParams& p) { return fmt::format("V={} D={} scale={}", p.rows, p.width, p.scale); }
 std::string text(const RmsNormParams& p) {
-  return fmt::format("{} D={} eps={} offset={}", p.kind == NormKind::kRms ? "rms" : "layernorm", p.width, p.eps, p.weight_offset);
+  return fmt::format("{} D={} eps={} offset={}", p.kind == NormKind::kRms ? "rms" : "layernorm", p.width, p.eps,
+                     p.weight_offset);
 }
 std::string text(const AttentionParams& p) {
   static constexpr std::string_view kRope[] = {"none", "half", "interleaved", "vision2d"};
-  return fmt::format("H={} K={} d_qk={} d_v={} R={} rope={}/{} scale={} softcap={} window={} kv={}@{} {}", p.heads, p.kv_heads,
-                     p.d_qk, p.d_v, p.rotary_dims, kRope[static_cast<int>(p.rope_layout)], p.rope_table_id, p.scale,
-                     p.logit_softcap, p.window, p.kv_ordinal, p.kv_page_offset_bytes,
+  return fmt::format("H={} K={} d_qk={} d_v={} R={} rope={}/{} scale={} softcap={} window={} kv={}@{} {}", p.heads,
+                     p.kv_heads, p.d_qk, p.d_v, p.rotary_dims, kRope[static_cast<int>(p.rope_layout)], p.rope_table_id,
+                     p.scale, p.logit_softcap, p.window, p.kv_ordinal, p.kv_page_offset_bytes,
                      dtype_info(static_cast<DType>(p.kv_dtype)).name);
 }
 std::string text(const SwigluParams& p) {
@@ -29,7 +30,8 @@ std::string text(const SwigluParams& p) {
 }
 std::string text(const ResidualAddParams& p) { return fmt::format("D={} scale={}", p.width, p.scale); }
 std::string text(const LmHeadParams& p) {
-  return fmt::format("V={} D={} mul={} softcap={}{}", p.rows, p.width, p.logit_mul, p.softcap, p.tied != 0 ? " tied" : "");
+  return fmt::format("V={} D={} mul={} softcap={}{}", p.rows, p.width, p.logit_mul, p.softcap,
+                     p.tied != 0 ? " tied" : "");
 }
 template <class P>
 std::string text(const P&) {
@@ -64,8 +66,8 @@ std::string dump(const CompiledPlan& plan, std::span<const std::string> tensor_n
   auto line = std::back_inserter(out);
   for (const StateDescriptor& desc : plan.plan.state_descs) {
     fmt::format_to(line, "state {} kind={} lifecycle={} align={} bytes_per_token={} bytes={}\n", desc.id,
-                   static_cast<int>(desc.kind), static_cast<int>(desc.lifecycle), desc.align_bytes, desc.bytes_per_token,
-                   desc.size_bytes);
+                   static_cast<int>(desc.kind), static_cast<int>(desc.lifecycle), desc.align_bytes,
+                   desc.bytes_per_token, desc.size_bytes);
   }
   for (const PlanDiagnostic& diagnostic : plan.diagnostics) fmt::format_to(line, "note {}\n", diagnostic.message);
   for (std::size_t i = 0; i < plan.plan.instructions.size(); ++i) {
@@ -76,7 +78,8 @@ std::string dump(const CompiledPlan& plan, std::span<const std::string> tensor_n
     for (std::size_t s = 0; s < slots.size(); ++s) {
       if (!insn.weights[s].present()) continue;
       const std::uint32_t tensor = plan.weight_bindings[insn.weights[s].index].tensor;
-      fmt::format_to(line, " {}={}", slots[s].name, tensor < tensor_names.size() ? tensor_names[tensor] : fmt::to_string(tensor));
+      fmt::format_to(line, " {}={}", slots[s].name,
+                     tensor < tensor_names.size() ? tensor_names[tensor] : fmt::to_string(tensor));
     }
     if (insn.state_block_id != kNoStateBlock) fmt::format_to(line, " state={}", insn.state_block_id);
     const std::string kills = kills_text(plan.liveness.kill_after_instruction[i]);

@@ -8,7 +8,8 @@ namespace llorch::engine::models {
 
 using contract::kNeverRead;
 
-Liveness compute_liveness(std::span<const contract::Instruction> instructions, std::uint16_t register_count, PlanArena& arena) {
+Liveness compute_liveness(std::span<const contract::Instruction> instructions, std::uint16_t register_count,
+                          PlanArena& arena) {
   std::vector<std::uint32_t> last_use(register_count, kNeverRead);  // last read, or the producer until there is one
   std::vector<std::uint32_t> last_read(register_count, kNeverRead);
   for (std::uint32_t i = 0; i < instructions.size(); ++i) {

@@ -13,6 +13,7 @@ struct Liveness {
 };
 
 // REQUIRES: registers in range, each written once and before it is read.
-Liveness compute_liveness(std::span<const contract::Instruction> instructions, std::uint16_t register_count, PlanArena& arena);
+Liveness compute_liveness(std::span<const contract::Instruction> instructions, std::uint16_t register_count,
+                          PlanArena& arena);
 
 }  // namespace llorch::engine::models

@@ -53,10 +53,10 @@ Hash128 hash_plan(const CompiledPlan& plan, ExecutionMode mode) {
   for (const Instruction& insn : plan.plan.instructions) write_instruction(writer, insn);
   writer.number(plan.plan.state_descs.size());
   for (const StateDescriptor& desc : plan.plan.state_descs) {
-    for (std::uint64_t value : {std::uint64_t{desc.id}, static_cast<std::uint64_t>(desc.kind),
-                                static_cast<std::uint64_t>(desc.lifecycle), std::uint64_t{desc.zero_init},
-                                std::uint64_t{desc.forkable}, std::uint64_t{desc.align_bytes},
-                                std::uint64_t{desc.bytes_per_token}, desc.size_bytes}) {
+    for (std::uint64_t value :
+         {std::uint64_t{desc.id}, static_cast<std::uint64_t>(desc.kind), static_cast<std::uint64_t>(desc.lifecycle),
+          std::uint64_t{desc.zero_init}, std::uint64_t{desc.forkable}, std::uint64_t{desc.align_bytes},
+          std::uint64_t{desc.bytes_per_token}, desc.size_bytes}) {
       writer.number(value);
     }
   }
@@ -65,16 +65,16 @@ Hash128 hash_plan(const CompiledPlan& plan, ExecutionMode mode) {
   writer.number(plan.weight_bindings.size());
   for (const WeightBinding& binding : plan.weight_bindings) {
     const WeightKey& key = binding.key;
-    for (std::uint64_t value : {std::uint64_t{key.layer}, static_cast<std::uint64_t>(key.opcode), std::uint64_t{key.slot},
-                                std::uint64_t{key.variant}, std::uint64_t{binding.tensor}}) {
+    for (std::uint64_t value : {std::uint64_t{key.layer}, static_cast<std::uint64_t>(key.opcode),
+                                std::uint64_t{key.slot}, std::uint64_t{key.variant}, std::uint64_t{binding.tensor}}) {
       writer.number(value);
     }
   }
   writer.number(plan.register_specs.size());
   for (const RegisterSpec& spec : plan.register_specs) {
-    for (std::uint64_t value : {std::uint64_t{spec.width}, static_cast<std::uint64_t>(spec.dtype),
-                                static_cast<std::uint64_t>(spec.layout), static_cast<std::uint64_t>(spec.rows),
-                                std::uint64_t{spec.align_bytes}}) {
+    for (std::uint64_t value :
+         {std::uint64_t{spec.width}, static_cast<std::uint64_t>(spec.dtype), static_cast<std::uint64_t>(spec.layout),
+          static_cast<std::uint64_t>(spec.rows), std::uint64_t{spec.align_bytes}}) {
       writer.number(value);
     }
   }

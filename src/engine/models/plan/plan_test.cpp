@@ -146,7 +146,8 @@ void expect_golden(const std::string& name, const std::string& text) {
 
 TEST(Dump, MatchesTheGoldenText) {
   for (const char* name : {"llama3", "llama_tied"}) {
-    const auto file = io::GgufFile::open(std::filesystem::path(LLORCH_SOURCE_DIR) / "tests/golden" / name / "model.gguf");
+    const auto file =
+        io::GgufFile::open(std::filesystem::path(LLORCH_SOURCE_DIR) / "tests/golden" / name / "model.gguf");
     ASSERT_TRUE(file) << file.error().message;
     auto model = compile_model(*file, DType::kF16);
     ASSERT_TRUE(model) << model.error().message;

@@ -30,9 +30,10 @@ std::map<std::string, Dims> tensors_of(const TinyLlama& m) {
   if (!m.tied) tensors["output.weight"] = {m.width, m.vocab};
   for (std::uint32_t layer = 0; layer < m.layers; ++layer) {
     const std::string blk = "blk." + std::to_string(layer) + ".";
-    const std::map<std::string, Dims> matrices{{"attn_q", {m.width, m.width}}, {"attn_k", {m.width, kv}}, {"attn_v", {m.width, kv}},
-                                               {"attn_output", {m.width, m.width}}, {"ffn_gate", {m.width, m.ffn}},
-                                               {"ffn_up", {m.width, m.ffn}}, {"ffn_down", {m.ffn, m.width}}};
+    const std::map<std::string, Dims> matrices{{"attn_q", {m.width, m.width}}, {"attn_k", {m.width, kv}},
+                                               {"attn_v", {m.width, kv}},      {"attn_output", {m.width, m.width}},
+                                               {"ffn_gate", {m.width, m.ffn}}, {"ffn_up", {m.width, m.ffn}},
+                                               {"ffn_down", {m.ffn, m.width}}};
     for (const auto& [name, dims] : matrices) {
       tensors[blk + name + ".weight"] = dims;
       if (m.biases) tensors[blk + name + ".bias"] = {dims[1]};
@@ -69,7 +70,8 @@ std::vector<std::byte> TinyLlama::bytes() const {
     if (!without.contains(name)) writer.add_tensor({name, contract::DType::kF32, dims}, data.back());
   }
   if (!rope_divisors.empty()) {
-    writer.add_tensor({"rope_freqs.weight", contract::DType::kF32, {rope_divisors.size()}}, std::as_bytes(std::span(rope_divisors)));
+    writer.add_tensor({"rope_freqs.weight", contract::DType::kF32, {rope_divisors.size()}},
+                      std::as_bytes(std::span(rope_divisors)));
   }
   auto result = writer.to_bytes();
   ASSERT(result.has_value(), "{}", result.has_value() ? "" : result.error().message);

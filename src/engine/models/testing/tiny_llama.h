@@ -14,9 +14,9 @@ struct TinyLlama {
   std::uint32_t layers = 2, width = 64, heads = 4, kv_heads = 2, ffn = 96, vocab = 40, context = 192;
   bool tied = true;
   bool biases = false;
-  std::vector<float> rope_divisors;                // [d/2] or empty
-  std::map<std::string, io::GgufValue> overrides;  // keys set instead of, or beside, the usual ones
-  std::set<std::string> without;                   // keys and tensors left out
+  std::vector<float> rope_divisors;                          // [d/2] or empty
+  std::map<std::string, io::GgufValue> overrides;            // keys set instead of, or beside, the usual ones
+  std::set<std::string> without;                             // keys and tensors left out
   std::map<std::string, std::vector<std::uint64_t>> shapes;  // tensors with another shape (ne0 first), or extra ones
 
   std::vector<std::byte> bytes() const;
