@@ -18,16 +18,15 @@ namespace {
 namespace beast = boost::beast;
 using beast::error_code;
 
-std::string_view view(beast::string_view text) {
-  return {text.data(), text.size()};
-}
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
 // Beast's grammar, our values: nothing is stored twice.
 template <bool kIsRequest>
 class WireParser : public beast::http::basic_parser<kIsRequest> {
  public:
   explicit WireParser(ParserLimits limits) : limits_(limits) {
-    this->header_limit(static_cast<std::uint32_t>(limits.header_bytes_max));
+    // Beast counts the start line and the fields apart or together, depending on how the bytes come; feed() counts.
+    this->header_limit(static_cast<std::uint32_t>(limits.header_bytes_max + 1));
     this->body_limit(limits.body_bytes_max);
   }
 
@@ -36,12 +35,16 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
     while (step.consumed < bytes.size()) {
       error_code error;
       const std::string_view rest = bytes.substr(step.consumed);
-      step.consumed += this->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
-      if (error == beast::http::error::need_more) {
-        // Before the head ends Beast checks the limit itself; a chunk's header and trailers it would let grow.
-        if (bytes.size() - step.consumed > limits_.header_bytes_max) return too_large_head();
-        return step;
-      }
+      const bool in_head = !head_done_;
+      in_chunk_header_ = false;
+      const std::size_t taken = this->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
+      step.consumed += taken;
+      if (in_head) head_bytes_ += taken;
+      const bool needs_more = error == beast::http::error::need_more;
+      const std::size_t unfinished = needs_more ? rest.size() - taken : 0;  // of a head, a chunk's header or trailers
+      const std::size_t finished = in_head ? head_bytes_ : in_chunk_header_ ? taken : 0;
+      if (finished + unfinished > limits_.header_bytes_max) return too_large_head();
+      if (needs_more) return step;
       if (error) return failure(error);
       if (this->is_done()) {
         step.status = ParseStatus::kDone;
@@ -110,7 +113,7 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
     body += view(bytes);
     return bytes.size();
   }
-  void on_chunk_header_impl(std::uint64_t, beast::string_view, error_code&) override {}
+  void on_chunk_header_impl(std::uint64_t, beast::string_view, error_code&) override { in_chunk_header_ = true; }
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code&) override {
     body += view(bytes);
     return bytes.size();
@@ -118,8 +121,10 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
   void on_finish_impl(error_code&) override {}
 
   ParserLimits limits_;
+  std::size_t head_bytes_ = 0;
   bool head_done_ = false;
   bool head_reported_ = false;
+  bool in_chunk_header_ = false;  // the last element taken was a chunk's header, or the last chunk with its trailers
 };
 
 bool is_framing_field(std::string_view name) {
@@ -172,47 +177,23 @@ RequestParser::RequestParser(ParserLimits limits) : impl_(std::make_unique<Impl>
 RequestParser::RequestParser(RequestParser&&) noexcept = default;
 RequestParser& RequestParser::operator=(RequestParser&&) noexcept = default;
 RequestParser::~RequestParser() = default;
-tl::expected<ParseStep, WireError> RequestParser::feed(std::string_view bytes) {
-  return impl_->feed(bytes);
-}
-std::string& RequestParser::method() {
-  return impl_->method;
-}
-std::string& RequestParser::target() {
-  return impl_->target;
-}
-http::Headers& RequestParser::headers() {
-  return impl_->headers;
-}
-std::string& RequestParser::body() {
-  return impl_->body;
-}
-bool RequestParser::complete() const {
-  return impl_->is_done();
-}
-bool RequestParser::is_http_1_0() const {
-  return impl_->version == 10;
-}
-bool RequestParser::keep_alive() const {
-  return impl_->keep_alive();
-}
+tl::expected<ParseStep, WireError> RequestParser::feed(std::string_view bytes) { return impl_->feed(bytes); }
+std::string& RequestParser::method() { return impl_->method; }
+std::string& RequestParser::target() { return impl_->target; }
+http::Headers& RequestParser::headers() { return impl_->headers; }
+std::string& RequestParser::body() { return impl_->body; }
+bool RequestParser::complete() const { return impl_->is_done(); }
+bool RequestParser::is_http_1_0() const { return impl_->version == 10; }
+bool RequestParser::keep_alive() const { return impl_->keep_alive(); }
 
 ResponseParser::ResponseParser(ParserLimits limits) : impl_(std::make_unique<Impl>(limits)) {}
 ResponseParser::ResponseParser(ResponseParser&&) noexcept = default;
 ResponseParser& ResponseParser::operator=(ResponseParser&&) noexcept = default;
 ResponseParser::~ResponseParser() = default;
-tl::expected<ParseStep, WireError> ResponseParser::feed(std::string_view bytes) {
-  return impl_->feed(bytes);
-}
-int ResponseParser::status() const {
-  return impl_->status;
-}
-http::Headers& ResponseParser::headers() {
-  return impl_->headers;
-}
-std::string ResponseParser::take_body() {
-  return std::exchange(impl_->body, {});
-}
+tl::expected<ParseStep, WireError> ResponseParser::feed(std::string_view bytes) { return impl_->feed(bytes); }
+int ResponseParser::status() const { return impl_->status; }
+http::Headers& ResponseParser::headers() { return impl_->headers; }
+std::string ResponseParser::take_body() { return std::exchange(impl_->body, {}); }
 
 base::Result<> ResponseParser::finish() {
   error_code error = beast::http::error::partial_message;

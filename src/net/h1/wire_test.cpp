@@ -119,6 +119,21 @@ TEST(RequestParser, Limits) {
   }
 }
 
+TEST(RequestParser, TheHeaderLimitIsExactHoweverItIsCut) {
+  const std::string head = "GET / HTTP/1.1\r\nHost: h\r\nX: 1234567890\r\n\r\n";
+  const std::string chunks = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;" + std::string(60, 'e') +
+                             "\r\na\r\n0\r\nT: " + std::string(50, 't') + "\r\n\r\n";
+  for (std::size_t piece = 1; piece <= chunks.size(); ++piece) {
+    for (const std::size_t spare : {0, 1}) {
+      RequestParser parser({.header_bytes_max = head.size() - 1 + spare});
+      EXPECT_EQ(feed_all(parser, head, piece).status == ParseStatus::kDone, spare == 1) << piece;
+      // The longest element of `chunks` is the chunk's header of 64 bytes.
+      RequestParser chunked({.header_bytes_max = 63 + spare});
+      EXPECT_EQ(feed_all(chunked, chunks, piece).status == ParseStatus::kDone, spare == 1) << piece;
+    }
+  }
+}
+
 TEST(ResponseParser, BodyPiecesAndEnds) {
   ResponseParser sized({});
   EXPECT_EQ(feed_all(sized, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX-A: b\r\n\r\nabc", 4).status, ParseStatus::kDone);
