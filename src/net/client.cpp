@@ -366,9 +366,7 @@ class Client::Impl {
 
 Client::Client(IoRuntime& runtime, ClientOptions options)
     : impl_(std::make_shared<Impl>(runtime, std::move(options))) {}
-Client::~Client() {
-  impl_->shut_down();
-}
+Client::~Client() { impl_->shut_down(); }
 
 StreamHandle Client::stream(ClientRequest request, StreamCallbacks callbacks) {
   return impl_->start({std::move(request), std::move(callbacks)});

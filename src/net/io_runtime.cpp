@@ -90,13 +90,9 @@ IoRuntime::IoRuntime(IoRuntimeOptions options) : impl_(std::make_unique<Impl>())
   }
 }
 
-IoRuntime::~IoRuntime() {
-  stop();
-}
+IoRuntime::~IoRuntime() { stop(); }
 
-void IoRuntime::post(std::function<void()> fn) {
-  asio::post(impl_->context, std::move(fn));
-}
+void IoRuntime::post(std::function<void()> fn) { asio::post(impl_->context, std::move(fn)); }
 
 void IoRuntime::post_after(std::int64_t delay_ms, std::function<void()> fn) {
   impl_->start(delay_ms, 0, std::move(fn));
@@ -121,14 +117,8 @@ void IoRuntime::stop() {
   impl_->stopped = true;
 }
 
-bool IoRuntime::stopped() const {
-  return impl_->stopped;
-}
-bool IoRuntime::on_io_thread() const {
-  return impl_->context.get_executor().running_in_this_thread();
-}
-boost::asio::io_context& IoRuntime::context() {
-  return impl_->context;
-}
+bool IoRuntime::stopped() const { return impl_->stopped; }
+bool IoRuntime::on_io_thread() const { return impl_->context.get_executor().running_in_this_thread(); }
+boost::asio::io_context& IoRuntime::context() { return impl_->context; }
 
 }  // namespace llorch::net

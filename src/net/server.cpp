@@ -237,17 +237,9 @@ Server::~Server() {
 void Server::route(std::string_view method, std::string_view pattern, Handler handler) {
   impl_->route(method, pattern, std::move(handler));
 }
-base::Result<> Server::start() {
-  return impl_->start();
-}
-std::uint16_t Server::port() const {
-  return impl_->endpoint().port();
-}
-std::string Server::url() const {
-  return "http://" + h1::text_of(impl_->endpoint());
-}
-void Server::stop(std::int64_t grace_ms) {
-  impl_->stop(grace_ms);
-}
+base::Result<> Server::start() { return impl_->start(); }
+std::uint16_t Server::port() const { return impl_->endpoint().port(); }
+std::string Server::url() const { return "http://" + h1::text_of(impl_->endpoint()); }
+void Server::stop(std::int64_t grace_ms) { impl_->stop(grace_ms); }
 
 }  // namespace llorch::net

@@ -22,9 +22,7 @@ const std::string kToken(40, 't');
 std::string get(std::string_view target, std::string_view extra = "") {
   return "GET " + std::string(target) + " HTTP/1.1\r\nHost: h\r\n" + std::string(extra) + "\r\n";
 }
-int status_of(const std::string& response) {
-  return response.size() > 12 ? std::stoi(response.substr(9, 3)) : 0;
-}
+int status_of(const std::string& response) { return response.size() > 12 ? std::stoi(response.substr(9, 3)) : 0; }
 std::string code_of(const std::string& response) {
   const std::size_t body = response.find("\r\n\r\n");
   if (body == std::string::npos) return "no response";

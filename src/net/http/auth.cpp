@@ -78,9 +78,7 @@ base::Result<> validate_token(std::string_view token) {
                   kTokenCharsMin, kCredentialBytesMax, token.size(), visible ? "" : " and other characters"));
 }
 
-std::string token_fp6(std::string_view token) {
-  return base::to_hex(base::sha256(token)).substr(0, 6);
-}
+std::string token_fp6(std::string_view token) { return base::to_hex(base::sha256(token)).substr(0, 6); }
 
 bool constant_time_equal(std::string_view given, std::string_view expected) {
   // Digests have one length, so neither the length nor the first difference of the token shows in the time.

@@ -19,9 +19,7 @@ using base::ErrorCode;
 const std::string kToken(32, 'a');
 const base::CorrelationId kCorrelation("corr-1");
 
-boost::json::value parsed(const Response& response) {
-  return boost::json::parse(response.body);
-}
+boost::json::value parsed(const Response& response) { return boost::json::parse(response.body); }
 
 TEST(Headers, NamesIgnoreCase) {
   Headers headers{{"X-One", "1"}, {"x-one", "2"}};

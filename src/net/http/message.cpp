@@ -7,9 +7,7 @@
 
 namespace llorch::net::http {
 namespace {
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-}
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 }  // namespace
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) {

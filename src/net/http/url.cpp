@@ -11,9 +11,7 @@
 namespace llorch::net::http {
 namespace {
 namespace urls = boost::urls;
-std::string text_of(urls::string_view text) {
-  return {text.data(), text.size()};
-}
+std::string text_of(urls::string_view text) { return {text.data(), text.size()}; }
 }  // namespace
 
 base::Result<Url> parse_url(std::string_view text) {

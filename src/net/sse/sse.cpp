@@ -12,9 +12,7 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-bool is_one_line(std::string_view text) {
-  return text.find_first_of("\r\n") == std::string_view::npos;
-}
+bool is_one_line(std::string_view text) { return text.find_first_of("\r\n") == std::string_view::npos; }
 
 // Splits the first line off `rest`; its ending is LF, CR or CRLF.
 std::string_view take_first_line(std::string_view& rest) {
