@@ -1,0 +1,211 @@
+#include "worker/app.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <thread>
+
+#include "base/build_id.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "contract/config.h"
+#include "contract/json.h"
+#include "contract/pool.h"
+#include "engine/compute/cpu/backend.h"
+#include "engine/io/gguf.h"
+#include "engine/io/model_digest.h"
+#include "engine/io/tokenizer_source.h"
+#include "worker/http_api.h"
+#include "worker/self_test.h"
+
+namespace llorch::worker {
+namespace {
+
+using base::ErrorCode;
+using base::LogLevel;
+
+// Everything that exists before the first request, in the order it is made.
+struct Loaded {
+  std::unique_ptr<engine::contract::Backend> backend;
+  std::unique_ptr<engine::inference::Engine> engine;
+  std::optional<engine::text::Tokenizer> tokenizer;
+  std::string model_digest;
+};
+
+base::Result<std::unique_ptr<engine::contract::Backend>> make_backend(const Options& o) {
+  if (o.gpu_device != "cpu") {
+    return base::fail(base::Error{
+        ErrorCode::kGpuUnavailable,
+        "this build has no CUDA backend; use --gpu-device cpu for the CPU reference device",
+        {}}.with("gpu_id", o.gpu_device));
+  }
+  return engine::compute::cpu::make_cpu_backend(
+      {.threads_count =
+           o.threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : static_cast<std::uint32_t>(o.threads),
+       .memory_budget_bytes = o.memory_budget_bytes == 0 ? std::numeric_limits<std::uint64_t>::max()
+                                                         : static_cast<std::uint64_t>(o.memory_budget_bytes)});
+}
+
+base::Result<Loaded> load(const Options& o) {
+  Loaded loaded;
+  loaded.backend = TRY(make_backend(o));
+  base::log_event(LogLevel::kInfo, "model_load_start", {}, "Loading the model.",
+                  {{"model", o.model}, {"gpu_id", o.gpu_device}});
+  const engine::inference::EngineOptions options{
+      .context_tokens = static_cast<std::uint32_t>(o.context_tokens),
+      .slots = static_cast<std::uint32_t>(o.slots),
+      .kv_dtype = o.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
+      .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk)};
+  loaded.engine = TRY(engine::inference::Engine::load(o.model, options, *loaded.backend, [](unsigned percent) {
+    base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
+  }));
+  const auto file = TRY(engine::io::GgufFile::open(o.model));
+  loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::read_tokenizer_data(file))));
+  loaded.model_digest = "sha256:" + TRY(engine::io::model_digest(o.model));
+  base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
+                  {{"model_digest", loaded.model_digest},
+                   {"vram_bytes", static_cast<std::int64_t>(loaded.backend->memory_used_bytes())}});
+  return loaded;
+}
+
+contract::WorkerHealth constant_health(const Options& o, const Loaded& loaded) {
+  const auto& facts = loaded.engine->facts();
+  return {.status = "healthy",
+          .worker_id = o.worker_id,
+          .model = o.model_ref.empty() ? "file:" + o.model : o.model_ref,
+          .model_digest = loaded.model_digest,
+          .resident = true,
+          .quant_kind = facts.weight_type,
+          .vram_bytes_used = static_cast<std::int64_t>(loaded.backend->memory_used_bytes()),
+          .tokenizer_kind = std::string(loaded.tokenizer->facts().kind),
+          .vocab_size = facts.vocab,
+          .context_length = facts.context_tokens,
+          .engine_build = base::build_id(),
+          .numerics = facts.numerics,
+          .device_class = facts.device_class,
+          .sampler = std::string(engine::sampling::kSamplerVersion),
+          .kv_dtype = facts.kv_dtype,
+          .capabilities = {"text-gen"},
+          .memory_architecture = o.gpu_device == "cpu" ? "host" : "vram-only"};
+}
+
+base::Result<> report_ready(net::Client& client, const Options& o, const contract::WorkerHealth& health,
+                            const std::string& uri) {
+  const char* spawn_token = std::getenv("LLORCH_SPAWN_TOKEN");
+  const contract::ReadyCallback callback{.worker_id = o.worker_id,
+                                         .spawn_token = spawn_token == nullptr ? "" : spawn_token,
+                                         .model_ref = health.model,
+                                         .model_digest = health.model_digest,
+                                         .uri = uri,
+                                         .vram_bytes = health.vram_bytes_used,
+                                         .memory_bytes = health.vram_bytes_used,
+                                         .memory_architecture = health.memory_architecture,
+                                         .worker_type = "bespoke-cuda",
+                                         .capabilities = health.capabilities,
+                                         .slots_total = o.slots,
+                                         .context_length = health.context_length.value_or(0),
+                                         .engine_build = health.engine_build,
+                                         .numerics = health.numerics,
+                                         .device_class = health.device_class,
+                                         .sampler = health.sampler,
+                                         .kv_dtype = health.kv_dtype};
+  const auto response = TRY(client.call({.method = "POST",
+                                         .url = o.callback_url,
+                                         .headers = {{"Content-Type", "application/json"}},
+                                         .body = contract::encode(callback)}));
+  if (response.status >= 400) return base::fail(net::http::error_of(response));
+  return {};
+}
+
+base::Result<> self_test_engine(const Options& o, Loaded& loaded) {
+  const auto& facts = loaded.engine->facts();
+  const std::string hash = TRY(self_test_hash(*loaded.engine));
+  const std::filesystem::path folder =
+      o.self_test_dir.empty() ? base::default_state_directory() / "self_test" : std::filesystem::path(o.self_test_dir);
+  std::string key =
+      fmt::format("{}-{}-{}-{}", loaded.model_digest.substr(7), facts.numerics, facts.device_class, facts.kv_dtype);
+  std::replace_if(
+      key.begin(), key.end(), [](char c) { return c == '/' || c == ' '; }, '_');
+  return check_self_test_record(folder, key, hash);
+}
+
+base::Result<> serve(const Options& o, Loaded& loaded) {
+  const base::SystemClock clock;
+  base::SystemEntropy entropy;
+  const std::string token = TRY(contract::load_api_token({}, [](const char* name) { return std::getenv(name); }));
+  net::IoRuntime runtime({.threads = 2});
+  net::Client client(runtime, {.token = token});
+  net::http::AuthRules auth;
+  if (!token.empty()) auth.tokens.push_back(token);
+  contract::WorkerHealth health = constant_health(o, loaded);
+  EngineLoop loop(*loaded.engine, *loaded.tokenizer,
+                  {.model_digest = health.model_digest,
+                   .engine_build = health.engine_build,
+                   .numerics = health.numerics,
+                   .device_class = health.device_class,
+                   .kv_dtype = health.kv_dtype},
+                  static_cast<std::size_t>(o.prefill_chunk), clock);
+  net::Server server(runtime,
+                     {.component = "worker-orcd", .bind_address = o.bind, .port = o.port, .auth = std::move(auth)});
+  add_routes(server, {.loop = loop,
+                      .tokenizer = *loaded.tokenizer,
+                      .clock = clock,
+                      .entropy = entropy,
+                      .health = health,
+                      .context_tokens = *health.context_length,
+                      .timeout_ms_max = o.inference_timeout_s * 1000,
+                      .ready_mono_ms = clock.now().mono_ms,
+                      // The main thread waits for the signal; one way to stop.
+                      .on_shutdown = [] { ::kill(::getpid(), SIGTERM); }});
+  TRY(server.start());
+  TRY(self_test_http(client, server.url()));
+  if (!o.callback_url.empty()) TRY(report_ready(client, o, health, server.url()));
+  base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.",
+                  {{"worker_id", o.worker_id}, {"uri", server.url()}});
+  fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", server.url().substr(7));
+  std::fflush(stdout);
+
+  base::wait_for_stop_signal();
+  base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});
+  loop.stop(o.shutdown_grace_ms);
+  server.stop(1000);
+  runtime.stop();
+  return {};
+}
+
+}  // namespace
+
+int run(const Options& options) {
+  base::harden_process();
+  base::block_stop_signals();
+  base::init_logging({.component = "worker-orcd", .level = base::parse_log_level(options.log_level, LogLevel::kInfo)});
+  base::log_event(LogLevel::kInfo, "startup", {}, "The worker starts.",
+                  {{"worker_id", options.worker_id}, {"build", base::build_id()}});
+  const auto outcome = [&]() -> base::Result<> {
+    auto loaded = TRY(load(options));
+    TRY(self_test_engine(options, loaded));
+    return serve(options, loaded);
+  }();
+  if (outcome) return 0;
+  const base::Error& error = outcome.error();
+  std::string numbers;
+  for (const auto& [key, value] : error.details) {
+    if (const auto* number = std::get_if<std::int64_t>(&value))
+      numbers += fmt::format("{}{}={}", numbers.empty() ? "" : " ", key, *number);
+  }
+  base::log_event(LogLevel::kError, "error", {}, "The worker could not start.",
+                  {{"code", error.name()},
+                   {"message", error.message},
+                   {"gpu_id", options.gpu_device},
+                   {"model", options.model},
+                   {"numbers", numbers}});
+  return 1;
+}
+
+}  // namespace llorch::worker

@@ -1,0 +1,110 @@
+#pragma once
+// The thread that owns the engine: takes jobs into slots, runs one batched step after another, hands tokens out.
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "contract/task.h"
+#include "engine/inference/engine.h"
+#include "worker/sequence.h"
+
+namespace llorch::worker {
+
+// Receives one job's events on the loop's thread: token*, then exactly one of end and error. Must not block.
+class JobSink {
+ public:
+  virtual ~JobSink() = default;
+  virtual void token(const TokenOut& token) = 0;
+  virtual void end(contract::EndEvent end) = 0;
+  virtual void error(const base::Error& error) = 0;
+  // True while the reader is too slow: the loop computes nothing for the job until EngineLoop::wake().
+  virtual bool congested() = 0;
+};
+
+// What every receipt of this worker says.
+struct Identity {
+  std::string model_digest;
+  std::string engine_build;
+  std::string numerics;
+  std::string device_class;
+  std::string kv_dtype;
+};
+
+struct JobCounts {
+  std::int64_t succeeded = 0;
+  std::int64_t failed = 0;
+  std::int64_t cancelled = 0;
+  std::int64_t timed_out = 0;
+  std::int64_t tokens_in = 0;
+  std::int64_t tokens_out = 0;
+  std::int64_t busy_ms = 0;
+};
+
+class EngineLoop {
+ public:
+  // The engine, tokenizer and clock outlive the loop. `rows_max`: rows of one step, as the engine was loaded with. The
+  // thread starts at once.
+  EngineLoop(engine::inference::Engine& engine, const engine::text::Tokenizer& tokenizer, Identity identity,
+             std::size_t rows_max, const base::Clock& clock);
+  ~EngineLoop();  // stop(0)
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+
+  // Thread-safe, all of them.
+  // WORKER_BUSY: no free slot. SHUTTING_DOWN. CONFLICT: the job already runs here. `on_accepted` runs on this thread
+  // before the sink can be called.
+  base::Result<> start(SequenceSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
+                       const std::function<void()>& on_accepted);
+  // Ends the job before its next step with CANCELLED. False when no such job runs here.
+  bool cancel(const base::JobId& job_id);
+  void wake();
+  std::int64_t slots_total() const { return slots_total_; }
+  std::int64_t slots_free() const;
+  JobCounts counts() const;
+  // False after the engine failed in a way that later jobs would share.
+  bool healthy() const { return healthy_.load(); }
+
+  // Takes no more jobs, lets running ones end for up to `grace_ms`, cancels the rest, joins the thread.
+  void stop(std::int64_t grace_ms);
+
+ private:
+  struct Job;
+
+  void run();
+  void take_in_new_jobs();
+  void end_overdue_jobs();
+  bool step();  // false when there was nothing to run
+  void accept_logits(const std::shared_ptr<Job>& job, std::span<const float> logits);
+  void finish(std::shared_ptr<Job> job, contract::StopReason reason);
+  void fail(std::shared_ptr<Job> job, base::Error error);
+  void release(std::shared_ptr<Job> job, std::int64_t JobCounts::*outcome);
+
+  engine::inference::Engine& engine_;
+  const engine::text::Tokenizer& tokenizer_;
+  const Identity identity_;
+  const base::Clock& clock_;
+  const std::int64_t slots_total_;
+  const std::size_t rows_max_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<Job>> incoming_;  // guarded by mutex_
+  bool stopping_ = false;                       // guarded by mutex_
+  bool woken_ = false;                          // guarded by mutex_
+  std::vector<std::shared_ptr<Job>> known_;     // guarded by mutex_: every job not yet ended
+  JobCounts counts_;                            // guarded by mutex_
+  std::atomic<bool> healthy_{true};
+
+  // Loop thread only.
+  std::vector<std::shared_ptr<Job>> slots_;  // index = engine slot
+  std::vector<engine::inference::SlotRows> batch_;
+  std::thread thread_;
+};
+
+}  // namespace llorch::worker

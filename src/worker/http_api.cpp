@@ -1,0 +1,161 @@
+#include "worker/http_api.h"
+
+#include <fmt/core.h>
+
+#include <mutex>
+
+#include "base/log.h"
+#include "contract/json.h"
+#include "net/sse/sse.h"
+#include "worker/metrics.h"
+
+namespace llorch::worker {
+namespace {
+
+using base::LogLevel;
+
+// Bytes a slow reader may leave unread before its job pauses.
+constexpr std::size_t kQueuedBytesMax = 256 << 10;
+
+void append(std::string& out, std::string_view event, std::string_view json) {
+  net::sse::append_event(out, {.event = event, .data = json});
+}
+
+// One /execute answer. Called on the loop's thread; the exchange is thread-safe.
+class ExecuteStream final : public JobSink, public std::enable_shared_from_this<ExecuteStream> {
+ public:
+  ExecuteStream(net::ExchangePtr exchange, EngineLoop& loop, base::CorrelationId correlation_id)
+      : exchange_(std::move(exchange)), loop_(loop), correlation_id_(std::move(correlation_id)) {}
+
+  void begin(const contract::StartedEvent& started) {
+    exchange_->start_stream(200, net::http::sse_headers());
+    std::string bytes;
+    append(bytes, "started", contract::encode(started));
+    exchange_->write(std::move(bytes));
+  }
+  void token(const TokenOut& token) override {
+    std::string bytes;
+    append(bytes, "token", contract::encode(contract::TokenEvent{.t = token.text, .i = token.index}));
+    exchange_->write(std::move(bytes));
+  }
+  void end(contract::EndEvent end) override {
+    std::string bytes;
+    append(bytes, "end", contract::encode(end));
+    exchange_->write(std::move(bytes));
+    exchange_->end();
+    base::log_event(LogLevel::kInfo, "execute_end", correlation_id_, "The job ended.",
+                    {{"job_id", end.job_id},
+                     {"tokens_in", end.tokens_in},
+                     {"tokens_out", end.tokens_out},
+                     {"decode_time_ms", end.decode_time_ms}});
+  }
+  void error(const base::Error& error) override {
+    std::string bytes;
+    append(bytes, "error", contract::encode(contract::error_body(error, correlation_id_)));
+    exchange_->write(std::move(bytes));
+    exchange_->end();
+    base::log_event(error.code == base::ErrorCode::kCancelled ? LogLevel::kInfo : LogLevel::kError, "execute_end",
+                    correlation_id_, "The job ended early.", {{"code", error.name()}});
+  }
+  bool congested() override {
+    if (exchange_->queued_bytes() <= kQueuedBytesMax) return false;
+    exchange_->on_drain(kQueuedBytesMax / 2, [loop = &loop_] { loop->wake(); });
+    return true;
+  }
+
+ private:
+  net::ExchangePtr exchange_;
+  EngineLoop& loop_;
+  base::CorrelationId correlation_id_;
+};
+
+class HttpApi {
+ public:
+  explicit HttpApi(HttpApiContext context) : c_(std::move(context)) {}
+
+  void execute(const net::Request& request, const net::ExchangePtr& exchange) {
+    auto decoded = contract::decode<contract::ExecuteRequest>(request.body, contract::UnknownKeys::kRefuse);
+    if (!decoded) return void(exchange->respond_error(decoded.error()));
+    auto spec = make_sequence_spec(*decoded, c_.tokenizer, c_.context_tokens, fresh_seed());
+    if (!spec) return void(exchange->respond_error(spec.error()));
+
+    const base::JobId job_id = spec->job_id;
+    const auto tokens_in = static_cast<std::int64_t>(spec->prompt.size());
+    const contract::StartedEvent started{.job_id = job_id.value,
+                                         .worker_id = c_.health.worker_id,
+                                         .model = c_.health.model,
+                                         .started_at = base::rfc3339(c_.clock.now().unix_ms),
+                                         .seed = spec->sampling.seed};
+    auto stream = std::make_shared<ExecuteStream>(exchange, c_.loop, request.correlation_id);
+    const std::int64_t timeout_ms = std::min(decoded->timeout_ms.value_or(c_.timeout_ms_max), c_.timeout_ms_max);
+    // The loop starts the job only after the stream's head and `started` are queued.
+    if (auto ok = c_.loop.start(std::move(*spec), stream, timeout_ms, [&] { stream->begin(started); }); !ok) {
+      return void(exchange->respond_error(ok.error()));
+    }
+    exchange->on_close([loop = &c_.loop, job_id](net::CloseReason reason) {
+      if (reason != net::CloseReason::kFinished) loop->cancel(job_id);
+    });
+    base::log_event(LogLevel::kInfo, "execute_start", request.correlation_id, "A job started.",
+                    {{"job_id", job_id}, {"tokens_in", tokens_in}, {"max_tokens", decoded->max_tokens}});
+  }
+
+  void cancel(const net::Request& request, const net::ExchangePtr& exchange) {
+    auto decoded = contract::decode<contract::WorkerCancelRequest>(request.body, contract::UnknownKeys::kRefuse);
+    if (!decoded) return void(exchange->respond_error(decoded.error()));
+    const bool known = c_.loop.cancel(base::JobId(decoded->job_id));
+    exchange->respond(
+        net::http::json_response(202, contract::encode(contract::WorkerCancelReply{
+                                          .job_id = decoded->job_id, .status = known ? "cancelling" : "unknown"})));
+  }
+
+  void health(const net::ExchangePtr& exchange) {
+    contract::WorkerHealth health = c_.health;
+    health.status = c_.loop.healthy() ? "healthy" : "unhealthy";
+    health.slots_total = c_.loop.slots_total();
+    health.slots_free = c_.loop.slots_free();
+    health.uptime_seconds = uptime_seconds();
+    exchange->respond(net::http::json_response(200, contract::encode(health)));
+  }
+
+  void metrics(const net::ExchangePtr& exchange) {
+    net::Response response = net::http::text_response(200, metrics_text({.worker_id = c_.health.worker_id,
+                                                                         .quant_kind = c_.health.quant_kind,
+                                                                         .memory_bytes = c_.health.vram_bytes_used,
+                                                                         .uptime_seconds = uptime_seconds(),
+                                                                         .slots_total = c_.loop.slots_total(),
+                                                                         .slots_free = c_.loop.slots_free(),
+                                                                         .counts = c_.loop.counts()}));
+    response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
+    exchange->respond(std::move(response));
+  }
+
+  void shutdown(const net::ExchangePtr& exchange) {
+    exchange->respond(net::http::json_response(202, R"({"status":"stopping"})"));
+    std::call_once(shutdown_once_, c_.on_shutdown);
+  }
+
+ private:
+  // 63 bits, so that every JSON reader keeps the number whole.
+  std::uint64_t fresh_seed() {
+    const std::lock_guard lock(entropy_mutex_);
+    return c_.entropy.next_u64() >> 1;
+  }
+  std::int64_t uptime_seconds() const { return (c_.clock.now().mono_ms - c_.ready_mono_ms) / 1000; }
+
+  HttpApiContext c_;
+  std::mutex entropy_mutex_;
+  std::once_flag shutdown_once_;
+};
+
+}  // namespace
+
+void add_routes(net::Server& server, HttpApiContext context) {
+  auto api = std::make_shared<HttpApi>(std::move(context));
+  server.route("POST", "/execute", [api](net::Request r, net::ExchangePtr x) { api->execute(r, x); });
+  server.route("POST", "/cancel", [api](net::Request r, net::ExchangePtr x) { api->cancel(r, x); });
+  server.route("GET", "/health", [api](net::Request, net::ExchangePtr x) { api->health(x); });
+  server.route("GET", "/metrics", [api](net::Request, net::ExchangePtr x) { api->metrics(x); });
+  server.route("POST", "/shutdown", [api](net::Request, net::ExchangePtr x) { api->shutdown(x); });
+}
+
+}  // namespace llorch::worker

@@ -1,0 +1,28 @@
+#pragma once
+// worker-orcd's HTTP surface: /execute (SSE), /cancel, /health, /metrics, /shutdown (control-plane §2.4, §8.4, §8.5).
+#include <functional>
+#include <memory>
+
+#include "base/entropy.h"
+#include "contract/worker.h"
+#include "net/server.h"
+#include "worker/engine_loop.h"
+
+namespace llorch::worker {
+
+struct HttpApiContext {
+  EngineLoop& loop;
+  const engine::text::Tokenizer& tokenizer;
+  const base::Clock& clock;
+  base::Entropy& entropy;         // seeds of requests that name none; used on io threads under a lock
+  contract::WorkerHealth health;  // the constant part
+  std::int64_t context_tokens = 0;
+  std::int64_t timeout_ms_max = 0;
+  std::int64_t ready_mono_ms = 0;
+  std::function<void()> on_shutdown;  // called once, on an io thread
+};
+
+// Adds the routes. Call before server.start(); the context's references outlive the server.
+void add_routes(net::Server& server, HttpApiContext context);
+
+}  // namespace llorch::worker

@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "worker/engine_loop.h"
+
+namespace llorch::worker {
+
+struct MetricsInput {
+  std::string worker_id;
+  std::string quant_kind;
+  std::int64_t memory_bytes = 0;
+  std::int64_t uptime_seconds = 0;
+  std::int64_t slots_total = 0;
+  std::int64_t slots_free = 0;
+  JobCounts counts;
+};
+// Prometheus text format 0.0.4 of the worker contract (control-plane §15.2).
+std::string metrics_text(const MetricsInput& input);
+
+}  // namespace llorch::worker

@@ -1,0 +1,79 @@
+#include "worker/options.h"
+
+#include <CLI/CLI.hpp>
+#include <sstream>
+
+#include "base/id.h"
+#include "base/version.h"
+
+namespace llorch::worker {
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+  ParsedOptions parsed;
+  Options& o = parsed.options;
+  CLI::App app("worker-orcd: one model on one device, served over HTTP", "worker-orcd");
+  app.set_version_flag("--version", std::string(base::kVersion));
+  const auto identifier = CLI::Validator(
+      [](std::string& text) {
+        return base::is_valid_identifier(text, 64) ? std::string() : "use 1 to 64 characters of A-Z, a-z, 0-9, _ and -";
+      },
+      "ID");
+  const auto absolute_gguf = CLI::Validator(
+      [](std::string& text) {
+        return text.starts_with('/') && text.ends_with(".gguf") ? std::string()
+                                                                : "must be an absolute path of a .gguf file";
+      },
+      "PATH");
+  const auto device = CLI::Validator(
+      [](std::string& text) {
+        const bool number =
+            !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == std::string::npos;
+        return number || text == "cpu" ? std::string() : "must be cpu or the number of a GPU";
+      },
+      "DEVICE");
+  app.add_option("--worker-id", o.worker_id, "Unique in the pool")->check(identifier)->capture_default_str();
+  app.add_option("--model", o.model, "Model file")->required()->check(absolute_gguf);
+  app.add_option("--model-ref", o.model_ref, "Reference to report (default: file:MODEL)");
+  app.add_option("--gpu-device,--gpu", o.gpu_device, "GPU number, or cpu for the reference device")
+      ->required()
+      ->check(device);
+  app.add_option("--bind", o.bind, "Address to listen on; beyond loopback only with a token")->capture_default_str();
+  app.add_option("--port", o.port, "Port; 0 is chosen by the kernel")->capture_default_str();
+  app.add_option("--callback-url", o.callback_url, "Where to report readiness (pool-managerd)");
+  app.add_option("--context,--max-tokens-in", o.context_tokens, "Tokens of context per slot; 0 is the model's own")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{100'000'000}));
+  app.add_option("--slots", o.slots, "Jobs at a time; never changes an answer")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
+      ->capture_default_str();
+  app.add_option("--kv-dtype", o.kv_dtype, "Element type of the KV cache")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "CPU device: threads; 0 is all cores; never changes an answer")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
+  app.add_option("--memory-budget-bytes", o.memory_budget_bytes, "Device memory this worker may hold; 0 is no limit")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--inference-timeout-sec", o.inference_timeout_s, "Longest run of one job")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--prefill-chunk", o.prefill_chunk, "Rows of one step; never changes an answer")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{4096}))
+      ->capture_default_str();
+  app.add_option("--shutdown-grace-ms", o.shutdown_grace_ms, "Time running jobs get at shutdown")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--self-test-dir", o.self_test_dir, "Folder of recorded self-test hashes");
+  app.add_option("--log-level", o.log_level, "Least level logged")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    std::ostringstream out;
+    const int code = app.exit(e, out, out);
+    parsed.exit_code = code == 0 ? 0 : 2;
+    parsed.message = out.str();
+  }
+  return parsed;
+}
+
+}  // namespace llorch::worker

@@ -1,0 +1,39 @@
+#pragma once
+// worker-orcd's command line (control-plane §8.1).
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+
+namespace llorch::worker {
+
+struct Options {
+  std::string worker_id = "worker-standalone";
+  std::string model;       // absolute path of a .gguf file
+  std::string model_ref;   // what the callback reports; empty: file:<model>
+  std::string gpu_device;  // "cpu", or the number of a GPU
+  std::string bind = "127.0.0.1";
+  std::uint16_t port = 0;  // 0 = chosen by the kernel
+  std::string callback_url;
+  std::int64_t context_tokens = 0;  // 0 = the model's own
+  std::int64_t slots = 1;
+  std::string kv_dtype = "f16";
+  std::int64_t threads = 0;              // CPU device; 0 = all cores
+  std::int64_t memory_budget_bytes = 0;  // 0 = no limit but the machine's
+  std::int64_t inference_timeout_s = 1800;
+  std::int64_t prefill_chunk = 64;  // rows of one step; bounds how long a cancel waits, never changes a result
+  std::int64_t shutdown_grace_ms = 5000;
+  std::string self_test_dir;  // empty: <state dir>/self_test
+  std::string log_level = "info";
+};
+
+// `exit_code` set: print `message` and exit with it (help, version, usage errors).
+struct ParsedOptions {
+  Options options;
+  std::optional<int> exit_code;
+  std::string message;
+};
+ParsedOptions parse_options(int argc, const char* const* argv);
+
+}  // namespace llorch::worker

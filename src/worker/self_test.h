@@ -1,0 +1,23 @@
+#pragma once
+// What a worker proves before it says ready (ORCH-3049): the model decodes as it did before, cancel works, metrics answer.
+#include <filesystem>
+#include <string>
+
+#include "base/result.h"
+#include "engine/inference/engine.h"
+#include "net/client.h"
+
+namespace llorch::worker {
+
+// SHA-256 over the f32 logits bits of a fixed prompt and four greedy steps in slot 0. The slot is reset afterwards.
+base::Result<std::string> self_test_hash(engine::inference::Engine& engine);
+
+// Compares with the hash recorded in `folder` under `key`, or records it now. SELF_TEST_FAILED names both hashes and the
+// file: other bits from the same model, numerics and device mean a broken file, device or build.
+base::Result<> check_self_test_record(const std::filesystem::path& folder, const std::string& key,
+                                      const std::string& hash);
+
+// Runs one job and cancels one through the worker's own HTTP surface. Blocks. SELF_TEST_FAILED says which part.
+base::Result<> self_test_http(net::Client& client, const std::string& url);
+
+}  // namespace llorch::worker

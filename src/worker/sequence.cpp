@@ -1,0 +1,107 @@
+#include "worker/sequence.h"
+
+#include <fmt/core.h>
+
+#include "base/assert.h"
+
+namespace llorch::worker {
+
+using contract::StopReason;
+
+base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& request,
+                                              const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens,
+                                              std::uint64_t seed_if_absent) {
+  SequenceSpec spec;
+  spec.job_id = base::JobId(request.job_id);
+  const auto vocab = tokenizer.facts().vocab_size;
+  if (request.prompt) {
+    spec.prompt = tokenizer.encode(*request.prompt);
+    spec.prompt_sha256 = base::to_hex(base::sha256(*request.prompt));
+  } else {
+    spec.prompt.reserve(request.prompt_tokens->size());
+    for (const std::int32_t id : *request.prompt_tokens) {
+      if (id < 0 || static_cast<std::size_t>(id) >= vocab) {
+        return base::fail(base::ErrorCode::kInvalidParams,
+                          fmt::format("prompt_tokens holds an id outside the vocabulary of {} tokens", vocab));
+      }
+      spec.prompt.push_back(static_cast<TokenId>(id));
+    }
+    spec.prompt_sha256 = request.prompt_sha256.value_or("");
+  }
+  if (spec.prompt.empty()) {
+    return base::fail(base::ErrorCode::kInvalidParams, "the prompt has no tokens; give at least one character");
+  }
+  const auto prompt_tokens = static_cast<std::int64_t>(spec.prompt.size());
+  if (prompt_tokens >= context_tokens) {
+    return base::fail(base::Error{
+        base::ErrorCode::kInvalidParams,
+        fmt::format("the prompt has {} tokens and this worker's context holds {}; shorten the "
+                    "prompt or start the worker with more context",
+                    prompt_tokens, context_tokens),
+        {}}.with("reason", "CONTEXT_TOO_LARGE")
+                          .with("prompt_tokens", prompt_tokens)
+                          .with("context_tokens", context_tokens));
+  }
+  TRY(engine::text::validate_stop_strings(tokenizer, request.stop));
+  spec.stop = request.stop;
+  spec.max_tokens = request.max_tokens;
+  spec.sampling = {.temperature = static_cast<float>(request.temperature),
+                   .top_k = static_cast<std::uint32_t>(request.top_k),
+                   .top_p = static_cast<float>(request.top_p),
+                   .min_p = static_cast<float>(request.min_p),
+                   .repetition_penalty = static_cast<float>(request.repetition_penalty),
+                   .seed = request.seed.value_or(seed_if_absent)};
+  TRY(engine::sampling::validate(spec.sampling, vocab));
+  return spec;
+}
+
+Sequence::Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens)
+    : spec_(std::move(spec)),
+      tokenizer_(&tokenizer),
+      context_tokens_(context_tokens),
+      sampler_(spec_.sampling, tokenizer.facts().vocab_size),
+      text_(tokenizer, {.stop_strings = spec_.stop}),
+      history_(spec_.prompt) {
+  const auto room = std::min(spec_.max_tokens, context_tokens_ - static_cast<std::int64_t>(history_.size()));
+  history_.reserve(history_.size() + static_cast<std::size_t>(room));
+}
+
+std::span<const TokenId> Sequence::pending() const {
+  if (finished_) return {};
+  return std::span(history_).subspan(consumed_);
+}
+
+void Sequence::consumed(std::size_t count) {
+  ASSERT(consumed_ + count <= history_.size(), "{} + {} > {}", consumed_, count, history_.size());
+  consumed_ += count;
+}
+
+base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
+  ASSERT(wants_logits());
+  const auto position = static_cast<std::uint32_t>(history_.size());
+  const TokenId token = TRY(sampler_.sample(logits, history_, position));
+  history_.push_back(token);
+  ++tokens_out_;
+
+  engine::text::TextPiece piece = text_.push(token);
+  TokenOut out{.text = std::move(piece.text), .index = tokens_out_ - 1};
+  if (tokenizer_->is_end_of_generation(token)) {
+    out.finished = StopReason::kEos;
+  } else if (piece.stopped) {
+    out.finished = StopReason::kStop;
+  } else if (tokens_out_ == spec_.max_tokens) {
+    out.finished = StopReason::kMaxTokens;
+  } else if (static_cast<std::int64_t>(history_.size()) == context_tokens_) {
+    out.finished = StopReason::kContext;
+  }
+  if (out.finished) {
+    out.text += text_.finish().text;
+    finished_ = true;
+  }
+  output_hash_.update(out.text);
+  return out;
+}
+
+std::string Sequence::output_sha256() const { return base::to_hex(output_hash_.digest()); }
+
+}  // namespace llorch::worker

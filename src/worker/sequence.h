@@ -1,0 +1,79 @@
+#pragma once
+// One job inside the worker as a pure state machine: prompt in, logits in, token events out. No threads, no sockets, no
+// engine: the loop that owns the engine drives it.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/id.h"
+#include "base/result.h"
+#include "base/sha256.h"
+#include "contract/task.h"
+#include "contract/worker.h"
+#include "engine/sampling/sampler.h"
+#include "engine/text/text_stream.h"
+#include "engine/text/tokenizer.h"
+
+namespace llorch::worker {
+
+using base::TokenId;
+
+struct SequenceSpec {
+  base::JobId job_id;
+  std::vector<TokenId> prompt;  // special tokens included, never empty
+  std::string prompt_sha256;
+  std::int64_t max_tokens = 0;
+  std::vector<std::string> stop;
+  engine::sampling::SamplingParams sampling;
+};
+
+// Validates a request against this model and turns text into tokens where the request holds text.
+// INVALID_PARAMS: prompt too long for the context (details.reason CONTEXT_TOO_LARGE, numbers), a token id outside the
+// vocabulary, a sampling parameter or stop string out of range. `seed_if_absent` is used when the request names none.
+base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& request,
+                                              const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens,
+                                              std::uint64_t seed_if_absent);
+
+struct TokenOut {
+  std::string text;  // whole code points; the last one carries all that was held back
+  std::int64_t index = 0;
+  std::optional<contract::StopReason> finished;
+};
+
+class Sequence {
+ public:
+  // `tokenizer` outlives the sequence. REQUIRES spec from make_sequence_spec with the same tokenizer and context.
+  Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens);
+
+  const SequenceSpec& spec() const { return spec_; }
+  // Tokens the engine has not seen yet: the rest of the prompt, then each sampled token. Empty when finished.
+  std::span<const TokenId> pending() const;
+  // The engine has taken the first `count` pending tokens.
+  void consumed(std::size_t count);
+  // All prompt tokens are in: the logits of the last row decide the next token.
+  bool wants_logits() const { return consumed_ == history_.size() && !finished_; }
+
+  // Samples the next token. logits [V]. REQUIRES wants_logits(). INTERNAL when the logits are not finite.
+  base::Result<TokenOut> accept(std::span<const float> logits);
+
+  bool finished() const { return finished_; }
+  std::int64_t tokens_out() const { return tokens_out_; }
+  // Lower-case hex SHA-256 of the output text so far.
+  std::string output_sha256() const;
+
+ private:
+  SequenceSpec spec_;
+  const engine::text::Tokenizer* tokenizer_;
+  std::int64_t context_tokens_;
+  engine::sampling::Sampler sampler_;
+  engine::text::TextStream text_;
+  std::vector<TokenId> history_;  // prompt and output
+  std::size_t consumed_ = 0;
+  std::int64_t tokens_out_ = 0;
+  bool finished_ = false;
+  base::Sha256 output_hash_;
+};
+
+}  // namespace llorch::worker
