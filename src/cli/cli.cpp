@@ -1,0 +1,112 @@
+// The command line: names, flags, help. What commands do is in the files beside this one.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "base/build_id.h"
+#include "base/process.h"
+#include "cli/commands.h"
+
+namespace llorch::cli {
+namespace {
+
+void add_model_commands(CLI::App& app, GlobalOptions& global, std::string& file, std::string& text,
+                        LogitsOptions& logits, int& code) {
+  CLI::App* model = app.add_subcommand("model", "Model files, without any daemon")->require_subcommand(1);
+  CLI::App* show = model->add_subcommand("show", "Architecture, sizes, and the memory a worker would need");
+  show->add_option("FILE", file, "A .gguf file")->required();
+  show->callback([&] { code = model_show(global, file); });
+
+  CLI::App* tokenize = model->add_subcommand("tokenize", "Token ids of a text");
+  tokenize->add_option("FILE", file, "A .gguf file")->required();
+  tokenize->add_option("TEXT", text, "Text, or @FILE")->required();
+  tokenize->callback([&] { code = model_tokenize(global, file, text); });
+
+  CLI::App* run =
+      model->add_subcommand("logits", "Teacher-forced logits of given token ids, as raw f32 [tokens, vocab]");
+  run->add_option("FILE", logits.file, "A .gguf file")->required();
+  run->add_option("--tokens", logits.tokens, "Ids separated by commas or blanks, or @FILE")->required();
+  run->add_option("--out", logits.out, "File to write")->required();
+  run->add_option("--chunk", logits.chunk, "Rows of one step; never changes a bit")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  run->add_option("--threads", logits.threads, "0 is all cores; never changes a bit")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  run->add_option("--kv-dtype", logits.kv_dtype, "Element type of the KV cache")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  run->callback([&] { code = model_logits(global, logits); });
+}
+
+void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
+  CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
+  prompt->add_option("MODEL", run.model, "Alias, .gguf file, or file:/path")->required();
+  prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input");
+  prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  prompt->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
+  prompt->add_option("--top-p", run.top_p, "Probability mass kept")->check(CLI::Range(0.0, 1.0));
+  prompt->add_option("--seed", run.seed, "Same seed, same answer");
+  prompt->add_option("--priority", run.priority, "Class of the queue")
+      ->check(CLI::IsMember({"interactive", "batch"}))
+      ->capture_default_str();
+  prompt->add_flag("--stats", run.stats, "Queue wait, time to first token and tokens/s on standard error");
+  prompt->callback([&] { code = run_prompt(global, run); });
+
+  app.add_subcommand("ps", "Jobs: waiting, running, recently ended")->callback([&] { code = ps(global); });
+  app.add_subcommand("ls", "Models that can be run, and their workers")->callback([&] { code = ls(global); });
+  CLI::App* show = app.add_subcommand("show", "One job, with what it waits for or how it ended");
+  show->add_option("JOB", job_id)->required();
+  show->callback([&] { code = show_job(global, job_id); });
+  CLI::App* cancel = app.add_subcommand("cancel", "Cancel a job");
+  cancel->add_option("JOB", job_id)->required();
+  cancel->callback([&] { code = cancel_job(global, job_id); });
+}
+
+}  // namespace
+
+int run_cli(int argc, const char* const* argv) {
+  // Before any thread starts: `run` and `up` read these signals where they wait.
+  base::block_stop_signals();
+
+  GlobalOptions global;
+  UpOptions up_options;
+  RunOptions run;
+  LogitsOptions logits;
+  std::string job_id, file, text;
+  int code = kOk;
+
+  CLI::App app("llorch: run language models on your own machines", "llorch");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.set_version_flag("--version", base::build_id());
+  app.add_option("--config", global.config_file, "Configuration file (LLORCH_CONFIG)");
+  app.add_option("--set", global.set, "One configuration value, key=value; may be repeated")->allow_extra_args(false);
+  app.add_option("--state-dir", global.state_dir, "Folder for run-time state (LLORCH_STATE_DIR)");
+  app.add_option("--url", global.url, "Where orchestratord answers (LLORCH_URL)");
+  app.add_flag("--json", global.json, "Machine-readable output");
+
+  CLI::App* up_command = app.add_subcommand("up", "Start orchestratord and pool-managerd and keep them running");
+  up_command->add_flag("--cpu", up_options.cpu, "Offer the CPU reference device");
+  up_command->add_option("--model", up_options.model, "A .gguf file or an alias to offer");
+  up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
+  up_command->callback([&] { code = up(global, up_options); });
+  app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
+  add_job_commands(app, global, run, job_id, code);
+  add_model_commands(app, global, file, text, logits, code);
+  app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {
+    code = doctor(global);
+  });
+  app.add_subcommand("version", "Version and build id")->callback([&] { code = version(global); });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kOk : kUsage;
+  }
+  return code;
+}
+
+}  // namespace llorch::cli

@@ -1,0 +1,55 @@
+#pragma once
+// One function per command; each returns the process's exit code.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/context.h"
+
+namespace llorch::cli {
+
+struct UpOptions {
+  bool cpu = false;
+  bool detach = false;
+  std::string model;  // file or alias to offer; empty: what the configuration names
+};
+int up(const GlobalOptions& global, const UpOptions& options);
+int down(const GlobalOptions& global);
+
+struct RunOptions {
+  std::string model;
+  std::optional<std::string> prompt;  // absent: standard input
+  std::int64_t max_tokens = 256;
+  std::optional<double> temperature;
+  std::optional<std::uint64_t> seed;
+  std::optional<double> top_p;
+  std::string priority = "interactive";
+  bool stats = false;  // queue wait, time to first token and tokens/s on standard error
+};
+int run_prompt(const GlobalOptions& global, const RunOptions& options);
+
+int ps(const GlobalOptions& global);
+int ls(const GlobalOptions& global);
+int show_job(const GlobalOptions& global, const std::string& job_id);
+int cancel_job(const GlobalOptions& global, const std::string& job_id);
+int doctor(const GlobalOptions& global);
+int version(const GlobalOptions& global);
+
+int model_show(const GlobalOptions& global, const std::string& file);
+int model_tokenize(const GlobalOptions& global, const std::string& file, const std::string& text);
+
+struct LogitsOptions {
+  std::string file;
+  std::string tokens;  // "1,2,3" or @FILE with numbers separated by blanks or commas
+  std::string out;
+  std::int64_t chunk = 64;
+  std::int64_t threads = 0;
+  std::string kv_dtype = "f16";
+};
+int model_logits(const GlobalOptions& global, const LogitsOptions& options);
+
+// Parses the command line and runs one command.
+int run_cli(int argc, const char* const* argv);
+
+}  // namespace llorch::cli

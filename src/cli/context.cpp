@@ -1,0 +1,159 @@
+#include "cli/context.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/process.h"
+#include "contract/json.h"
+#include "contract/task.h"
+
+namespace llorch::cli {
+
+namespace bj = boost::json;
+using base::ErrorCode;
+
+int exit_code_of(const base::Error& error) {
+  switch (error.code) {
+    case ErrorCode::kConfigInvalid:
+    case ErrorCode::kInvalidParams: return kUsage;
+    case ErrorCode::kUnreachable: return kUnreachable;
+    case ErrorCode::kNoGpu:
+    case ErrorCode::kInsufficientVram:
+    case ErrorCode::kModelIncompatible:
+    case ErrorCode::kPoolUnavailable:
+    case ErrorCode::kForbidden:
+    case ErrorCode::kMissingToken:
+    case ErrorCode::kBadToken:
+    case ErrorCode::kNonLoopbackWithoutToken: return kRefused;
+    case ErrorCode::kCancelled: return kInterrupted;
+    default: return kFailed;
+  }
+}
+
+int report(const base::Error& error, bool json) {
+  if (json) {
+    fmt::print(stderr, "{{\"error\":{}}}\n", contract::encode(contract::error_body(error, {})));
+  } else {
+    fmt::print(stderr, "error: {}: {}\n", error.name(), error.message);
+    for (const auto& [key, value] : error.details) {
+      if (const auto* number = std::get_if<std::int64_t>(&value)) {
+        fmt::print(stderr, "  {}: {}\n", key, *number);
+      } else {
+        fmt::print(stderr, "  {}: {}\n", key, std::get<std::string>(value));
+      }
+    }
+  }
+  return exit_code_of(error);
+}
+
+base::Result<contract::Config> load_config(const GlobalOptions& options) {
+  contract::ConfigSources sources{.getenv = [](const char* name) { return std::getenv(name); }};
+  if (!options.config_file.empty()) sources.file = options.config_file;
+  for (const std::string& item : options.set) {
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos) return base::fail(ErrorCode::kConfigInvalid, "--set takes key=value");
+    sources.overrides.emplace_back(item.substr(0, equals), item.substr(equals + 1));
+  }
+  return contract::load_config(sources);
+}
+
+std::filesystem::path state_directory(const GlobalOptions& options) {
+  return options.state_dir.empty() ? base::default_state_directory() : std::filesystem::path(options.state_dir);
+}
+
+std::vector<RunningProcess> running_processes(const std::filesystem::path& state_dir) {
+  std::vector<RunningProcess> out;
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(state_dir / "run", ec)) {
+    if (entry.path().extension() != ".json") continue;
+    const auto text = base::read_file(entry.path(), 65536);
+    if (!text) continue;
+    bj::error_code parse_error;
+    const bj::value value = bj::parse(*text, parse_error);
+    if (parse_error || !value.is_object()) continue;
+    const bj::object& o = value.get_object();
+    const auto* pid = o.if_contains("pid");
+    const auto* ticks = o.if_contains("start_ticks");
+    if (pid == nullptr || ticks == nullptr || !pid->is_int64() || !ticks->is_number()) continue;
+    const auto now = base::process_start_ticks(static_cast<int>(pid->get_int64()));
+    if (!now || *now != ticks->to_number<std::uint64_t>()) continue;
+    const auto* bind = o.if_contains("bind");
+    out.push_back({.name = entry.path().stem().string(),
+                   .pid = static_cast<int>(pid->get_int64()),
+                   .bind = bind != nullptr && bind->is_string() ? std::string(bind->get_string()) : ""});
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return out;
+}
+
+Api::Api(std::string url, std::string token) : url_(std::move(url)), client_(runtime_, {.token = std::move(token)}) {}
+
+base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
+  const contract::Config config = TRY(load_config(options));
+  const auto getenv = [](const char* name) { return std::getenv(name); };
+  std::string token = TRY(contract::load_api_token(config, getenv));
+  std::string url = options.url;
+  if (const char* env = std::getenv("LLORCH_URL"); url.empty() && env != nullptr) url = env;
+  if (url.empty()) {
+    for (const RunningProcess& process : running_processes(state_directory(options))) {
+      if (process.name == "orchestratord" && !process.bind.empty()) url = "http://" + process.bind;
+    }
+  }
+  if (url.empty()) url = "http://" + config.orchestratord.bind;
+  while (url.ends_with('/')) url.pop_back();
+  return std::unique_ptr<Api>(new Api(std::move(url), std::move(token)));
+}
+
+base::Result<std::string> Api::call(const std::string& method, const std::string& path, const std::string& body) {
+  net::ClientRequest request{.method = method, .url = url_ + path, .body = body};
+  if (!body.empty()) request.headers.set("Content-Type", "application/json");
+  auto response = client_.call(std::move(request));
+  if (!response) {
+    if (response.error().code != ErrorCode::kUnreachable) return base::fail(response.error());
+    return base::fail(ErrorCode::kUnreachable,
+                      fmt::format("orchestratord does not answer at {}; start the stack with: llorch up (or llorch up "
+                                  "--cpu on a machine without an NVIDIA GPU)",
+                                  url_));
+  }
+  if (response->status >= 400) return base::fail(net::http::error_of(*response));
+  return std::move(response->body);
+}
+
+net::StreamHandle Api::stream(const std::string& path, net::http::Headers headers, net::StreamCallbacks callbacks) {
+  return client_.stream({.url = url_ + path, .headers = std::move(headers)}, std::move(callbacks));
+}
+
+void print_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const std::string& cell : header) widths.push_back(cell.size());
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::string out;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      out += i + 1 == cells.size() ? cells[i] : fmt::format("{:<{}}  ", cells[i], widths[i]);
+    }
+    fmt::print("{}\n", out);
+  };
+  if (isatty(STDOUT_FILENO)) line(header);
+  for (const auto& row : rows) line(row);
+}
+
+std::string human_bytes(std::int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace llorch::cli

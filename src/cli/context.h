@@ -1,0 +1,65 @@
+#pragma once
+// What every command gets: where things are, how to talk to the stack, how to print.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "contract/config.h"
+#include "net/client.h"
+#include "net/io_runtime.h"
+
+namespace llorch::cli {
+
+// DECISIONS §3.
+enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kRefused = 4, kInterrupted = 130 };
+
+struct GlobalOptions {
+  std::string config_file;
+  std::vector<std::string> set;  // key=value
+  std::string state_dir;
+  std::string url;  // of orchestratord; empty: the running stack's, else the configured bind
+  bool json = false;
+};
+
+// The exit code an error stands for.
+int exit_code_of(const base::Error& error);
+// "error: CODE: message" on standard error, or the error object as JSON. Returns exit_code_of(error).
+int report(const base::Error& error, bool json);
+
+base::Result<contract::Config> load_config(const GlobalOptions& options);
+std::filesystem::path state_directory(const GlobalOptions& options);
+
+// A process that wrote run/NAME.json and still runs: the same pid with the same start time.
+struct RunningProcess {
+  std::string name;
+  int pid = 0;
+  std::string bind;
+};
+std::vector<RunningProcess> running_processes(const std::filesystem::path& state_dir);
+
+// Talks to orchestratord. Owns its io thread.
+class Api {
+ public:
+  static base::Result<std::unique_ptr<Api>> connect(const GlobalOptions& options);
+
+  // The response's body, or the error of its envelope. UNREACHABLE says how to start the stack.
+  base::Result<std::string> call(const std::string& method, const std::string& path, const std::string& body = "");
+  net::StreamHandle stream(const std::string& path, net::http::Headers headers, net::StreamCallbacks callbacks);
+  const std::string& url() const { return url_; }
+
+ private:
+  Api(std::string url, std::string token);
+  std::string url_;
+  net::IoRuntime runtime_;
+  net::Client client_;
+};
+
+// Columns padded to their widest cell; headers only on a terminal, so that output pipes well.
+void print_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows);
+// 1536 -> "1.5 KiB"
+std::string human_bytes(std::int64_t bytes);
+
+}  // namespace llorch::cli
