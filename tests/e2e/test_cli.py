@@ -1,0 +1,132 @@
+"""llorch as a person uses it."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from stack import BIN, MODEL, llorch, slow_model, wait_for
+
+UP = ["--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory):
+    """A detached stack, started and stopped by the CLI."""
+    state = tmp_path_factory.mktemp("state")
+    slow = ["--set", f"models.aliases.slow=file:{slow_model()}", "--set", f"models.allowed_roots={slow_model().parent}"]
+    done = llorch(*UP, *slow, "up", "--cpu", "--detach", "--model", str(MODEL), state_dir=state)
+    assert done.returncode == 0, done.stderr
+    yield state
+    done = llorch("down", state_dir=state)
+    assert done.returncode == 0, done.stderr
+    assert b"stopped supervisor" in done.stdout
+    assert llorch("ps", state_dir=state).returncode == 3
+
+
+NAME = MODEL.stem
+
+
+def test_run_streams_text_and_is_repeatable(box):
+    args = ["run", NAME, "Once upon a time", "--seed", "7", "--max-tokens", "24", "--stats"]
+    first = llorch(*args, state_dir=box)
+    assert first.returncode == 0 and len(first.stdout) > 20
+    assert b"queue wait" in first.stderr and b"tokens/s" in first.stderr
+    assert llorch(*args, state_dir=box).stdout == first.stdout
+
+
+def test_run_json_and_show(box):
+    done = llorch("--json", "run", NAME, "Once upon a time", "--max-tokens", "5", "--temperature", "0", state_dir=box)
+    result = json.loads(done.stdout)
+    assert result["end"]["tokens_out"] == 5 and result["text"]
+    shown = json.loads(llorch("--json", "show", result["job_id"], state_dir=box).stdout)
+    assert shown["status"] == "completed" and shown["receipt"] == result["end"]["receipt"]
+    assert result["job_id"].encode() in llorch("ps", state_dir=box).stdout
+    assert b"cancelled" not in llorch("cancel", result["job_id"], state_dir=box).stdout
+
+
+def test_prompt_from_standard_input(box):
+    done = llorch("run", NAME, "--max-tokens", "3", "--temperature", "0", state_dir=box, input=b"Once upon a time")
+    assert done.returncode == 0 and done.stdout
+
+
+def test_ls_names_the_model(box):
+    assert NAME.encode() in llorch("ls", state_dir=box).stdout
+
+
+def test_ctrl_c_cancels_the_job(box):
+    process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "run", "slow", "Once", "--max-tokens", "2000"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    jobs = json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"]
+    wait_for("the job to be cancelled", lambda: any(
+        j["status"] == "cancelled" for j in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"]), 5)
+    assert jobs
+
+
+def test_a_crashed_daemon_is_started_again(box):
+    record = json.loads((box / "run/orchestratord.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+
+    def restarted():
+        try:
+            return json.loads((box / "run/orchestratord.json").read_text())["pid"] != record["pid"]
+        except (OSError, ValueError):
+            return False
+
+    wait_for("the supervisor to restart orchestratord", restarted, 15)
+    done = llorch("run", NAME, "Once", "--max-tokens", "3", state_dir=box)
+    assert done.returncode == 0, done.stderr
+
+
+def test_up_twice_is_refused(box):
+    done = llorch(*UP, "up", "--cpu", "--detach", state_dir=box)
+    assert done.returncode == 1 and b"ALREADY_RUNNING" in done.stderr
+
+
+def test_without_gpu_and_without_cpu_flag_up_says_what_to_do(tmp_path):
+    """ORCH-1102 POOL-2110 HME-013: no silent fallback."""
+    if os.path.exists("/dev/nvidia0"):
+        pytest.skip("this machine has an NVIDIA GPU")
+    done = llorch(*UP, "up", state_dir=tmp_path)
+    assert done.returncode == 4 and b"NO_GPU" in done.stderr and b"--cpu" in done.stderr
+    assert llorch("ps", state_dir=tmp_path).returncode == 3
+
+
+def test_usage_errors_exit_2(tmp_path):
+    for args in (["no-such-command"], ["run"], ["--set", "no.such.key=1", "ps"], ["run", "m", "p", "--max-tokens", "0"]):
+        assert llorch(*args, state_dir=tmp_path).returncode == 2, args
+
+
+def test_doctor_and_version(tmp_path):
+    done = llorch("--json", "doctor", state_dir=tmp_path)
+    checks = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
+    assert checks["cpu"]["ok"] and not checks["stack"]["ok"]
+    assert llorch("version", state_dir=tmp_path).stdout.startswith(b"llorch 0.")
+
+
+def test_model_commands(tmp_path):
+    shown = json.loads(llorch("--json", "model", "show", str(MODEL), state_dir=tmp_path).stdout)
+    assert shown["architecture"] == "llama" and shown["vocab_size"] == 2048 and shown["memory"]
+    ids = json.loads(llorch("--json", "model", "tokenize", str(MODEL), "Once upon a time", state_dir=tmp_path).stdout)
+    out = tmp_path / "out.f32"
+    done = llorch("model", "logits", str(MODEL), "--tokens", " ".join(map(str, ids["tokens"])), "--out", str(out), state_dir=tmp_path)
+    assert done.returncode == 0 and out.stat().st_size == 4 * 2048 * ids["count"]
+    for bad in ("1,x", "", "99999999"):
+        assert llorch("model", "logits", str(MODEL), "--tokens", bad, "--out", str(out), state_dir=tmp_path).returncode in (1, 2)
+
+
+def test_sigterm_of_a_foreground_up_stops_everything(tmp_path):
+    process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(tmp_path), *UP, "up", "--cpu", "--model", str(MODEL)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert b"orchestratord" in process.stdout.readline()
+    pids = [json.loads(p.read_text())["pid"] for p in (tmp_path / "run").glob("*.json")]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    time.sleep(0.1)
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]

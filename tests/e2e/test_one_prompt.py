@@ -1,0 +1,141 @@
+"""One prompt through three real daemons."""
+
+import hashlib
+import time
+
+from stack import ALIAS, EventStream, ResumingClient, Stack, request, wait_for
+
+
+def test_a_job_runs_and_its_stream_is_in_order(stack):
+    """SYS-5.1.1 SYS-5.1.2 SYS-5.1.3 OC-CTRL-2020 OC-CTRL-2022 SYS-4.3.1 SYS-4.3.2: queued, started, token*, end."""
+    reply = stack.submit(max_tokens=12)
+    assert reply["status"] == "queued" and reply["job_id"] and reply["task_id"]
+    assert reply["events_url"] == f"/v2/tasks/{reply['job_id']}/events"
+    events = stack.read_to_end(reply["job_id"])
+    numbered = [e for e in events if e.id]
+    assert [e.name for e in numbered[:2]] == ["queued", "started"]
+    assert numbered[-1].name == "end"
+    tokens = [e for e in numbered if e.name == "token"]
+    assert [t.data["i"] for t in tokens] == list(range(12))
+    assert [int(e.id.split("-")[0]) for e in numbered] == list(range(len(numbered)))
+    end = numbered[-1].data
+    assert end["tokens_out"] == 12 and end["stop_reason"] == "max_tokens"
+    assert end["receipt"]["seed"] == 7 and end["receipt"]["device_class"] == "cpu-x86"
+
+
+def test_event_ids_prove_their_prefix(stack):
+    """The hash in every id is the running SHA-256 of all token events so far."""
+    job = stack.submit(max_tokens=8)["job_id"]
+    running = hashlib.sha256()
+    for event in stack.read_to_end(job):
+        if event.name == "token":
+            text = event.data["t"].encode()
+            running.update(event.data["i"].to_bytes(4, "little") + len(text).to_bytes(4, "little") + text)
+        if event.id:
+            assert event.id.split("-")[1] == running.hexdigest()[:16]
+
+
+def test_the_receipt_matches_what_was_streamed(stack):
+    job = stack.submit(prompt="A king had a daughter", max_tokens=10)["job_id"]
+    client = ResumingClient(stack, job).run()
+    receipt = stack.job(job)["receipt"]
+    assert receipt["output_sha256"] == hashlib.sha256(client.text().encode()).hexdigest()
+    assert receipt["prompt_sha256"] == hashlib.sha256(b"A king had a daughter").hexdigest()
+    assert receipt["tokens_out"] == 10 and receipt["model_digest"].startswith("sha256:")
+
+
+def test_last_event_id_continues_without_gap_or_duplicate(stack):
+    """SYS-7.5.1: reconnecting is idempotent and continues after the last event the client has."""
+    job = stack.submit(max_tokens=40, on_disconnect="resume")["job_id"]
+    first = []
+    stream = stack.events(job)
+    for event in stream:
+        if event.id:
+            first.append(event)
+        if len(first) == 9:
+            break
+    stream.close()
+    rest = [e for e in EventStream(stack.url, f"/v2/tasks/{job}/events", first[-1].id) if e.id]
+    ids = [int(e.id.split("-")[0]) for e in first + rest]
+    assert ids == list(range(43))
+
+
+def test_a_wrong_prefix_is_told_never_spliced(stack):
+    job = stack.submit(max_tokens=6, on_disconnect="resume")["job_id"]
+    stack.wait_terminal(job)
+    events = list(EventStream(stack.url, f"/v2/tasks/{job}/events", "4-0123456789abcdef"))
+    assert [e.name for e in events if e.name in ("token", "end", "error")] == ["error"]
+    assert events[-1].data["code"] == "REPLAY_DIVERGED"
+
+
+def test_status_pools_health_capabilities_and_metrics(stack):
+    """SYS-10.1.1 OC-CTRL-2060 ORCH-3095 ORCH-3096: what a person and a scraper ask for."""
+    job = stack.submit(max_tokens=4)["job_id"]
+    stack.wait_terminal(job)
+    view = stack.job(job)
+    assert view["status"] == "completed" and view["tokens_in"] > 0 and view["tokens_out"] == 4
+    pool = stack.pools()[0]
+    assert pool["gpus"][0]["gpu_id"] == "cpu" and pool["gpus"][0]["memory_architecture"] == "host"
+    assert stack.request("GET", "/v2/health").json["status"] in ("healthy", "ok")
+    capabilities = stack.request("GET", "/v2/meta/capabilities").json
+    assert capabilities["features"]["determinism"] is True
+    metrics = stack.request("GET", "/metrics")
+    assert metrics.status == 200 and "orchd_queue_depth" in metrics.body.decode()
+    assert "pool_mgr_gpus_total" in request(stack.pool_url, path="/metrics").body.decode()
+    worker = stack.ready_worker()
+    assert "worker_vram_bytes" in request(worker["uri"], path="/metrics").body.decode()
+    assert stack.request("GET", "/v1/replicasets").status == 404
+
+
+def test_correlation_id_is_echoed_everywhere(stack):
+    """SYS-5.6.1 OC-CTRL-2052: accepted, echoed, and in error bodies."""
+    for path in ("/v2/health", "/v2/tasks/nope", "/no/such/path"):
+        response = stack.request("GET", path, headers={"X-Correlation-Id": "corr-accept-1"})
+        assert response.headers["x-correlation-id"] == "corr-accept-1"
+        if response.status >= 400:
+            assert response.json["error"]["correlation_id"] == "corr-accept-1"
+
+
+def test_a_finished_job_serves_its_terminal_event(stack):
+    job = stack.submit(max_tokens=3)["job_id"]
+    stack.read_to_end(job)
+    stack.wait_terminal(job)
+    events = [e for e in stack.read_to_end(job) if e.id]
+    assert events[-1].name == "end" and sum(e.name in ("end", "error") for e in events) == 1
+
+
+def test_jobs_of_two_models_share_the_box():
+    """Different models take turns on one device: the idle worker is stopped, its memory confirmed free, then the next starts."""
+    with Stack() as stack:
+        a = stack.submit(max_tokens=4)["job_id"]
+        b = stack.submit(max_tokens=4, model="demo-f16")["job_id"]
+        c = stack.submit(max_tokens=4)["job_id"]
+        assert [stack.wait_terminal(j)["status"] for j in (a, b, c)] == ["completed"] * 3
+
+
+def test_without_a_pool_jobs_are_refused_with_a_reason():
+    """ORCH-3091: never hangs; says what is missing."""
+    stack = Stack()
+    stack.start_orchestrator()
+    try:
+        response = stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": "x", "max_tokens": 1})
+        assert response.status == 503 and response.code == "POOL_UNREADY"
+        assert response.json["error"]["retriable"] is True and response.json["error"]["message"]
+    finally:
+        stack.stop()
+
+
+def test_a_slow_stream_keeps_alive():
+    """OC-CTRL-2027: comments on an idle stream do not disturb parsers."""
+    with Stack(slow=True, settings={"orchestratord.stream.keep_alive_ms": "50"}) as stack:
+        job = stack.submit(max_tokens=400, on_disconnect="resume")["job_id"]
+        other = stack.submit(max_tokens=4)["job_id"]  # waits behind the first
+        stream = stack.events(other)
+        raw = stream.response.read1(4096)
+        deadline = time.monotonic() + 10
+        while b": keep-alive" not in raw and time.monotonic() < deadline:
+            raw += stream.response.read1(4096)
+        assert b": keep-alive" in raw
+        stream.close()
+        stack.request("DELETE", f"/v2/tasks/{job}")
+        wait_for("the first job to be cancelled", lambda: stack.job(job)["status"] == "cancelled")

@@ -1,0 +1,164 @@
+"""Workers that die, cancels, slow and vanished clients."""
+
+import os
+import signal
+import time
+
+from stack import EventStream, ResumingClient, Stack, request, wait_for
+
+LONG = 400
+
+
+def first_token(stream):
+    for event in stream:
+        if event.name == "token":
+            return event
+    raise AssertionError("the stream ended without a token")
+
+
+def test_kill_9_worker_mid_stream_is_replayed():
+    """SYS-7.3.1 SYS-6.2.5 SYS-6.1.6: one terminal event, the same bytes, memory accounted back, next job on a new worker."""
+    with Stack(slow=True) as stack:
+        calm = ResumingClient(stack, stack.submit(max_tokens=120)["job_id"]).run()
+        job = stack.submit(max_tokens=120, on_disconnect="resume")["job_id"]
+        client = ResumingClient(stack, job)
+        stream = stack.events(job)
+        first_token(stream)
+        worker = stack.ready_worker()
+        os.kill(worker["pid"], signal.SIGKILL)
+        killed_at = time.monotonic()
+        wait_for("the pool to notice", lambda: all(w["worker_id"] != worker["worker_id"] for w in stack.workers()), 5)
+        assert time.monotonic() - killed_at < 5
+        stream.close()
+        client.run()
+        assert client.tokens() == calm.tokens()
+        assert sum(e.name in ("end", "error") for e in client.events) == 1
+        assert stack.job(job)["status"] == "completed" and stack.job(job)["attempts"] >= 2
+        assert stack.ready_worker()["worker_id"] != worker["worker_id"]
+
+
+def test_memory_accounting_returns_to_zero():
+    """POOL-2043 GPUINV-12031: allocated memory follows the workers, up and down."""
+    with Stack(slow=True) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+
+        def allocated():
+            return request(stack.pool_url, path="/v2/state").json["gpus"][0]["vram_allocated_bytes"]
+
+        assert allocated() > 0
+        os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
+        wait_for("the accounting to return to zero", lambda: allocated() == 0, 5)
+        assert stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])["status"] == "completed"
+
+
+def test_delete_mid_stream_stops_at_once_and_frees_the_slot():
+    """ORCH-3026 OC-CTRL-2012 SYS-7.4.1 SYS-5.4.2: no token after the 202; the slot takes the next job at once."""
+    with Stack(slow=True) as stack:
+        job = stack.submit(max_tokens=LONG)["job_id"]
+        stream = stack.events(job)
+        first_token(stream)
+        reply = stack.request("DELETE", f"/v2/tasks/{job}")
+        deleted_at = time.monotonic()
+        assert reply.status == 202 and reply.json["status"] in ("cancelling", "cancelled")
+        # Whatever is still on the way was sent before the 202; the stored stream must not grow after it.
+        rest = [e for e in stream if e.id]
+        assert rest[-1].name == "error" and rest[-1].data["code"] == "CANCELLED"
+        wait_for("a free slot", lambda: request(stack.ready_worker()["uri"], path="/health").json["slots_free"] == 1, 2)
+        assert time.monotonic() - deleted_at < 1.0
+        tokens = stack.job(job)["tokens_out"]
+        again = stack.request("DELETE", f"/v2/tasks/{job}")
+        assert again.status == 200
+        assert stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])["status"] == "completed"
+        assert stack.job(job)["status"] == "cancelled" and stack.job(job)["tokens_out"] == tokens
+
+
+def test_cancel_of_a_queued_job_by_post():
+    """OC-CORE-1005 OC-CTRL-2012: a waiting job ends at once and never starts."""
+    with Stack(slow=True) as stack:
+        running = stack.submit(max_tokens=LONG)["job_id"]
+        waiting = stack.submit(max_tokens=2)["job_id"]
+        assert stack.request("POST", f"/v2/tasks/{waiting}/cancel").status == 202
+        view = stack.wait_terminal(waiting, 5)
+        assert view["status"] == "cancelled" and "started_at" not in view
+        assert [e.name for e in stack.read_to_end(waiting) if e.id][-1] == "error"
+        stack.request("DELETE", f"/v2/tasks/{running}")
+
+
+def test_a_vanished_client_cancels_its_job_by_default():
+    """SYS-7.4.1: disconnect means cancel unless the request says resume."""
+    with Stack(slow=True) as stack:
+        job = stack.submit(max_tokens=LONG)["job_id"]
+        stream = stack.events(job)
+        first_token(stream)
+        stream.close()
+        assert stack.wait_terminal(job, 5)["status"] == "cancelled"
+
+
+def test_a_job_nobody_reads_runs_to_its_end(stack):
+    job = stack.submit(max_tokens=8)["job_id"]
+    assert stack.wait_terminal(job)["status"] == "completed"
+
+
+def test_resume_keeps_the_job_for_the_grace():
+    with Stack(slow=True, settings={"orchestratord.stream.reconnect_grace_ms": "300"}) as stack:
+        job = stack.submit(max_tokens=LONG, on_disconnect="resume")["job_id"]
+        stream = stack.events(job)
+        event = first_token(stream)
+        stream.close()
+        time.sleep(0.1)
+        again = EventStream(stack.url, f"/v2/tasks/{job}/events", event.id)
+        assert first_token(again).data["i"] == 1
+        again.close()
+        assert stack.wait_terminal(job, 10)["status"] == "cancelled"
+
+
+def test_a_job_over_its_time_ends_with_timeout():
+    """OC-CORE-1022: the wall limit of the request, with the stage in the error."""
+    with Stack(slow=True) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])  # a warm worker
+        job = stack.submit(max_tokens=LONG, timeout_ms=50)["job_id"]
+        view = stack.wait_terminal(job, 15)
+        assert view["status"] == "failed" and view["error"]["code"] == "TIMEOUT"
+
+
+def test_kill_9_of_the_pool_takes_its_workers_along_and_jobs_survive():
+    """A dead pool manager leaves no orphan on the device; the job is replayed when the pool is back."""
+    with Stack(slow=True) as stack:
+        calm = ResumingClient(stack, stack.submit(max_tokens=100)["job_id"]).run()
+        job = stack.submit(max_tokens=100, on_disconnect="resume")["job_id"]
+        first_token(stack.events(job))
+        worker = stack.ready_worker()
+        stack.pool.kill()
+        stack.pool.wait()
+        wait_for("the worker to die with its parent", lambda: not os.path.exists(f"/proc/{worker['pid']}"), 5)
+        stack.start_pool()
+        client = ResumingClient(stack, job).run()
+        assert client.tokens() == calm.tokens()
+
+
+def test_a_worker_used_alone(tmp_path):
+    """ORCH-3001 M0-W-1310 M0-W-1320 M0-W-1330: standalone execute, health, cancel, shutdown."""
+    import json
+    import subprocess
+
+    from stack import BIN, MODEL
+
+    worker = subprocess.Popen(
+        [str(BIN / "worker-orcd"), "--model", str(MODEL), "--gpu-device", "cpu", "--self-test-dir", str(tmp_path / "st")],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )
+    try:
+        url = "http://" + json.loads(worker.stdout.readline())["bind"]
+        health = request(url, path="/health").json
+        assert health["status"] == "healthy" and health["quant_kind"] == "Q8_0" and health["resident"] is True
+        body = {"job_id": "j1", "prompt": "Once upon a time", "max_tokens": 5, "temperature": 0}
+        done = request(url, "POST", "/execute", body)
+        assert done.headers["content-type"].startswith("text/event-stream")
+        assert done.body.count(b"event: token") == 5 and done.body.count(b"event: end") == 1
+        assert request(url, "POST", "/cancel", {"job_id": "nobody"}).status == 202
+        bad = request(url, "POST", "/execute", {"job_id": "j1", "prompt": "", "max_tokens": 5})
+        assert bad.status == 400 and bad.code == "INVALID_PARAMS"
+        assert request(url, "POST", "/shutdown").status == 202
+        assert worker.wait(10) == 0
+    finally:
+        worker.kill()
