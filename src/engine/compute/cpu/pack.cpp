@@ -34,7 +34,7 @@ void pack_float_group(const std::byte* source, std::size_t cols, std::size_t lan
 template <class Block>
 void pack_quant_group(DType dtype, const std::byte* source, std::size_t blocks, std::size_t lanes, std::byte* packed) {
   constexpr std::size_t kWords = sizeof(Block::qs) / 4;
-  const std::uint8_t flip = dtype == DType::kQ8_0 ? 0x80 : 0x00;
+  const std::uint32_t flip = dtype == DType::kQ8_0 ? 0x80808080u : 0u;  // q to q + 128
   auto* quants = reinterpret_cast<std::uint8_t*>(packed);
   auto* scales = reinterpret_cast<std::uint16_t*>(packed + blocks * block_quant_bytes(dtype));
   for (std::size_t b = 0; b < blocks; ++b) {
@@ -42,9 +42,12 @@ void pack_quant_group(DType dtype, const std::byte* source, std::size_t blocks, 
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       const auto block = read<Block>(source, lane * blocks + b);
       scales[b * kPackRows + lane] = block.d;
-      for (std::size_t word = 0; word < kWords; ++word)
-        for (std::size_t i = 0; i < 4; ++i)
-          out[(word * kPackRows + lane) * 4 + i] = static_cast<std::uint8_t>(block.qs[word * 4 + i]) ^ flip;
+      for (std::size_t i = 0; i < kWords; ++i) {
+        std::uint32_t word;
+        std::memcpy(&word, block.qs + 4 * i, sizeof word);
+        word ^= flip;
+        std::memcpy(out + (i * kPackRows + lane) * 4, &word, sizeof word);
+      }
     }
   }
 }

@@ -1,0 +1,135 @@
+#include "engine/compute/cpu/device.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/compute/cpu/backend.h"
+#include "engine/compute/cpu/kernel_test_support.h"
+
+namespace llorch::engine::compute::cpu {
+namespace {
+
+using base::ErrorCode;
+using contract::DType;
+using contract::MemoryPurpose;
+using contract::StoredTensor;
+using contract::WeightUse;
+
+constexpr std::uint64_t kBudget = 1u << 20;
+
+std::unique_ptr<contract::Backend> backend(std::uint64_t budget = kBudget) {
+  return make_cpu_backend({.threads_count = 2, .memory_budget_bytes = budget, .isa = ""}).value();
+}
+
+std::int64_t detail(const base::Error& error, std::string_view key) {
+  for (const auto& [name, value] : error.details)
+    if (name == key) return std::get<std::int64_t>(value);
+  return -1;
+}
+
+StoredTensor tensor(DType dtype, std::initializer_list<std::uint32_t> shape, std::span<const std::byte> bytes, WeightUse use) {
+  StoredTensor t{.dtype = dtype, .rank = static_cast<std::uint8_t>(shape.size()), .shape = {}, .bytes = bytes, .uses = static_cast<std::uint8_t>(use)};
+  std::copy(shape.begin(), shape.end(), t.shape.begin());
+  return t;
+}
+
+TEST(CpuBackend, SaysWhatItIs) {
+  const auto device = backend();
+  EXPECT_EQ(device->device_class(), "cpu-x86");
+  EXPECT_EQ(device->numerics(), "cpu-1");
+  EXPECT_EQ(device->implementation(), isa_name(select_isa(detect_cpu_features(), "").value()));
+  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "avx2"}).value()->implementation(), "avx2");
+}
+
+TEST(CpuBackend, ImpossibleOptionsAreRefused) {
+  EXPECT_EQ(make_cpu_backend({.threads_count = 0, .memory_budget_bytes = 1, .isa = ""}).error().code, ErrorCode::kConfigInvalid);
+  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 0, .isa = ""}).error().code, ErrorCode::kConfigInvalid);
+  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "neon"}).error().code, ErrorCode::kConfigInvalid);
+}
+
+TEST(CpuBackend, MemoryIsZeroAlignedAndCountedToTheByte) {
+  const auto device = backend();
+  std::byte* a = device->allocate(1000, MemoryPurpose::kState).value();
+  std::byte* b = device->allocate(1, MemoryPurpose::kWorkspace).value();
+  EXPECT_EQ(device->memory_used_bytes(), 1001u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a) % 64, 0u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(b) % 64, 0u);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(a[i], std::byte{0});
+  device->release(a);
+  EXPECT_EQ(device->memory_used_bytes(), 1u);
+  device->release(b);
+  device->release(nullptr);
+  EXPECT_EQ(device->memory_used_bytes(), 0u);
+}
+
+TEST(CpuBackend, TheBudgetIsALimitThatExplainsItself) {
+  const auto device = backend();
+  std::byte* held = device->allocate(kBudget - 100, MemoryPurpose::kWeights).value();
+  const auto refused = device->allocate(101, MemoryPurpose::kState);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_EQ(detail(refused.error(), "required_bytes"), 101);
+  EXPECT_EQ(detail(refused.error(), "free_bytes"), 100);
+  EXPECT_EQ(detail(refused.error(), "budget_bytes"), static_cast<std::int64_t>(kBudget));
+  EXPECT_NE(refused.error().message.find("weights 1048476"), std::string::npos) << refused.error().message;
+  std::byte* rest = device->allocate(100, MemoryPurpose::kState).value();  // to the last byte
+  EXPECT_FALSE(device->allocate(~std::uint64_t{0}, MemoryPurpose::kState));
+  device->release(held);
+  device->release(rest);
+}
+
+TEST(CpuBackend, AWeightCostsWhatWasPredictedAndGivesItBack) {
+  testing::Random random(30);
+  const auto device = backend();
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
+    const auto stored = testing::random_matrix(random, {.dtype = dtype, .rows = 37, .cols = 96});
+    const auto t = tensor(dtype, {37, 96}, stored, WeightUse::kMatrix);
+    void* weight = device->upload_weight(t).value();
+    EXPECT_EQ(device->memory_used_bytes(), device->packed_weight_bytes(t));
+    device->release_weight(weight);
+    EXPECT_EQ(device->memory_used_bytes(), 0u);
+  }
+  device->release_weight(nullptr);
+}
+
+TEST(CpuBackend, VectorsAreWidenedFromAnyAlignment) {
+  const auto device = backend();
+  const std::uint16_t halves[] = {0x3C00, 0xC000, 0x0001, 0x7BFF};
+  std::vector<std::byte> bytes(1 + sizeof halves);
+  std::memcpy(bytes.data() + 1, halves, sizeof halves);
+  void* weight = device->upload_weight(tensor(DType::kF16, {4}, std::span(bytes).subspan(1), WeightUse::kVector)).value();
+  const float expected[] = {1.0f, -2.0f, 0x1p-24f, 65504.0f};
+  EXPECT_TRUE(testing::same_bits({static_cast<CpuWeight*>(weight)->vector, 4}, expected));
+  EXPECT_EQ(device->memory_used_bytes(), 16u);
+  device->release_weight(weight);
+}
+
+TEST(CpuBackend, WeightsItCannotTakeAreRefused) {
+  const auto device = backend();
+  const std::vector<std::byte> bytes(4096);
+  const auto code = [&](const StoredTensor& t) { return device->upload_weight(t).error().code; };
+  EXPECT_EQ(code(tensor(DType::kI32, {4, 4}, std::span(bytes).first(64), WeightUse::kMatrix)), ErrorCode::kWeightDTypeUnsupported);
+  EXPECT_EQ(code(tensor(DType::kQ8_0, {32}, std::span(bytes).first(34), WeightUse::kVector)), ErrorCode::kWeightDTypeUnsupported);
+  EXPECT_EQ(code(tensor(DType::kF32, {2, 2, 2}, std::span(bytes).first(32), WeightUse::kMatrix)), ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code(tensor(DType::kQ4_0, {2, 48}, std::span(bytes).first(54), WeightUse::kMatrix)), ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code(tensor(DType::kF32, {2, 2}, std::span(bytes).first(15), WeightUse::kMatrix)), ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(device->memory_used_bytes(), 0u);
+  const auto small = backend(100);
+  EXPECT_EQ(small->upload_weight(tensor(DType::kF32, {4, 4}, std::span(bytes).first(64), WeightUse::kMatrix)).error().code, ErrorCode::kOutOfDeviceMemory);
+}
+
+TEST(CpuBackend, CopiesGoBothWays) {
+  const auto device = backend();
+  std::byte* memory = device->allocate(16, MemoryPurpose::kTables).value();
+  std::vector<std::byte> out(16, std::byte{1}), in(16, std::byte{7});
+  device->copy_to_device(memory, in);
+  device->copy_to_host(out, memory);
+  EXPECT_EQ(out, in);
+  device->zero(memory, 16);
+  EXPECT_TRUE(device->synchronize());
+  device->copy_to_host(out, memory);
+  EXPECT_EQ(out, std::vector<std::byte>(16));
+  device->release(memory);
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cpu
