@@ -22,13 +22,15 @@ inline std::uint16_t float_to_half(float value) {
   const float magnitude = std::fabs(value);
   if (std::isnan(value)) return sign | 0x7E00u;
   if (magnitude >= 65520.0f) return sign | 0x7C00u;  // halfway between the largest half and 2^16
-  if (magnitude < 0x1p-14f)  // subnormal: multiples of 2^-24, rounded by nearbyint
+  if (magnitude < 0x1p-14f)                          // subnormal: multiples of 2^-24, rounded by nearbyint
     return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(std::nearbyint(magnitude * 0x1p24f)));
   const std::uint32_t m = std::bit_cast<std::uint32_t>(magnitude);
   const std::uint32_t rounded = m + 0xFFFu + (m >> 13 & 1u);
   return static_cast<std::uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
 }
 
-inline float bfloat_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+inline float bfloat_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 }  // namespace llorch::engine::compute

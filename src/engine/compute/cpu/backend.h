@@ -10,9 +10,9 @@
 namespace llorch::engine::compute::cpu {
 
 struct CpuBackendOptions {
-  std::uint32_t threads_count = 1;         // >= 1, the calling thread included
-  std::uint64_t memory_budget_bytes = 0;   // plays the part of VRAM: allocations past it are refused
-  std::string isa;                         // "" = the best the processor has; "avx2", "avx512" ($LLORCH_ISA)
+  std::uint32_t threads_count = 1;        // >= 1, the calling thread included
+  std::uint64_t memory_budget_bytes = 0;  // plays the part of VRAM: allocations past it are refused
+  std::string isa;                        // "" = the best the processor has; "avx2", "avx512" ($LLORCH_ISA)
 };
 
 // Device class "cpu-x86", numerics "cpu-1". Results depend on none of the options.

@@ -21,8 +21,8 @@ using contract::StoredTensor;
 
 namespace {
 
-// From here on the kernel is asked for 2 MiB pages: weights are read end to end for every row, and 4 KiB pages would spend
-// the time in TLB misses.
+// From here on the kernel is asked for 2 MiB pages: weights are read end to end for every row, and 4 KiB pages would
+// spend the time in TLB misses.
 constexpr std::uint64_t kHugePageBytes = 2u << 20;
 
 bool has_use(const StoredTensor& tensor, contract::WeightUse use) {
@@ -49,22 +49,27 @@ std::string describe(const StoredTensor& tensor) {
 Result<> check_tensor(const StoredTensor& tensor) {
   const auto info = contract::dtype_info(tensor.dtype);
   if (is_vector(tensor)) {
-    if (tensor.uses != static_cast<std::uint8_t>(contract::WeightUse::kVector) || info.block_elements != 1 || tensor.dtype == DType::kI32)
-      return fail(ErrorCode::kWeightDTypeUnsupported,
-                  fmt::format("the CPU device reads element by element only F32, F16 and BF16, and such a tensor has no "
-                              "other use; this is {} with uses {:#x}", describe(tensor), tensor.uses));
+    if (tensor.uses != static_cast<std::uint8_t>(contract::WeightUse::kVector) || info.block_elements != 1 ||
+        tensor.dtype == DType::kI32)
+      return fail(
+          ErrorCode::kWeightDTypeUnsupported,
+          fmt::format("the CPU device reads element by element only F32, F16 and BF16, and such a tensor has no "
+                      "other use; this is {} with uses {:#x}",
+                      describe(tensor), tensor.uses));
   } else {
     if (tensor.rank != 2)
-      return fail(ErrorCode::kWeightShapeMismatch, fmt::format("the CPU device takes matrices of rank 2; this is {}", describe(tensor)));
+      return fail(ErrorCode::kWeightShapeMismatch,
+                  fmt::format("the CPU device takes matrices of rank 2; this is {}", describe(tensor)));
     if (tensor.dtype == DType::kI32)
       return fail(ErrorCode::kWeightDTypeUnsupported, fmt::format("no CPU kernel takes {}", describe(tensor)));
     if (!packable(matrix_shape(tensor)))
-      return fail(ErrorCode::kWeightShapeMismatch,
-                  fmt::format("rows of {} elements do not fill blocks of {}: {}", tensor.shape[1], info.block_elements, describe(tensor)));
+      return fail(ErrorCode::kWeightShapeMismatch, fmt::format("rows of {} elements do not fill blocks of {}: {}",
+                                                               tensor.shape[1], info.block_elements, describe(tensor)));
   }
   const std::uint64_t stored = elements_of(tensor) / info.block_elements * info.block_bytes;
   if (elements_of(tensor) == 0 || tensor.bytes.size() != stored)
-    return fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} takes {} bytes, {} are given", describe(tensor), stored, tensor.bytes.size()));
+    return fail(ErrorCode::kWeightShapeMismatch,
+                fmt::format("{} takes {} bytes, {} are given", describe(tensor), stored, tensor.bytes.size()));
   return {};
 }
 
@@ -90,7 +95,7 @@ CpuBackend::~CpuBackend() {
   ASSERT(allocations_.empty(), "{} allocations, {} bytes still held", allocations_.size(), memory_used_bytes());
 }
 
-const contract::AdapterTables& CpuBackend::tables() const { return kCpuTables; }
+const contract::AdapterTables& CpuBackend::tables() const { return adapters::kCpuTables; }
 
 std::uint64_t CpuBackend::memory_used_bytes() const {
   std::uint64_t total = 0;
@@ -103,13 +108,15 @@ base::Error CpuBackend::out_of_memory(std::uint64_t bytes, MemoryPurpose purpose
   std::string held;
   for (std::size_t i = 0; i < used_bytes_.size(); ++i)
     if (used_bytes_[i] != 0)
-      held += fmt::format("{}{} {}", held.empty() ? "" : ", ", contract::memory_purpose_name(static_cast<MemoryPurpose>(i)), used_bytes_[i]);
-  return base::Error{ErrorCode::kOutOfDeviceMemory,
-                     fmt::format("{} bytes for {}: {}. Budget {} bytes, {} free, held: {}. Raise devices.cpu_memory_bytes, or use a "
-                                 "smaller model or context.",
-                                 bytes, contract::memory_purpose_name(purpose), why, budget_bytes_, budget_bytes_ - used,
-                                 held.empty() ? "nothing" : held),
-                     {}}
+      held += fmt::format("{}{} {}", held.empty() ? "" : ", ",
+                          contract::memory_purpose_name(static_cast<MemoryPurpose>(i)), used_bytes_[i]);
+  return base::Error{
+      ErrorCode::kOutOfDeviceMemory,
+      fmt::format("{} bytes for {}: {}. Budget {} bytes, {} free, held: {}. Raise devices.cpu_memory_bytes, or use a "
+                  "smaller model or context.",
+                  bytes, contract::memory_purpose_name(purpose), why, budget_bytes_, budget_bytes_ - used,
+                  held.empty() ? "nothing" : held),
+      {}}
       .with("required_bytes", static_cast<std::int64_t>(bytes))
       .with("free_bytes", static_cast<std::int64_t>(budget_bytes_ - used))
       .with("budget_bytes", static_cast<std::int64_t>(budget_bytes_))
@@ -118,10 +125,12 @@ base::Error CpuBackend::out_of_memory(std::uint64_t bytes, MemoryPurpose purpose
 
 Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
   ASSERT(bytes > 0, "an allocation of nothing for {}", contract::memory_purpose_name(purpose));
-  if (bytes > budget_bytes_ - memory_used_bytes()) return fail(out_of_memory(bytes, purpose, "the device's budget does not cover it"));
+  if (bytes > budget_bytes_ - memory_used_bytes())
+    return fail(out_of_memory(bytes, purpose, "the device's budget does not cover it"));
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return fail(out_of_memory(bytes, purpose, "the system has no memory left"));
-  if (bytes >= kHugePageBytes) ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: refusal costs speed, nothing else
+  if (bytes >= kHugePageBytes)
+    ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: refusal costs speed, nothing else
   auto* ptr = static_cast<std::byte*>(memory);
   allocations_.emplace(ptr, Allocation{bytes, purpose});
   used_bytes_[static_cast<std::size_t>(purpose)] += bytes;
@@ -177,7 +186,7 @@ void CpuBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
 }
 
 Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
-  const Isa isa = TRY(select_isa(detect_cpu_features(), options.isa));
+  const host::Isa isa = TRY(host::select_isa(host::detect_cpu_features(), options.isa));
   if (options.threads_count == 0) return fail(ErrorCode::kConfigInvalid, "the CPU device needs at least one thread");
   if (options.memory_budget_bytes == 0)
     return fail(ErrorCode::kConfigInvalid, "the CPU device needs a memory budget; set devices.cpu_memory_bytes");

@@ -5,8 +5,8 @@
 #include <memory>
 #include <unordered_map>
 
+#include "engine/compute/cpu/host/thread_pool.h"
 #include "engine/compute/cpu/kernels.h"
-#include "engine/compute/cpu/thread_pool.h"
 #include "engine/contract/backend.h"
 
 namespace llorch::engine::compute::cpu {
@@ -21,13 +21,13 @@ struct CpuWeight {
 // What ExecutionContext::stream points to. Adapters run synchronously on it.
 struct CpuStream {
   const Kernels& kernels;
-  ThreadPool& pool;
+  host::ThreadPool& pool;
 };
 
 class CpuBackend final : public contract::Backend {
  public:
   struct Options {
-    Isa isa = Isa::kAvx2;
+    host::Isa isa = host::Isa::kAvx2;
     std::uint32_t threads_count = 1;
     std::uint64_t memory_budget_bytes = 0;
   };
@@ -38,7 +38,7 @@ class CpuBackend final : public contract::Backend {
 
   std::string_view device_class() const override { return "cpu-x86"; }
   std::string_view numerics() const override { return "cpu-1"; }
-  std::string_view implementation() const override { return isa_name(stream_.kernels.isa); }
+  std::string_view implementation() const override { return host::isa_name(stream_.kernels.isa); }
   const contract::AdapterTables& tables() const override;
   contract::StreamHandle stream() override { return {&stream_}; }
 
@@ -68,7 +68,7 @@ class CpuBackend final : public contract::Backend {
   std::uint64_t budget_bytes_;
   std::array<std::uint64_t, 5> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
-  ThreadPool pool_;
+  host::ThreadPool pool_;
   CpuStream stream_;
 };
 

@@ -26,8 +26,13 @@ std::int64_t detail(const base::Error& error, std::string_view key) {
   return -1;
 }
 
-StoredTensor tensor(DType dtype, std::initializer_list<std::uint32_t> shape, std::span<const std::byte> bytes, WeightUse use) {
-  StoredTensor t{.dtype = dtype, .rank = static_cast<std::uint8_t>(shape.size()), .shape = {}, .bytes = bytes, .uses = static_cast<std::uint8_t>(use)};
+StoredTensor tensor(DType dtype, std::initializer_list<std::uint32_t> shape, std::span<const std::byte> bytes,
+                    WeightUse use) {
+  StoredTensor t{.dtype = dtype,
+                 .rank = static_cast<std::uint8_t>(shape.size()),
+                 .shape = {},
+                 .bytes = bytes,
+                 .uses = static_cast<std::uint8_t>(use)};
   std::copy(shape.begin(), shape.end(), t.shape.begin());
   return t;
 }
@@ -36,14 +41,18 @@ TEST(CpuBackend, SaysWhatItIs) {
   const auto device = backend();
   EXPECT_EQ(device->device_class(), "cpu-x86");
   EXPECT_EQ(device->numerics(), "cpu-1");
-  EXPECT_EQ(device->implementation(), isa_name(select_isa(detect_cpu_features(), "").value()));
-  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "avx2"}).value()->implementation(), "avx2");
+  EXPECT_EQ(device->implementation(), host::isa_name(host::select_isa(host::detect_cpu_features(), "").value()));
+  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "avx2"}).value()->implementation(),
+            "avx2");
 }
 
 TEST(CpuBackend, ImpossibleOptionsAreRefused) {
-  EXPECT_EQ(make_cpu_backend({.threads_count = 0, .memory_budget_bytes = 1, .isa = ""}).error().code, ErrorCode::kConfigInvalid);
-  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 0, .isa = ""}).error().code, ErrorCode::kConfigInvalid);
-  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "neon"}).error().code, ErrorCode::kConfigInvalid);
+  EXPECT_EQ(make_cpu_backend({.threads_count = 0, .memory_budget_bytes = 1, .isa = ""}).error().code,
+            ErrorCode::kConfigInvalid);
+  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 0, .isa = ""}).error().code,
+            ErrorCode::kConfigInvalid);
+  EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "neon"}).error().code,
+            ErrorCode::kConfigInvalid);
 }
 
 TEST(CpuBackend, MemoryIsZeroAlignedAndCountedToTheByte) {
@@ -96,7 +105,8 @@ TEST(CpuBackend, VectorsAreWidenedFromAnyAlignment) {
   const std::uint16_t halves[] = {0x3C00, 0xC000, 0x0001, 0x7BFF};
   std::vector<std::byte> bytes(1 + sizeof halves);
   std::memcpy(bytes.data() + 1, halves, sizeof halves);
-  void* weight = device->upload_weight(tensor(DType::kF16, {4}, std::span(bytes).subspan(1), WeightUse::kVector)).value();
+  void* weight =
+      device->upload_weight(tensor(DType::kF16, {4}, std::span(bytes).subspan(1), WeightUse::kVector)).value();
   const float expected[] = {1.0f, -2.0f, 0x1p-24f, 65504.0f};
   EXPECT_TRUE(testing::same_bits({static_cast<CpuWeight*>(weight)->vector, 4}, expected));
   EXPECT_EQ(device->memory_used_bytes(), 16u);
@@ -107,14 +117,21 @@ TEST(CpuBackend, WeightsItCannotTakeAreRefused) {
   const auto device = backend();
   const std::vector<std::byte> bytes(4096);
   const auto code = [&](const StoredTensor& t) { return device->upload_weight(t).error().code; };
-  EXPECT_EQ(code(tensor(DType::kI32, {4, 4}, std::span(bytes).first(64), WeightUse::kMatrix)), ErrorCode::kWeightDTypeUnsupported);
-  EXPECT_EQ(code(tensor(DType::kQ8_0, {32}, std::span(bytes).first(34), WeightUse::kVector)), ErrorCode::kWeightDTypeUnsupported);
-  EXPECT_EQ(code(tensor(DType::kF32, {2, 2, 2}, std::span(bytes).first(32), WeightUse::kMatrix)), ErrorCode::kWeightShapeMismatch);
-  EXPECT_EQ(code(tensor(DType::kQ4_0, {2, 48}, std::span(bytes).first(54), WeightUse::kMatrix)), ErrorCode::kWeightShapeMismatch);
-  EXPECT_EQ(code(tensor(DType::kF32, {2, 2}, std::span(bytes).first(15), WeightUse::kMatrix)), ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code(tensor(DType::kI32, {4, 4}, std::span(bytes).first(64), WeightUse::kMatrix)),
+            ErrorCode::kWeightDTypeUnsupported);
+  EXPECT_EQ(code(tensor(DType::kQ8_0, {32}, std::span(bytes).first(34), WeightUse::kVector)),
+            ErrorCode::kWeightDTypeUnsupported);
+  EXPECT_EQ(code(tensor(DType::kF32, {2, 2, 2}, std::span(bytes).first(32), WeightUse::kMatrix)),
+            ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code(tensor(DType::kQ4_0, {2, 48}, std::span(bytes).first(54), WeightUse::kMatrix)),
+            ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code(tensor(DType::kF32, {2, 2}, std::span(bytes).first(15), WeightUse::kMatrix)),
+            ErrorCode::kWeightShapeMismatch);
   EXPECT_EQ(device->memory_used_bytes(), 0u);
   const auto small = backend(100);
-  EXPECT_EQ(small->upload_weight(tensor(DType::kF32, {4, 4}, std::span(bytes).first(64), WeightUse::kMatrix)).error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_EQ(
+      small->upload_weight(tensor(DType::kF32, {4, 4}, std::span(bytes).first(64), WeightUse::kMatrix)).error().code,
+      ErrorCode::kOutOfDeviceMemory);
 }
 
 TEST(CpuBackend, CopiesGoBothWays) {

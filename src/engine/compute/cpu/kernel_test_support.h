@@ -18,11 +18,11 @@
 namespace llorch::engine::compute::cpu::testing {
 
 // Every set this machine has. A machine without AVX-512 still tests AVX2 against the scalar twin.
-inline std::vector<Isa> isas() {
-  std::vector<Isa> sets;
-  const CpuFeatures features = detect_cpu_features();
-  if (features.avx2 && features.fma && features.f16c) sets.push_back(Isa::kAvx2);
-  if (features.avx512) sets.push_back(Isa::kAvx512);
+inline std::vector<host::Isa> isas() {
+  std::vector<host::Isa> sets;
+  const host::CpuFeatures features = host::detect_cpu_features();
+  if (features.avx2 && features.fma && features.f16c) sets.push_back(host::Isa::kAvx2);
+  if (features.avx512) sets.push_back(host::Isa::kAvx512);
   return sets;
 }
 
@@ -38,9 +38,7 @@ class Random {
 
   std::size_t below(std::size_t n) { return engine_() % n; }
   std::size_t between(std::size_t low, std::size_t high) { return low + below(high - low + 1); }
-  float uniform(float low, float high) {
-    return low + (high - low) * static_cast<float>(engine_() >> 40) * 0x1p-24f;
-  }
+  float uniform(float low, float high) { return low + (high - low) * static_cast<float>(engine_() >> 40) * 0x1p-24f; }
   float normal() { return normal_(engine_); }
   std::uint64_t bits() { return engine_(); }
 
@@ -84,7 +82,9 @@ inline std::vector<std::byte> random_matrix(Random& random, const MatrixShape& s
     switch (shape.dtype) {
       case contract::DType::kF32: put(random.hostile()); break;
       case contract::DType::kF16: put(half()); break;
-      case contract::DType::kBF16: put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(random.hostile()) >> 16)); break;
+      case contract::DType::kBF16:
+        put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(random.hostile()) >> 16));
+        break;
       case contract::DType::kQ8_0: {
         contract::BlockQ8_0 block{.d = half(), .qs = {}};
         for (auto& q : block.qs) q = static_cast<std::int8_t>(random.below(6) == 0 ? -128 : random.bits());

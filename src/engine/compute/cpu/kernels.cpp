@@ -2,13 +2,15 @@
 
 namespace llorch::engine::compute::cpu {
 
-namespace avx2 {
+namespace simd::avx2 {
 extern const Kernels kKernels;
 }
-namespace avx512 {
+namespace simd::avx512 {
 extern const Kernels kKernels;
 }
 
-const Kernels& kernels(Isa isa) { return isa == Isa::kAvx512 ? avx512::kKernels : avx2::kKernels; }
+const Kernels& kernels(host::Isa isa) {
+  return isa == host::Isa::kAvx512 ? simd::avx512::kKernels : simd::avx2::kKernels;
+}
 
 }  // namespace llorch::engine::compute::cpu

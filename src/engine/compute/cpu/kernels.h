@@ -1,23 +1,20 @@
 #pragma once
-// The CPU kernels: raw pointers and sizes in, floats out. One table per instruction set, filled from the same templates, so
-// every entry gives the same bits in every table. Each call computes a range of independent units (rows, groups, ...);
-// how units are split over threads and calls never changes a result. Steps and reduction orders: docs/internals/numerics.md.
+// The CPU kernels: raw pointers and sizes in, floats out. One table per instruction set, filled from the same
+// templates, so every entry gives the same bits in every table. Each call computes a range of independent units (rows,
+// groups, ...); how units are split over threads and calls never changes a result. Steps and reduction orders:
+// docs/internals/numerics.md.
 //
-// Common rules: pointers need only their element's alignment unless stated; `output` may equal an input of the same shape where
-// stated ("in place"), other overlap is forbidden; nothing allocates, blocks or fails; float data is binary32, strides are
-// in elements; MXCSR is the default (round to nearest even, denormals kept).
+// Common rules: pointers need only their element's alignment unless stated; `output` may equal an input of the same
+// shape where stated ("in place"), other overlap is forbidden; nothing allocates, blocks or fails; float data is
+// binary32, strides are in elements; MXCSR is the default (round to nearest even, denormals kept).
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/compute/cpu/isa.h"
+#include "engine/compute/cpu/host/isa.h"
 #include "engine/compute/cpu/pack.h"
+#include "engine/compute/cpu/range.h"
 
 namespace llorch::engine::compute::cpu {
-
-struct Range {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
 
 // y = (x / sqrt(mean(x^2) + eps)) * (weight + weight_offset), per row. Unit: row. In place allowed.
 struct RmsNormArgs {
@@ -33,10 +30,10 @@ struct RmsNormArgs {
 
 // A row of activations as int8 blocks of 32: x ~ scale * q with scale = max|x| / 127, q in [-127, 127].
 struct QuantisedRows {
-  std::int8_t* q = nullptr;       // [rows, width]
-  float* scales = nullptr;        // [rows, width / 32]
-  std::int32_t* sums = nullptr;   // [rows, width / 32], sum of the block's q
-  std::size_t width = 0;          // a multiple of 32
+  std::int8_t* q = nullptr;      // [rows, width]
+  float* scales = nullptr;       // [rows, width / 32]
+  std::int32_t* sums = nullptr;  // [rows, width / 32], sum of the block's q
+  std::size_t width = 0;         // a multiple of 32
 };
 struct QuantiseArgs {
   const float* x = nullptr;  // [rows, width], row stride x_stride
@@ -49,8 +46,8 @@ struct MatmulArgs {
   PackedMatrix w;
   const float* x = nullptr;  // [rows, w.cols] for float weights, row stride x_stride
   std::size_t x_stride = 0;
-  QuantisedRows xq;          // for quantised weights, width == w.cols
-  float* y = nullptr;        // [rows, w.rows], row stride y_stride
+  QuantisedRows xq;    // for quantised weights, width == w.cols
+  float* y = nullptr;  // [rows, w.rows], row stride y_stride
   std::size_t y_stride = 0;
   std::size_t rows = 0;
 };
@@ -89,9 +86,9 @@ struct RopeArgs {
   RopeLayout layout = RopeLayout::kHalf;
 };
 
-// Keys and values lie in pages of 64 positions, absolute-position aligned: position p is entry p % 64 of the page that its
-// sequence's table names at p / 64. Inside a page: keys [kv_heads][key_dim][64], so that a SIMD lane is a position, then
-// values [kv_heads][64][value_dim].
+// Keys and values lie in pages of 64 positions, absolute-position aligned: position p is entry p % 64 of the page that
+// its sequence's table names at p / 64. Inside a page: keys [kv_heads][key_dim][64], so that a SIMD lane is a position,
+// then values [kv_heads][64][value_dim].
 inline constexpr std::size_t kPagePositions = 64;
 enum class KvType : std::uint8_t { kF32, kF16 };
 struct KvLayout {
@@ -107,7 +104,7 @@ struct KvLayout {
   }
 };
 struct KvPages {
-  std::byte* const* pages = nullptr;               // page i of sequence s: pages[s * pages_stride + i]
+  std::byte* const* pages = nullptr;  // page i of sequence s: pages[s * pages_stride + i]
   std::size_t pages_stride = 0;
   std::size_t offset_bytes = 0;                    // where this cache begins inside every page
   const std::uint32_t* sequence_of_row = nullptr;  // [rows]
@@ -124,20 +121,21 @@ struct KvAppendArgs {
   std::size_t value_stride = 0;
 };
 
-// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence, causal; window 0 = all. Unit: row * kv_heads + kv head.
+// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence, causal; window 0 = all. Unit: row *
+// kv_heads + kv head.
 struct AttentionArgs {
   KvLayout layout;
   KvPages pages;
   const float* q = nullptr;  // [rows, heads * key_dim], row stride q_stride
   std::size_t q_stride = 0;
-  float* out = nullptr;      // [rows, heads * value_dim], row stride out_stride
+  float* out = nullptr;  // [rows, heads * value_dim], row stride out_stride
   std::size_t out_stride = 0;
-  std::size_t heads = 0;     // a multiple of layout.kv_heads
+  std::size_t heads = 0;  // a multiple of layout.kv_heads
   float scale = 1;
-  float softcap = 0;         // 0 = off: s = softcap * tanh(s / softcap)
+  float softcap = 0;  // 0 = off: s = softcap * tanh(s / softcap)
   std::uint32_t window = 0;
-  float* scores = nullptr;         // this thread's: heads / kv_heads rows of scores_stride
-  std::size_t scores_stride = 0;   // >= the visible positions rounded out to whole pages
+  float* scores = nullptr;        // this thread's: heads / kv_heads rows of scores_stride
+  std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages
 };
 
 // y = silu(gate) * up, silu(x) = x / (1 + e^-x). Unit: row. In place allowed.
@@ -145,7 +143,7 @@ struct SwigluArgs {
   const float* gate = nullptr;  // [rows, width], row stride x_stride
   const float* up = nullptr;    // [rows, width], row stride x_stride
   std::size_t x_stride = 0;
-  float* y = nullptr;           // [rows, width], row stride y_stride
+  float* y = nullptr;  // [rows, width], row stride y_stride
   std::size_t y_stride = 0;
   std::size_t width = 0;
 };
@@ -171,7 +169,7 @@ struct ScaleSoftcapArgs {
 };
 
 struct Kernels {
-  Isa isa;
+  host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
   void (*quantise)(const QuantiseArgs&, Range);
   void (*matmul)(const MatmulArgs&, Range);
@@ -191,6 +189,6 @@ struct Kernels {
 };
 
 // The table of `isa`. REQUIRES: the processor has it.
-const Kernels& kernels(Isa isa);
+const Kernels& kernels(host::Isa isa);
 
 }  // namespace llorch::engine::compute::cpu

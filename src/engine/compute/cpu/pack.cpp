@@ -92,19 +92,11 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
     const bool pad = lanes < kPackRows || is_quantised(shape.dtype);  // padded lanes, or bytes after the scales
     if (pad) std::memset(out, 0, group_bytes);
     switch (shape.dtype) {
-      case DType::kF32:
-        pack_float_group<std::uint32_t>(rows, shape.cols, lanes, out);
-        break;
+      case DType::kF32: pack_float_group<std::uint32_t>(rows, shape.cols, lanes, out); break;
       case DType::kF16:
-      case DType::kBF16:
-        pack_float_group<std::uint16_t>(rows, shape.cols, lanes, out);
-        break;
-      case DType::kQ8_0:
-        pack_quant_group<contract::BlockQ8_0>(shape.dtype, rows, blocks, lanes, out);
-        break;
-      case DType::kQ4_0:
-        pack_quant_group<contract::BlockQ4_0>(shape.dtype, rows, blocks, lanes, out);
-        break;
+      case DType::kBF16: pack_float_group<std::uint16_t>(rows, shape.cols, lanes, out); break;
+      case DType::kQ8_0: pack_quant_group<contract::BlockQ8_0>(shape.dtype, rows, blocks, lanes, out); break;
+      case DType::kQ4_0: pack_quant_group<contract::BlockQ4_0>(shape.dtype, rows, blocks, lanes, out); break;
       case DType::kI32: break;  // packable() said no
     }
   }

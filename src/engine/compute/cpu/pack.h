@@ -1,7 +1,7 @@
 #pragma once
-// Row-interleaved weights ("R16"): sixteen output rows side by side, so that a SIMD lane is an output row, activations are
-// broadcast and no horizontal sum is needed. Packed once at load; a repack, never a requantisation. K = cols, the length of
-// a dot product; N = rows. Rows past N in the last group are zero.
+// Row-interleaved weights ("R16"): sixteen output rows side by side, so that a SIMD lane is an output row, activations
+// are broadcast and no horizontal sum is needed. Packed once at load; a repack, never a requantisation. K = cols, the
+// length of a dot product; N = rows. Rows past N in the last group are zero.
 //
 //   group g = rows 16g .. 16g+15, group_bytes apart, 64-byte aligned:
 //     F32, F16, BF16: element [k][lane], k = 0 .. K-1
@@ -39,8 +39,9 @@ bool packable(const MatrixShape& shape);
 std::size_t packed_group_bytes(const MatrixShape& shape);
 std::size_t packed_bytes(const MatrixShape& shape);
 
-// Packs groups [group_begin, group_end) of the row-major stored matrix `source` (rows of consecutive elements or blocks,
-// no padding, any alignment) to `packed` (packed_bytes(shape), 64-byte aligned). Groups are independent: callers may split.
+// Packs groups [group_begin, group_end) of the row-major stored matrix `source` (rows of consecutive elements or
+// blocks, no padding, any alignment) to `packed` (packed_bytes(shape), 64-byte aligned). Groups are independent:
+// callers may split.
 void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* packed, std::size_t group_begin,
                  std::size_t group_end);
 

@@ -142,13 +142,15 @@ QuantisedRow quantise_exact(std::span<const float> x) {
     }
     const bool usable = finite && amax >= 0x1p-100f;
     const float inverse = usable ? 127.0f / amax : 0.0f;
-    for (float v : block) row.q.push_back(usable ? static_cast<std::int8_t>(std::nearbyint(v * inverse)) : std::int8_t{0});
+    for (float v : block)
+      row.q.push_back(usable ? static_cast<std::int8_t>(std::nearbyint(v * inverse)) : std::int8_t{0});
     row.scales.push_back(usable ? amax / 127.0f : finite ? 0.0f : std::numeric_limits<float>::quiet_NaN());
   }
   return row;
 }
 
-std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, std::size_t rows, std::span<const float> x) {
+std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, std::size_t rows,
+                                std::span<const float> x) {
   const std::size_t cols = x.size();
   std::vector<float> y(rows);
   if (!is_quantised(dtype)) {

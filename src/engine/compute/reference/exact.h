@@ -1,6 +1,7 @@
 #pragma once
-// The numerics of docs/internals/numerics.md, one scalar step after the other. Slow, plain, independent of the SIMD kernels and
-// of the packed layouts: it reads weights and caches as stored or as plain f32. The kernels must give these bits.
+// The numerics of docs/internals/numerics.md, one scalar step after the other. Slow, plain, independent of the SIMD
+// kernels and of the packed layouts: it reads weights and caches as stored or as plain f32. The kernels must give these
+// bits.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,7 +25,8 @@ struct NormOptions {
 std::vector<float> rms_norm_exact(std::span<const float> x, std::span<const float> weight, const NormOptions& options);
 
 // Stored rows of any matrix type as f32, [rows, cols].
-std::vector<float> dequantise(contract::DType dtype, std::span<const std::byte> stored, std::size_t rows, std::size_t cols);
+std::vector<float> dequantise(contract::DType dtype, std::span<const std::byte> stored, std::size_t rows,
+                              std::size_t cols);
 
 // One activation row as int8 blocks of 32.
 struct QuantisedRow {

@@ -1,5 +1,6 @@
 #pragma once
-// Plain double-precision oracles: what the formulas say, with no thought for order. Accuracy tests measure kernels against them.
+// Plain double-precision oracles: what the formulas say, with no thought for order. Accuracy tests measure kernels
+// against them.
 #include <cstddef>
 #include <cstdint>
 #include <span>

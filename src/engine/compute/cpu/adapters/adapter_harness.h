@@ -1,5 +1,6 @@
 #pragma once
-// Runs one instruction on a fresh device, the way an executor would: prepare, workspace of exactly the promised size, run.
+// Runs one instruction on a fresh device, the way an executor would: prepare, workspace of exactly the promised size,
+// run.
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -43,12 +44,20 @@ class Harness {
  public:
   template <class P>
   Harness(const P& params, const std::vector<HarnessWeight>& weights, const HarnessOptions& options)
-      : backend_(make_cpu_backend({.threads_count = options.threads, .memory_budget_bytes = 1u << 28, .isa = options.isa}).value()),
-        params_(reinterpret_cast<const std::byte*>(&params), reinterpret_cast<const std::byte*>(&params) + sizeof params),
+      : backend_(
+            make_cpu_backend({.threads_count = options.threads, .memory_budget_bytes = 1u << 28, .isa = options.isa})
+                .value()),
+        params_(reinterpret_cast<const std::byte*>(&params),
+                reinterpret_cast<const std::byte*>(&params) + sizeof params),
         block_{.version = 1, .opcode = P::kOpcode, .data = params_},
         inputs_(contract::opcode_info(P::kOpcode)->inputs, contract::reg(0)),
         outputs_(1, contract::reg(1)) {
-    insn_ = {.opcode = P::kOpcode, .inputs = inputs_, .outputs = outputs_, .weights = {}, .param_block_id = 0, .state_block_id = 0};
+    insn_ = {.opcode = P::kOpcode,
+             .inputs = inputs_,
+             .outputs = outputs_,
+             .weights = {},
+             .param_block_id = 0,
+             .state_block_id = 0};
     const auto slots = *contract::weight_slots(P::kOpcode);
     regs_.resize(inputs_.size() + 1);
     views_.resize(inputs_.size() + 1);
@@ -57,25 +66,40 @@ class Harness {
       void* ptr = nullptr;
       if (s < weights.size() && !weights[s].stored.empty()) {
         const HarnessWeight& w = weights[s];
-        contract::StoredTensor tensor{.dtype = w.dtype, .rank = static_cast<std::uint8_t>(w.shape.size()), .shape = {},
-                                      .bytes = w.stored, .uses = static_cast<std::uint8_t>(slots[s].use)};
+        contract::StoredTensor tensor{.dtype = w.dtype,
+                                      .rank = static_cast<std::uint8_t>(w.shape.size()),
+                                      .shape = {},
+                                      .bytes = w.stored,
+                                      .uses = static_cast<std::uint8_t>(slots[s].use)};
         std::copy(w.shape.begin(), w.shape.end(), tensor.shape.begin());
         ptr = backend_->upload_weight(tensor).value();
-        view = {.dtype = w.dtype, .rank = tensor.rank, .layout = contract::TensorLayout::kBackendNative, .shape = tensor.shape, .stride_elems = {}};
+        view = {.dtype = w.dtype,
+                .rank = tensor.rank,
+                .layout = contract::TensorLayout::kBackendNative,
+                .shape = tensor.shape,
+                .stride_elems = {}};
       }
       regs_.push_back({contract::kInvalidRegister, ptr});
       views_.push_back(view);
     }
     const std::size_t first = inputs_.size() + 1, op = static_cast<std::size_t>(P::kOpcode);
     const contract::AdapterTables& tables = backend_->tables();
-    const contract::PrepareArgs args{*backend_, insn_, block_, std::span(regs_).subspan(first), std::span(views_).subspan(first), options.limits};
+    const contract::PrepareArgs args{
+        *backend_, insn_, block_, std::span(regs_).subspan(first), std::span(views_).subspan(first), options.limits};
     if (const auto choice = tables.prepare[op](args); !choice) {
       error_ = choice.error();
       return;
     }
     workspace_bytes_ = tables.workspace_bytes[op](block_, options.limits, *backend_);
-    if (workspace_bytes_ != 0) workspace_ = backend_->allocate(workspace_bytes_, contract::MemoryPurpose::kWorkspace).value();
-    prepared_ = {.fn = tables.run[op], .insn = &insn_, .regs = regs_, .views = views_, .states = {}, .params = &block_, .kernel_choice = nullptr};
+    if (workspace_bytes_ != 0)
+      workspace_ = backend_->allocate(workspace_bytes_, contract::MemoryPurpose::kWorkspace).value();
+    prepared_ = {.fn = tables.run[op],
+                 .insn = &insn_,
+                 .regs = regs_,
+                 .views = views_,
+                 .states = {},
+                 .params = &block_,
+                 .kernel_choice = nullptr};
   }
   ~Harness() {
     for (std::size_t i = inputs_.size() + 1; i < regs_.size(); ++i) backend_->release_weight(regs_[i].ptr);
@@ -89,7 +113,8 @@ class Harness {
   void run(contract::ExecutionContext ctx, std::vector<const float*> inputs, float* output) {
     ctx.stream = backend_->stream();
     ctx.workspace = {workspace_, workspace_bytes_};
-    for (std::size_t i = 0; i < workspace_bytes_; ++i) workspace_[i] = std::byte{0xFF};  // contents are undefined: make them NaN
+    for (std::size_t i = 0; i < workspace_bytes_; ++i)
+      workspace_[i] = std::byte{0xFF};  // contents are undefined: make them NaN
     for (std::size_t i = 0; i < inputs.size(); ++i) regs_[i].ptr = const_cast<float*>(inputs[i]);
     regs_[inputs_.size()].ptr = output;
     ASSERT_TRUE(prepared_.fn(ctx, prepared_).is_ok());

@@ -3,7 +3,7 @@
 #include "engine/compute/cpu/adapters/adapter_harness.h"
 #include "engine/compute/reference/exact.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 namespace {
 
 using contract::AttentionParams;
@@ -19,10 +19,10 @@ using Row = std::span<const float>;
 
 std::vector<HarnessOptions> devices() {
   std::vector<HarnessOptions> out;
-  for (Isa isa : testing::isas())
+  for (host::Isa isa : testing::isas())
     for (std::uint32_t threads : {1u, 3u}) {
       out.push_back({});
-      out.back().isa = isa_name(isa);
+      out.back().isa = host::isa_name(isa);
       out.back().threads = threads;
     }
   return out;
@@ -71,7 +71,8 @@ TEST(Adapters, NormAndResidual) {
   const auto x = random.normals(kRows * 96), b = random.normals(kRows * 96);
   std::vector<float> normed, sums;
   for (std::size_t r = 0; r < kRows; ++r) {
-    const auto y = reference::rms_norm_exact(Row(x).subspan(r * 96, 96), w.floats(), {.eps = 1e-5f, .weight_offset = 1});
+    const auto y =
+        reference::rms_norm_exact(Row(x).subspan(r * 96, 96), w.floats(), {.eps = 1e-5f, .weight_offset = 1});
     normed.insert(normed.end(), y.begin(), y.end());
   }
   for (std::size_t i = 0; i < x.size(); ++i) sums.push_back(std::fma(0.22f, b[i], x[i]));
@@ -87,25 +88,52 @@ TEST(Adapters, NormAndResidual) {
   }
 }
 
-TEST(Adapters, FeedForwardPlainAndFused) {
+void add_bias(std::vector<float>& y, const std::vector<float>& bias) {
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+}
+
+HarnessWeight stacked(std::initializer_list<const HarnessWeight*> parts) {
+  HarnessWeight all = **parts.begin();
+  all.shape[0] = 0;
+  all.stored.clear();
+  for (const HarnessWeight* part : parts) {
+    all.shape[0] += part->shape[0];
+    all.stored.insert(all.stored.end(), part->stored.begin(), part->stored.end());
+  }
+  return all;
+}
+
+TEST(Adapters, FeedForwardPlainAndFusedWithAndWithoutBias) {
   Random random(42);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kWidth = 64, kHidden = 160;
   for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
-    const auto gate = HarnessWeight::random(random, dtype, {kHidden, kWidth}), up = HarnessWeight::random(random, dtype, {kHidden, kWidth});
-    const auto down = HarnessWeight::random(random, dtype, {kWidth, kHidden});
-    HarnessWeight both{dtype, {2 * kHidden, kWidth}, gate.stored};
-    both.stored.insert(both.stored.end(), up.stored.begin(), up.stored.end());
+    const bool bias = dtype == DType::kF32 || dtype == DType::kQ8_0;
+    const auto matrix = [&](std::uint32_t n, std::uint32_t k) { return HarnessWeight::random(random, dtype, {n, k}); };
+    const auto vector = [&](std::uint32_t n) {
+      return bias ? HarnessWeight::random(random, DType::kF32, {n}) : HarnessWeight{};
+    };
+    const auto gate = matrix(kHidden, kWidth), up = matrix(kHidden, kWidth), down = matrix(kWidth, kHidden);
+    const auto gate_bias = vector(kHidden), up_bias = vector(kHidden), down_bias = vector(kWidth);
     const auto x = random.normals(kRows * kWidth);
-    auto hidden = matmul_rows(gate, x);
-    const auto ups = matmul_rows(up, x);
+    auto hidden = matmul_rows(gate, x), ups = matmul_rows(up, x);
+    if (bias) add_bias(hidden, gate_bias.floats()), add_bias(ups, up_bias.floats());
     for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = reference::silu_exact(hidden[i]) * ups[i];
-    const auto expected = matmul_rows(down, hidden);
+    auto expected = matmul_rows(down, hidden);
+    if (bias) add_bias(expected, down_bias.floats());
     for (const bool fused : {false, true}) {
       contract::SwigluParams params{};
-      params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden, params.gated = 1, params.fused_gate_up = fused;
+      params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden;
+      params.gated = 1, params.fused_gate_up = fused;
+      std::vector weights{gate, up, down, gate_bias, up_bias, down_bias};
+      if (fused) {
+        weights[0] = weights[3] = {};
+        weights[1] = stacked({&gate, &up});
+        if (bias) weights[4] = stacked({&gate_bias, &up_bias});
+      }
       for (const auto& device : devices()) {
-        Harness harness(params, fused ? std::vector{HarnessWeight{}, both, down} : std::vector{gate, up, down}, device);
+        Harness harness(params, weights, device);
+        ASSERT_FALSE(harness.error()) << harness.error()->message;
         std::vector<float> y(expected.size());
         contract::ExecutionContext ctx;
         ctx.total_rows = kRows;
@@ -149,23 +177,27 @@ struct AttentionCase {
 
 class AttentionWorld {
  public:
-  static constexpr std::uint32_t kWidth = 96, kHeads = 6, kKvHeads = 2, kDim = 16, kRotary = 12, kLength = 70, kWindow = 40;
+  static constexpr std::uint32_t kWidth = 96, kHeads = 6, kKvHeads = 2, kDim = 16, kRotary = 12, kLength = 70,
+                                 kWindow = 40;
 
-  AttentionWorld(Random& random, const AttentionCase& c) : c_(c), weights_(static_cast<std::size_t>(contract::AttentionSlot::kCount)) {
+  AttentionWorld(Random& random, const AttentionCase& c)
+      : c_(c), weights_(static_cast<std::size_t>(contract::AttentionSlot::kCount)) {
     using enum contract::AttentionSlot;
-    const auto matrix = [&](std::uint32_t n, std::uint32_t k) { return HarnessWeight::random(random, c.weights, {n, k}); };
+    const auto matrix = [&](std::uint32_t n, std::uint32_t k) {
+      return HarnessWeight::random(random, c.weights, {n, k});
+    };
     const auto vector = [&](std::uint32_t n) { return HarnessWeight::random(random, DType::kF32, {n}); };
     q_ = matrix(kHeads * kDim, kWidth), k_ = matrix(kKvHeads * kDim, kWidth), v_ = matrix(kKvHeads * kDim, kWidth);
     if (c.fused) {
-      HarnessWeight all{c.weights, {(kHeads + 2 * kKvHeads) * kDim, kWidth}, {}};
-      for (const auto* part : {&q_, &k_, &v_}) all.stored.insert(all.stored.end(), part->stored.begin(), part->stored.end());
-      at(kQkv) = all;
+      at(kQkv) = stacked({&q_, &k_, &v_});
     } else {
       at(kQ) = q_, at(kK) = k_, at(kV) = v_;
     }
     at(kO) = matrix(kWidth, kHeads * kDim);
     if (c.norm) at(kQNorm) = vector(kDim), at(kKNorm) = vector(kDim);
-    if (c.bias) at(kQBias) = vector(kHeads * kDim), at(kKBias) = vector(kKvHeads * kDim), at(kVBias) = vector(kKvHeads * kDim), at(kOBias) = vector(kWidth);
+    if (c.bias)
+      at(kQBias) = vector(kHeads * kDim), at(kKBias) = vector(kKvHeads * kDim), at(kVBias) = vector(kKvHeads * kDim),
+      at(kOBias) = vector(kWidth);
     for (std::size_t i = 0; i < kRotary / 2; ++i) inv_freq_.push_back(std::pow(100.0f, -static_cast<float>(i) / 6));
     x_ = random.normals(kLength * kWidth);
   }
@@ -173,7 +205,8 @@ class AttentionWorld {
   AttentionParams params() const {
     AttentionParams p{};
     p.kind_version = kind_version(Opcode::kMultiheadAttention);
-    p.width = kWidth, p.heads = kHeads, p.kv_heads = kKvHeads, p.d_qk = kDim, p.d_v = kDim, p.window = kWindow, p.scale = 0.25f;
+    p.width = kWidth, p.heads = kHeads, p.kv_heads = kKvHeads, p.d_qk = kDim, p.d_v = kDim, p.window = kWindow,
+    p.scale = 0.25f;
     p.rope_layout = c_.rope, p.causal = 1, p.kv_dtype = static_cast<std::uint8_t>(c_.kv), p.kv_page_offset_bytes = 64;
     p.rotary_dims = c_.rope == contract::RopeLayout::kNone ? 0 : kRotary, p.rope_table_id = 0;
     p.has_qkv_bias = p.has_o_bias = c_.bias;
@@ -210,7 +243,8 @@ class AttentionWorld {
 
   std::vector<float> expected() {
     using enum contract::AttentionSlot;
-    auto q = heads(q_, kQBias, kQNorm, kHeads, true), k = heads(k_, kKBias, kKNorm, kKvHeads, true), v = heads(v_, kVBias, kKNorm, kKvHeads, false);
+    auto q = heads(q_, kQBias, kQNorm, kHeads, true), k = heads(k_, kKBias, kKNorm, kKvHeads, true),
+         v = heads(v_, kVBias, kKNorm, kKvHeads, false);
     if (c_.kv == DType::kF16)
       for (auto* cached : {&k, &v})
         for (float& value : *cached) value = half_to_float(float_to_half(value));
@@ -219,7 +253,8 @@ class AttentionWorld {
       const auto keys = column(k, h / (kHeads / kKvHeads)), values = column(v, h / (kHeads / kKvHeads));
       for (std::uint32_t p = 0; p < kLength; ++p) {
         const std::size_t begin = (p * kHeads + h) * kDim;
-        const auto o = reference::attention_exact(Row(q).subspan(begin, kDim), Row(keys).first((p + 1) * kDim), Row(values).first((p + 1) * kDim),
+        const auto o = reference::attention_exact(Row(q).subspan(begin, kDim), Row(keys).first((p + 1) * kDim),
+                                                  Row(values).first((p + 1) * kDim),
                                                   {.position = p, .window = kWindow, .scale = 0.25f, .softcap = 0});
         std::copy(o.begin(), o.end(), attended.begin() + static_cast<std::ptrdiff_t>(begin));
       }
@@ -232,11 +267,9 @@ class AttentionWorld {
  private:
   HarnessWeight& at(contract::AttentionSlot slot) { return weights_[static_cast<std::size_t>(slot)]; }
 
-  static void add_bias(std::vector<float>& y, const std::vector<float>& bias) {
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
-  }
   // Projected, biased and, for queries and keys, normed and rotated: [positions, heads, dim].
-  std::vector<float> heads(const HarnessWeight& w, contract::AttentionSlot bias, contract::AttentionSlot norm, std::uint32_t count, bool turn) {
+  std::vector<float> heads(const HarnessWeight& w, contract::AttentionSlot bias, contract::AttentionSlot norm,
+                           std::uint32_t count, bool turn) {
     auto y = matmul_rows(w, x_);
     if (c_.bias) add_bias(y, at(bias).floats());
     if (!turn) return y;
@@ -247,7 +280,10 @@ class AttentionWorld {
         std::copy(normed.begin(), normed.end(), head.begin());
       }
       if (c_.rope != contract::RopeLayout::kNone)
-        reference::rope_exact(head, {.inv_freq = inv_freq_, .attn_factor = 1.25f, .interleaved = c_.rope == contract::RopeLayout::kInterleaved, .position = i / count});
+        reference::rope_exact(head, {.inv_freq = inv_freq_,
+                                     .attn_factor = 1.25f,
+                                     .interleaved = c_.rope == contract::RopeLayout::kInterleaved,
+                                     .position = i / count});
     }
     return y;
   }
@@ -300,16 +336,26 @@ TEST(Adapters, WhatTheyCannotDoIsRefusedAtLoad) {
   EXPECT_EQ(code([](AttentionParams&, Weights&) {}), ErrorCode::kInternal);  // nothing wrong
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.has_sinks = 1; }), ErrorCode::kUnsupportedOpcode);
   EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.causal = 0; }), ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.mrope = contract::MropeKind::kChunked; }), ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.kv_dtype = static_cast<std::uint8_t>(DType::kQ8_0); }), ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.qk_norm = contract::QkNorm::kPerHead; }), ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([&](AttentionParams&, Weights& w) { w[slot(kSinks)] = HarnessWeight::random(random, DType::kF32, {6}); }), ErrorCode::kUnsupportedOpcode);
-  EXPECT_EQ(code([&](AttentionParams&, Weights& w) { w[slot(kO)] = HarnessWeight::random(random, DType::kF32, {96, 95}); }), ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.mrope = contract::MropeKind::kChunked; }),
+            ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.kv_dtype = static_cast<std::uint8_t>(DType::kQ8_0); }),
+            ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(code([](AttentionParams& p, Weights&) { p.qk_norm = contract::QkNorm::kPerHead; }),
+            ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(
+      code([&](AttentionParams&, Weights& w) { w[slot(kSinks)] = HarnessWeight::random(random, DType::kF32, {6}); }),
+      ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(code([&](AttentionParams&, Weights& w) {
+              w[slot(kO)] = HarnessWeight::random(random, DType::kF32, {96, 95});
+            }),
+            ErrorCode::kWeightShapeMismatch);
   contract::RmsNormParams norm{};
   norm.kind_version = kind_version(Opcode::kRmsNorm), norm.width = 8, norm.kind = contract::NormKind::kLayerNorm;
-  EXPECT_EQ(Harness(norm, {HarnessWeight::random(random, DType::kF32, {8})}, {}).error()->code, ErrorCode::kUnsupportedOpcode);
+  EXPECT_EQ(Harness(norm, {HarnessWeight::random(random, DType::kF32, {8})}, {}).error()->code,
+            ErrorCode::kUnsupportedOpcode);
   contract::SwigluParams ffn{};
-  ffn.kind_version = kind_version(Opcode::kSwiglu), ffn.width = 32, ffn.ffn = 32, ffn.gated = 1, ffn.act = contract::Activation::kGeluTanh;
+  ffn.kind_version = kind_version(Opcode::kSwiglu), ffn.width = 32, ffn.ffn = 32, ffn.gated = 1,
+  ffn.act = contract::Activation::kGeluTanh;
   const auto w = HarnessWeight::random(random, DType::kF32, {32, 32});
   EXPECT_EQ(Harness(ffn, {w, w, w}, {}).error()->code, ErrorCode::kUnsupportedOpcode);
   ffn.act = contract::Activation::kSilu;
@@ -318,4 +364,4 @@ TEST(Adapters, WhatTheyCannotDoIsRefusedAtLoad) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

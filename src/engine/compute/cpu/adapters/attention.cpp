@@ -5,7 +5,7 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 
 using base::Result;
 using contract::AttentionParams;
@@ -14,8 +14,8 @@ using contract::Backend;
 using contract::DType;
 using contract::ExecutionContext;
 using contract::ParamBlock;
-using contract::PreparedInsn;
 using contract::PrepareArgs;
+using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
 
@@ -32,7 +32,9 @@ constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value);
 // Column ranges of the projected rows [T, q | k | v].
 struct Columns {
   explicit Columns(const AttentionParams& p)
-      : k(std::size_t{p.heads} * p.d_qk), v(k + std::size_t{p.kv_heads} * p.d_qk), count(v + std::size_t{p.kv_heads} * p.d_v) {}
+      : k(std::size_t{p.heads} * p.d_qk),
+        v(k + std::size_t{p.kv_heads} * p.d_qk),
+        count(v + std::size_t{p.kv_heads} * p.d_v) {}
   std::size_t k, v, count;
 };
 
@@ -70,14 +72,17 @@ KvPages kv_pages(const ExecutionContext& ctx, const AttentionParams& p) {
           .positions = ctx.positions};
 }
 
-std::uint32_t last_position(const ExecutionContext& ctx) { return *std::max_element(ctx.positions, ctx.positions + ctx.total_rows); }
+std::uint32_t last_position(const ExecutionContext& ctx) {
+  return *std::max_element(ctx.positions, ctx.positions + ctx.total_rows);
+}
 
 const float* vector_of(const PreparedInsn& insn, AttentionSlot which) {
   const CpuWeight* weight = weight_of(insn.weight(which));
   return weight != nullptr ? weight->vector : nullptr;
 }
 
-void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch, std::size_t rows) {
+void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
+                 std::size_t rows) {
   const Columns columns(p);
   const ProjectionInput input{
       .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = columns.count};
@@ -91,11 +96,13 @@ void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const Attent
                      Projection{weight_of(insn.weight(AttentionSlot::kV)), scratch.qkv + columns.v}});
 }
 
-void add_biases(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch, Range rows) {
+void add_biases(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
+                Range rows) {
   const Columns columns(p);
   const auto add = [&](AttentionSlot which, std::size_t begin, std::size_t end) {
     if (const float* bias = vector_of(insn, which))
-      stream.kernels.add_bias({.x = scratch.qkv + begin, .x_stride = columns.count, .width = end - begin, .bias = bias}, rows);
+      stream.kernels.add_bias({.x = scratch.qkv + begin, .x_stride = columns.count, .width = end - begin, .bias = bias},
+                              rows);
   };
   add(AttentionSlot::kQkvBias, 0, columns.count);
   add(AttentionSlot::kQBias, 0, columns.k);
@@ -103,49 +110,81 @@ void add_biases(const CpuStream& stream, const PreparedInsn& insn, const Attenti
   add(AttentionSlot::kVBias, columns.v, columns.count);
 }
 
-void norm_heads(const CpuStream& stream, const AttentionParams& p, float* x, std::size_t heads, const float* weight, std::size_t stride,
-                Range rows) {
+void norm_heads(const CpuStream& stream, const AttentionParams& p, float* x, std::size_t heads, const float* weight,
+                std::size_t stride, Range rows) {
   for (std::size_t row = rows.begin; row < rows.end; ++row)
-    stream.kernels.rms_norm({.x = x + row * stride, .weight = weight, .y = x + row * stride, .width = p.d_qk, .x_stride = p.d_qk,
-                             .y_stride = p.d_qk, .eps = p.qk_norm_eps, .weight_offset = p.qk_norm_offset},
+    stream.kernels.rms_norm({.x = x + row * stride,
+                             .weight = weight,
+                             .y = x + row * stride,
+                             .width = p.d_qk,
+                             .x_stride = p.d_qk,
+                             .y_stride = p.d_qk,
+                             .eps = p.qk_norm_eps,
+                             .weight_offset = p.qk_norm_offset},
                             {0, heads});
 }
 
 // Everything between the projections and the attention that concerns a row alone.
-void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch, Range rows) {
+void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+                 const Scratch& scratch, Range rows) {
   const CpuStream& stream = stream_of(ctx);
   const Columns columns(p);
   add_biases(stream, insn, p, scratch, rows);
   if (p.qk_norm == contract::QkNorm::kPerHead) {
     norm_heads(stream, p, scratch.qkv, p.heads, vector_of(insn, AttentionSlot::kQNorm), columns.count, rows);
-    norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn, AttentionSlot::kKNorm), columns.count, rows);
+    norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn, AttentionSlot::kKNorm), columns.count,
+               rows);
   }
   if (p.rope_layout != contract::RopeLayout::kNone) {
     ASSERT(p.rope_table_id < ctx.rope_tables.size() && ctx.rope_tables[p.rope_table_id].count * 2 == p.rotary_dims,
            "table {} of {}, {} rotary dims", p.rope_table_id, ctx.rope_tables.size(), p.rotary_dims);
     const contract::RopeTable& table = ctx.rope_tables[p.rope_table_id];
-    const RopeLayout layout = p.rope_layout == contract::RopeLayout::kHalf ? RopeLayout::kHalf : RopeLayout::kInterleaved;
-    stream.kernels.rope_table({.positions = ctx.positions, .inv_freq = table.inv_freq, .cosines = scratch.cosines, .sines = scratch.sines,
-                               .rotary_dims = p.rotary_dims, .attn_factor = table.attn_factor, .layout = layout},
+    const RopeLayout layout =
+        p.rope_layout == contract::RopeLayout::kHalf ? RopeLayout::kHalf : RopeLayout::kInterleaved;
+    stream.kernels.rope_table({.positions = ctx.positions,
+                               .inv_freq = table.inv_freq,
+                               .cosines = scratch.cosines,
+                               .sines = scratch.sines,
+                               .rotary_dims = p.rotary_dims,
+                               .attn_factor = table.attn_factor,
+                               .layout = layout},
                               rows);
-    RopeArgs args{.x = scratch.qkv, .x_stride = columns.count, .heads = p.heads, .head_dim = p.d_qk, .cosines = scratch.cosines,
-                  .sines = scratch.sines, .rotary_dims = p.rotary_dims, .layout = layout};
+    RopeArgs args{.x = scratch.qkv,
+                  .x_stride = columns.count,
+                  .heads = p.heads,
+                  .head_dim = p.d_qk,
+                  .cosines = scratch.cosines,
+                  .sines = scratch.sines,
+                  .rotary_dims = p.rotary_dims,
+                  .layout = layout};
     stream.kernels.rope(args, rows);
     args.x = scratch.qkv + columns.k;
     args.heads = p.kv_heads;
     stream.kernels.rope(args, rows);
   }
-  stream.kernels.kv_append({.layout = kv_layout(p), .pages = kv_pages(ctx, p), .keys = scratch.qkv + columns.k,
-                            .values = scratch.qkv + columns.v, .key_stride = columns.count, .value_stride = columns.count},
+  stream.kernels.kv_append({.layout = kv_layout(p),
+                            .pages = kv_pages(ctx, p),
+                            .keys = scratch.qkv + columns.k,
+                            .values = scratch.qkv + columns.v,
+                            .key_stride = columns.count,
+                            .value_stride = columns.count},
                            rows);
 }
 
 void attend_rows(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch) {
   const CpuStream& stream = stream_of(ctx);
   const std::size_t group = p.heads / p.kv_heads, units = std::size_t{ctx.total_rows} * p.kv_heads;
-  const AttentionArgs all{.layout = kv_layout(p), .pages = kv_pages(ctx, p), .q = scratch.qkv, .q_stride = Columns(p).count,
-                          .out = scratch.attended, .out_stride = std::size_t{p.heads} * p.d_v, .heads = p.heads, .scale = p.scale,
-                          .softcap = p.logit_softcap, .window = p.window, .scores_stride = scratch.scores_stride};
+  const AttentionArgs all{.layout = kv_layout(p),
+                          .pages = kv_pages(ctx, p),
+                          .q = scratch.qkv,
+                          .q_stride = Columns(p).count,
+                          .out = scratch.attended,
+                          .out_stride = std::size_t{p.heads} * p.d_v,
+                          .heads = p.heads,
+                          .scale = p.scale,
+                          .softcap = p.logit_softcap,
+                          .window = p.window,
+                          .scores_stride = scratch.scores_stride};
   const std::size_t products = units * group * (p.d_qk + p.d_v) * (std::size_t{last_position(ctx)} + 1);
   const std::size_t lanes = products < kGrainProducts ? 1 : stream.pool.threads_count();
   // Later rows see more keys, so units are dealt out in turn.
@@ -170,7 +209,11 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   attend_rows(ctx, p, scratch);
   float* y = insn.output(0);
   project(stream,
-          {.x = scratch.attended, .x_stride = std::size_t{p.heads} * p.d_v, .rows = rows, .quantised = scratch.attended_quantised, .y_stride = p.width},
+          {.x = scratch.attended,
+           .x_stride = std::size_t{p.heads} * p.d_v,
+           .rows = rows,
+           .quantised = scratch.attended_quantised,
+           .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(AttentionSlot::kO)), y}});
   if (const float* bias = vector_of(insn, AttentionSlot::kOBias))
     stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
@@ -191,19 +234,21 @@ Result<const void*> AttentionAdapter::prepare(const PrepareArgs& args) {
               "an odd rotation width, or one beyond the head"));
   TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
   using enum AttentionSlot;
-  TRY(check_weights(args, {slot(kQ), slot(kK), slot(kV), slot(kO), slot(kQNorm), slot(kKNorm), slot(kQBias), slot(kKBias),
-                           slot(kVBias), slot(kOBias), slot(kQkv), slot(kQkvBias)}));
+  TRY(check_weights(args, {slot(kQ), slot(kK), slot(kV), slot(kO), slot(kQNorm), slot(kKNorm), slot(kQBias),
+                           slot(kKBias), slot(kVBias), slot(kOBias), slot(kQkv), slot(kQkvBias)}));
   const auto present = [&](AttentionSlot which) { return args.weights[slot(which)].ptr != nullptr; };
   const bool wants_norm = p.qk_norm == contract::QkNorm::kPerHead;
-  TRY(require(args, present(kQNorm) == wants_norm && present(kKNorm) == wants_norm, "head norms that params and weights disagree on"));
+  TRY(require(args, present(kQNorm) == wants_norm && present(kKNorm) == wants_norm,
+              "head norms that params and weights disagree on"));
   return nullptr;
 }
 
-std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend& backend) noexcept {
+std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                const Backend& backend) noexcept {
   Carver carver;
   Scratch(carver, contract::param_as<AttentionParams>(params), limits.rows_max, limits.context_tokens_max,
           static_cast<const CpuBackend&>(backend).threads_count());
   return carver.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

@@ -4,7 +4,7 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 
 using base::Result;
 using contract::Backend;
@@ -13,8 +13,8 @@ using contract::FfnSlot;
 using contract::LmHeadParams;
 using contract::LmHeadSlot;
 using contract::ParamBlock;
-using contract::PreparedInsn;
 using contract::PrepareArgs;
+using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
 using contract::SwigluParams;
@@ -61,7 +61,8 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   float* up = gate + p.ffn;
   const CpuWeight* gate_weight = weight_of(insn.weight(FfnSlot::kGate));
   const CpuWeight* up_weight = weight_of(insn.weight(FfnSlot::kUp));
-  const ProjectionInput input{.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride};
+  const ProjectionInput input{
+      .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride};
   if (p.fused_gate_up != 0) {
     project(stream, input, std::array{Projection{up_weight, gate}});
   } else {
@@ -71,7 +72,8 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   const bool fused = p.fused_gate_up != 0;  // the bias of `up` then covers both halves
   stream.pool.run(rows, kGrainElements / p.ffn + 1, [&](Range range, std::size_t) {
     add_bias(stream, insn, FfnSlot::kGateBias, {.x = gate, .x_stride = stride, .width = p.ffn}, range);
-    add_bias(stream, insn, FfnSlot::kUpBias, {.x = fused ? gate : up, .x_stride = stride, .width = fused ? stride : p.ffn}, range);
+    add_bias(stream, insn, FfnSlot::kUpBias,
+             {.x = fused ? gate : up, .x_stride = stride, .width = fused ? stride : p.ffn}, range);
     stream.kernels.swiglu(args, range);
   });
   project(stream, {.x = gate, .x_stride = stride, .rows = rows, .quantised = scratch.hidden, .y_stride = p.width},
@@ -86,11 +88,13 @@ Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
   TRY(require(args, p.gated != 0, "no gate"));
   TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown), slot(FfnSlot::kGateBias),
                            slot(FfnSlot::kUpBias), slot(FfnSlot::kDownBias)}));
-  TRY(require(args, (args.weights[slot(FfnSlot::kGate)].ptr == nullptr) == (p.fused_gate_up != 0), "gate neither fused nor given"));
+  TRY(require(args, (args.weights[slot(FfnSlot::kGate)].ptr == nullptr) == (p.fused_gate_up != 0),
+              "gate neither fused nor given"));
   return nullptr;
 }
 
-std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
+std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                             const Backend&) noexcept {
   Carver carver;
   SwigluScratch(carver, contract::param_as<SwigluParams>(params), limits.rows_max);
   return carver.used_bytes();
@@ -104,13 +108,16 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   Carver carver(ctx.workspace);
   const LmHeadScratch scratch(carver, p, rows);
   for (std::size_t i = 0; i < rows; ++i)
-    std::memcpy(scratch.x + i * p.width, insn.input(0) + std::size_t{ctx.output_rows[i]} * p.width, p.width * sizeof(float));
+    std::memcpy(scratch.x + i * p.width, insn.input(0) + std::size_t{ctx.output_rows[i]} * p.width,
+                p.width * sizeof(float));
   float* y = insn.output(0);
-  project(stream, {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantised = scratch.quantised, .y_stride = p.rows},
+  project(stream,
+          {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantised = scratch.quantised, .y_stride = p.rows},
           std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
     const ScaleSoftcapArgs args{.y = y, .scale = p.logit_mul, .softcap = p.softcap};
-    stream.pool.run(rows * p.rows, kGrainElements, [&](Range range, std::size_t) { stream.kernels.scale_softcap(args, range); });
+    stream.pool.run(rows * p.rows, kGrainElements,
+                    [&](Range range, std::size_t) { stream.kernels.scale_softcap(args, range); });
   }
   return Status::ok();
 }
@@ -120,10 +127,11 @@ Result<const void*> LmHeadAdapter::prepare(const PrepareArgs& args) {
   return nullptr;
 }
 
-std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
+std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                             const Backend&) noexcept {
   Carver carver;
   LmHeadScratch(carver, contract::param_as<LmHeadParams>(params), limits.output_rows_max);
   return carver.used_bytes();
 }
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

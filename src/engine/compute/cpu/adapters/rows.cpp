@@ -2,14 +2,14 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 
 using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::ParamBlock;
-using contract::PreparedInsn;
 using contract::PrepareArgs;
+using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
 
@@ -25,19 +25,23 @@ constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value);
 Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::EmbeddingParams>();
   const CpuStream& stream = stream_of(ctx);
-  for (std::uint32_t row = 0; row < ctx.total_rows; ++row) ASSERT(ctx.row_ids[row] < p.rows, "a row of {} is out of range", p.rows);
+  for (std::uint32_t row = 0; row < ctx.total_rows; ++row)
+    ASSERT(ctx.row_ids[row] < p.rows, "a row of {} is out of range", p.rows);
   const GatherArgs args{.w = weight_of(insn.weight(contract::EmbeddingSlot::kWeight))->matrix,
                         .row_ids = ctx.row_ids,
                         .y = insn.output(0),
                         .scale = p.scale};
-  stream.pool.run(ctx.total_rows, kGrainElements / p.width + 1, [&](Range rows, std::size_t) { stream.kernels.gather(args, rows); });
+  stream.pool.run(ctx.total_rows, kGrainElements / p.width + 1,
+                  [&](Range rows, std::size_t) { stream.kernels.gather(args, rows); });
   return Status::ok();
 }
 Result<const void*> EmbeddingAdapter::prepare(const PrepareArgs& args) {
   TRY(check_weights(args, {slot(contract::EmbeddingSlot::kWeight)}));
   return nullptr;
 }
-std::uint64_t EmbeddingAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept { return 0; }
+std::uint64_t EmbeddingAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
+  return 0;
+}
 
 Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::RmsNormParams>();
@@ -50,7 +54,8 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
                          .y_stride = p.width,
                          .eps = p.eps,
                          .weight_offset = p.weight_offset};
-  stream.pool.run(ctx.total_rows, kGrainElements / p.width + 1, [&](Range rows, std::size_t) { stream.kernels.rms_norm(args, rows); });
+  stream.pool.run(ctx.total_rows, kGrainElements / p.width + 1,
+                  [&](Range rows, std::size_t) { stream.kernels.rms_norm(args, rows); });
   return Status::ok();
 }
 Result<const void*> RmsNormAdapter::prepare(const PrepareArgs& args) {
@@ -60,7 +65,9 @@ Result<const void*> RmsNormAdapter::prepare(const PrepareArgs& args) {
   TRY(check_weights(args, {slot(contract::NormSlot::kWeight)}));
   return nullptr;
 }
-std::uint64_t RmsNormAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept { return 0; }
+std::uint64_t RmsNormAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
+  return 0;
+}
 
 Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::ResidualAddParams>();
@@ -71,6 +78,8 @@ Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) 
   return Status::ok();
 }
 Result<const void*> ResidualAddAdapter::prepare(const PrepareArgs&) { return nullptr; }
-std::uint64_t ResidualAddAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept { return 0; }
+std::uint64_t ResidualAddAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
+  return 0;
+}
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

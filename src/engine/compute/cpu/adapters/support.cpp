@@ -6,7 +6,7 @@
 
 #include "engine/compute/cpu/adapters/tables.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 
 using base::ErrorCode;
 using base::fail;
@@ -24,20 +24,24 @@ std::string slot_text(const contract::PrepareArgs& args, const contract::SlotSpe
   return fmt::format("{} slot {}", contract::opcode_name(args.insn.opcode), slot.name);
 }
 
-Result<> check_slot(const contract::PrepareArgs& args, const contract::SlotSpec& slot, const contract::TensorViewDesc& view) {
-  const std::uint64_t types = slot.use == contract::WeightUse::kVector
-                                  ? dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16)
-                                  : kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights;
+Result<> check_slot(const contract::PrepareArgs& args, const contract::SlotSpec& slot,
+                    const contract::TensorViewDesc& view) {
+  const std::uint64_t types =
+      slot.use == contract::WeightUse::kVector
+          ? dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16)
+          : kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights;
   if ((types & dtype_bit(view.dtype)) == 0)
-    return fail(ErrorCode::kWeightDTypeUnsupported,
-                fmt::format("{}: no CPU kernel takes {} here", slot_text(args, slot), contract::dtype_info(view.dtype).name));
+    return fail(
+        ErrorCode::kWeightDTypeUnsupported,
+        fmt::format("{}: no CPU kernel takes {} here", slot_text(args, slot), contract::dtype_info(view.dtype).name));
   if (view.rank != slot.rank)
-    return fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} has rank {}, expected {}", slot_text(args, slot), view.rank, slot.rank));
+    return fail(ErrorCode::kWeightShapeMismatch,
+                fmt::format("{} has rank {}, expected {}", slot_text(args, slot), view.rank, slot.rank));
   for (std::size_t d = 0; d < slot.rank; ++d) {
     const auto expected = contract::dim_value(slot.dims[d], args.params);
     if (expected && *expected != view.shape[d])
-      return fail(ErrorCode::kWeightShapeMismatch,
-                  fmt::format("{} dimension {} is {}, the configuration says {}", slot_text(args, slot), d, view.shape[d], *expected));
+      return fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} dimension {} is {}, the configuration says {}",
+                                                               slot_text(args, slot), d, view.shape[d], *expected));
   }
   return {};
 }
@@ -55,7 +59,8 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
   }
   if (quantise) {
     const QuantiseArgs args{.x = input.x, .x_stride = input.x_stride, .out = input.quantised};
-    stream.pool.run(input.rows, kGrainProducts / 8 / width + 1, [&](Range rows, std::size_t) { stream.kernels.quantise(args, rows); });
+    stream.pool.run(input.rows, kGrainProducts / 8 / width + 1,
+                    [&](Range rows, std::size_t) { stream.kernels.quantise(args, rows); });
   }
   const std::size_t grain = kGrainProducts / (kPackRows * width * input.rows) + 1;
   stream.pool.run(units, grain, [&](Range range, std::size_t) {
@@ -65,8 +70,13 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
       const std::size_t last = first + w.groups();
       const std::size_t begin = std::max(range.begin, first), end = std::min(range.end, last);
       if (begin < end)
-        stream.kernels.matmul({.w = w, .x = input.x, .x_stride = input.x_stride, .xq = input.quantised, .y = p.y,
-                               .y_stride = input.y_stride, .rows = input.rows},
+        stream.kernels.matmul({.w = w,
+                               .x = input.x,
+                               .x_stride = input.x_stride,
+                               .xq = input.quantised,
+                               .y = p.y,
+                               .y_stride = input.y_stride,
+                               .rows = input.rows},
                               {begin - first, end - first});
       first = last;
     }
@@ -87,8 +97,8 @@ Result<> check_weights(const contract::PrepareArgs& args, std::initializer_list<
 
 Result<> require(const contract::PrepareArgs& args, bool supported, std::string_view what) {
   if (supported) return {};
-  return fail(ErrorCode::kUnsupportedOpcode,
-              fmt::format("{} with {} is not supported by the CPU device", contract::opcode_name(args.insn.opcode), what));
+  return fail(ErrorCode::kUnsupportedOpcode, fmt::format("{} with {} is not supported by the CPU device",
+                                                         contract::opcode_name(args.insn.opcode), what));
 }
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

@@ -10,14 +10,16 @@
 #include "engine/compute/cpu/device.h"
 #include "engine/contract/adapter.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 
-inline const CpuStream& stream_of(const contract::ExecutionContext& ctx) { return *static_cast<const CpuStream*>(ctx.stream.ptr); }
+inline const CpuStream& stream_of(const contract::ExecutionContext& ctx) {
+  return *static_cast<const CpuStream*>(ctx.stream.ptr);
+}
 
 inline const CpuWeight* weight_of(const void* weight) { return static_cast<const CpuWeight*>(weight); }
 
-// Carves a workspace into 64-byte aligned arrays. Without memory it only adds up: the same code says how much a run needs
-// and hands it out, so the two cannot disagree.
+// Carves a workspace into 64-byte aligned arrays. Without memory it only adds up: the same code says how much a run
+// needs and hands it out, so the two cannot disagree.
 class Carver {
  public:
   Carver() = default;
@@ -57,7 +59,7 @@ struct ProjectionInput {
   const float* x = nullptr;  // [rows, width], row stride x_stride
   std::size_t x_stride = 0;
   std::size_t rows = 0;
-  QuantisedRows quantised;   // scratch, filled here when a weight needs it
+  QuantisedRows quantised;  // scratch, filled here when a weight needs it
   std::size_t y_stride = 0;
 };
 // Up to four projections in one parallel region.
@@ -71,4 +73,4 @@ base::Result<> check_weights(const contract::PrepareArgs& args, std::initializer
 // UNSUPPORTED_OPCODE: "multihead_attention with attention sinks ..." unless `supported`.
 base::Result<> require(const contract::PrepareArgs& args, bool supported, std::string_view what);
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

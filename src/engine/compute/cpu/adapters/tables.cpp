@@ -2,7 +2,7 @@
 
 #include "engine/compute/cpu/adapters/adapters.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 namespace {
 
 using contract::AdapterCapability;
@@ -27,7 +27,8 @@ constexpr void put(AdapterTables& tables, Opcode opcode, const AdapterCapability
 constexpr AdapterTables make_tables() {
   AdapterTables tables;
   put<RmsNormAdapter>(tables, Opcode::kRmsNorm, {.supports_batch = true, .dtype_mask_weights = kVectorTypes});
-  put<AttentionAdapter>(tables, Opcode::kMultiheadAttention, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<AttentionAdapter>(tables, Opcode::kMultiheadAttention,
+                        {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<SwigluAdapter>(tables, Opcode::kSwiglu, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<EmbeddingAdapter>(tables, Opcode::kEmbedding, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<ResidualAddAdapter>(tables, Opcode::kResidualAdd, {.supports_batch = true, .may_alias_output = true});
@@ -35,12 +36,12 @@ constexpr AdapterTables make_tables() {
   return tables;
 }
 
-constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kEmbedding,
-                                                    Opcode::kResidualAdd, Opcode::kLmHead});
+constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu,
+                                                    Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kLmHead});
 
 }  // namespace
 
 constexpr AdapterTables kCpuTables = make_tables();
 static_assert(contract::assert_coverage(kCpuTables, kCpuOpcodes));
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

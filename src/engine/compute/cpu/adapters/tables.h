@@ -2,8 +2,8 @@
 // The contract's opcodes on this device.
 #include "engine/contract/adapter.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::adapters {
 
 extern const contract::AdapterTables kCpuTables;
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::adapters

@@ -145,7 +145,8 @@ inline void attend(const AttentionArgs& args, std::size_t row, std::size_t kv_he
   for (std::size_t at = seen.base; at < seen.end; at += kPagePositions) {
     const auto* keys = reinterpret_cast<const Element*>(page_of(args.pages, row, at) + layout.key_offset(kv_head));
     for (std::size_t h = 0; h < group; ++h)
-      page_scores<Kv>(args, q + h * layout.key_dim, keys, at, seen, args.scores + h * args.scores_stride + (at - seen.base));
+      page_scores<Kv>(args, q + h * layout.key_dim, keys, at, seen,
+                      args.scores + h * args.scores_stride + (at - seen.base));
   }
   const std::size_t width = group * layout.value_dim;
   for (std::size_t i = 0; i < width; ++i) out[i] = 0.0f;

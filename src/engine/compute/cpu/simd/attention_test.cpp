@@ -5,7 +5,7 @@
 #include "engine/compute/reference/exact.h"
 #include "engine/compute/reference/oracle.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::simd {
 namespace {
 
 using testing::isas;
@@ -34,7 +34,8 @@ class Cache {
     storage_.assign(pages, std::vector<std::byte>(bytes, std::byte{0xFF}));
     table_.assign(2 * pages, nullptr);
     for (std::size_t i = 0; i < pages; ++i) table_[kSequence * pages + i] = storage_[(i * 7 + 3) % pages].data();
-    if (pages % 7 == 0) for (std::size_t i = 0; i < pages; ++i) table_[kSequence * pages + i] = storage_[i].data();
+    if (pages % 7 == 0)
+      for (std::size_t i = 0; i < pages; ++i) table_[kSequence * pages + i] = storage_[i].data();
     stride_ = pages;
     sequences_.assign(c.positions, kSequence);
     positions_.resize(c.positions);
@@ -42,8 +43,11 @@ class Cache {
   }
 
   KvPages pages(std::size_t row) const {
-    return {.pages = table_.data(), .pages_stride = stride_, .offset_bytes = kOffset,
-            .sequence_of_row = sequences_.data() + row, .positions = positions_.data() + row};
+    return {.pages = table_.data(),
+            .pages_stride = stride_,
+            .offset_bytes = kOffset,
+            .sequence_of_row = sequences_.data() + row,
+            .positions = positions_.data() + row};
   }
 
   // Appends and attends in chunks, as a scheduler would; [positions, heads * value_dim].
@@ -52,12 +56,25 @@ class Cache {
     std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(group * scores_stride);
     for (std::size_t row = 0; row < c_.positions; row += chunk) {
       const std::size_t n = std::min(chunk, c_.positions - row);
-      k.kv_append({.layout = layout_, .pages = pages(row), .keys = keys_.data() + row * c_.kv_heads * c_.key_dim,
-                   .values = values_.data() + row * c_.kv_heads * c_.value_dim, .key_stride = c_.kv_heads * c_.key_dim,
-                   .value_stride = c_.kv_heads * c_.value_dim}, {0, n});
-      k.attention({.layout = layout_, .pages = pages(row), .q = q_.data() + row * c_.heads * c_.key_dim, .q_stride = c_.heads * c_.key_dim,
-                   .out = out.data() + row * c_.heads * c_.value_dim, .out_stride = c_.heads * c_.value_dim, .heads = c_.heads,
-                   .scale = 0.17f, .softcap = c_.softcap, .window = c_.window, .scores = scores.data(), .scores_stride = scores_stride},
+      k.kv_append({.layout = layout_,
+                   .pages = pages(row),
+                   .keys = keys_.data() + row * c_.kv_heads * c_.key_dim,
+                   .values = values_.data() + row * c_.kv_heads * c_.value_dim,
+                   .key_stride = c_.kv_heads * c_.key_dim,
+                   .value_stride = c_.kv_heads * c_.value_dim},
+                  {0, n});
+      k.attention({.layout = layout_,
+                   .pages = pages(row),
+                   .q = q_.data() + row * c_.heads * c_.key_dim,
+                   .q_stride = c_.heads * c_.key_dim,
+                   .out = out.data() + row * c_.heads * c_.value_dim,
+                   .out_stride = c_.heads * c_.value_dim,
+                   .heads = c_.heads,
+                   .scale = 0.17f,
+                   .softcap = c_.softcap,
+                   .window = c_.window,
+                   .scores = scores.data(),
+                   .scores_stride = scores_stride},
                   {0, n * c_.kv_heads});
     }
     return out;
@@ -101,37 +118,42 @@ const Case kCases[] = {
 TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
   Random random(20);
   for (const Case& c : kCases) {
-    SCOPED_TRACE(::testing::Message() << "heads " << c.heads << "/" << c.kv_heads << " dims " << c.key_dim << "/" << c.value_dim
-                                      << " window " << c.window << " " << random.note());
+    SCOPED_TRACE(::testing::Message() << "heads " << c.heads << "/" << c.kv_heads << " dims " << c.key_dim << "/"
+                                      << c.value_dim << " window " << c.window << " " << random.note());
     Cache cache(c, random);
     std::vector<float> expected(c.positions * c.heads * c.value_dim);
     for (std::size_t kv = 0; kv < c.kv_heads; ++kv) {
-      const auto keys = cache.cached(cache.keys(), c.key_dim, kv), values = cache.cached(cache.values(), c.value_dim, kv);
+      const auto keys = cache.cached(cache.keys(), c.key_dim, kv),
+                 values = cache.cached(cache.values(), c.value_dim, kv);
       for (std::size_t p = 0; p < c.positions; ++p) {
         for (std::size_t h = kv * (c.heads / c.kv_heads); h < (kv + 1) * (c.heads / c.kv_heads); ++h) {
           const auto o = reference::attention_exact(
-              cache.query(p, h), std::span(keys).first((p + 1) * c.key_dim), std::span(values).first((p + 1) * c.value_dim),
+              cache.query(p, h), std::span(keys).first((p + 1) * c.key_dim),
+              std::span(values).first((p + 1) * c.value_dim),
               {.position = static_cast<std::uint32_t>(p), .window = c.window, .scale = 0.17f, .softcap = c.softcap});
-          std::copy(o.begin(), o.end(), expected.begin() + static_cast<std::ptrdiff_t>((p * c.heads + h) * c.value_dim));
+          std::copy(o.begin(), o.end(),
+                    expected.begin() + static_cast<std::ptrdiff_t>((p * c.heads + h) * c.value_dim));
         }
       }
     }
     // Cached one by one, in odd chunks, or at once: the bits are the same.
-    for (Isa isa : isas())
+    for (host::Isa isa : isas())
       for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{64}, c.positions})
-        ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk), expected)) << isa_name(isa) << " chunk " << chunk;
+        ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk), expected)) << host::isa_name(isa) << " chunk " << chunk;
   }
 }
 
 TEST(Attention, IsCloseToTheFormula) {
   Random random(21);
   SCOPED_TRACE(random.note());
-  for (const Case& c : {Case{KvType::kF32, 1, 1, 64, 64, 300, 0, 0}, Case{KvType::kF32, 1, 1, 64, 64, 300, 100, 20.0f}}) {
+  for (const Case& c :
+       {Case{KvType::kF32, 1, 1, 64, 64, 300, 0, 0}, Case{KvType::kF32, 1, 1, 64, 64, 300, 100, 20.0f}}) {
     Cache cache(c, random);
     const auto out = cache.run(kernels(isas().back()), 300);
     for (std::size_t p = 0; p < c.positions; ++p) {
       const auto exact = reference::attention_reference(
-          cache.query(p, 0), std::span(cache.keys()).first((p + 1) * c.key_dim), std::span(cache.values()).first((p + 1) * c.value_dim),
+          cache.query(p, 0), std::span(cache.keys()).first((p + 1) * c.key_dim),
+          std::span(cache.values()).first((p + 1) * c.value_dim),
           {.position = p, .window = c.window, .scale = static_cast<double>(0.17f), .softcap = c.softcap});
       // Scores of magnitude < 8 carry 64 roundings of 2^-24 each, which the exponential turns into a relative 3e-5.
       for (std::size_t i = 0; i < c.value_dim; ++i) EXPECT_NEAR(out[p * c.value_dim + i], exact[i], 3e-5);
@@ -140,4 +162,4 @@ TEST(Attention, IsCloseToTheFormula) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::simd

@@ -15,13 +15,19 @@ inline void rms_norm(const RmsNormArgs& args, Range rows) {
     float* y = args.y + row * args.y_stride;
     F32x16 sums = set1(0.0f);
     for_lanes(
-        args.width, [&](std::size_t i) { const F32x16 v = load(x + i); sums = fma(v, v, sums); },
-        [&](std::size_t i, std::size_t n) { const F32x16 v = load_n(x + i, n); sums = fma(v, v, sums); });
+        args.width,
+        [&](std::size_t i) {
+          const F32x16 v = load(x + i);
+          sums = fma(v, v, sums);
+        },
+        [&](std::size_t i, std::size_t n) {
+          const F32x16 v = load_n(x + i, n);
+          sums = fma(v, v, sums);
+        });
     const float mean = tree_sum(sums) / static_cast<float>(args.width);
     const F32x16 r = set1(1.0f / __builtin_sqrtf(mean + args.eps));
     for_lanes(
-        args.width,
-        [&](std::size_t i) { store(y + i, mul(mul(load(x + i), r), add(load(args.weight + i), offset))); },
+        args.width, [&](std::size_t i) { store(y + i, mul(mul(load(x + i), r), add(load(args.weight + i), offset))); },
         [&](std::size_t i, std::size_t n) {
           store_n(y + i, mul(mul(load_n(x + i, n), r), add(load_n(args.weight + i, n), offset)), n);
         });

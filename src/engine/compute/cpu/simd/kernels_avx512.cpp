@@ -1,10 +1,10 @@
-// Built with the flags of its instruction set; see CMakeLists.txt. No standard algorithms in here: an inline function of
-// theirs could be linked into code that runs on lesser processors.
+// Built with the flags of its instruction set; see CMakeLists.txt. No standard algorithms in here: an inline function
+// of theirs could be linked into code that runs on lesser processors.
 #include "engine/compute/cpu/simd/simd_avx512.h"
 
 #include "engine/compute/cpu/kernels.h"
 
-namespace llorch::engine::compute::cpu::avx512 {
+namespace llorch::engine::compute::cpu::simd::avx512 {
 namespace {
 
 #include "engine/compute/cpu/simd/math_impl.h"
@@ -19,7 +19,7 @@ namespace {
 
 extern const Kernels kKernels;
 constexpr Kernels kKernels = {
-    .isa = Isa::kAvx512,
+    .isa = host::Isa::kAvx512,
     .rms_norm = rms_norm,
     .quantise = quantise,
     .matmul = matmul,
@@ -37,4 +37,4 @@ constexpr Kernels kKernels = {
     .sincos_array = sincos_array,
 };
 
-}  // namespace llorch::engine::compute::cpu::avx512
+}  // namespace llorch::engine::compute::cpu::simd::avx512

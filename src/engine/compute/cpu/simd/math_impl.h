@@ -1,6 +1,6 @@
 // Elementary functions on sixteen lanes, the same operations in the same order on every instruction set.
-// Included inside the namespace of one instruction set. Coefficients: tools/fit_polynomials.py. docs/internals/numerics.md
-// states steps and error bounds; reference/exact.cpp repeats them one lane at a time.
+// Included inside the namespace of one instruction set. Coefficients: tools/fit_polynomials.py.
+// docs/internals/numerics.md states steps and error bounds; reference/exact.cpp repeats them one lane at a time.
 
 // e^x. 0 below ln(2^-126), +inf above ln(FLT_MAX), NaN for NaN. Within 2 ulp elsewhere.
 LLORCH_INLINE F32x16 exp_lanes(F32x16 x) {

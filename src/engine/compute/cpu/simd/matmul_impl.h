@@ -1,7 +1,7 @@
 // Matrix products, activation quantisation and row gather. Included inside the namespace of one instruction set.
 
-// A row of activations to int8 blocks. The largest magnitude is found on bit patterns, so NaN and infinity win; such a block
-// gets scale NaN, a block below 2^-100 scale 0, both q = 0.
+// A row of activations to int8 blocks. The largest magnitude is found on bit patterns, so NaN and infinity win; such a
+// block gets scale NaN, a block below 2^-100 scale 0, both q = 0.
 inline void quantise(const QuantiseArgs& args, Range rows) {
   const std::size_t blocks = args.out.width / 32;
   const I32x16 magnitude_mask = set1_i(INT32_MAX);
@@ -90,8 +90,7 @@ struct Q8Weights {
   static constexpr std::size_t kBlockBytes = 512;
   template <int kRows>
   static LLORCH_INLINE void dot(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&x_sums)[kRows], std::size_t block,
-                                I32x16 (&sums)[kRows]) {
+                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
     dot_block_q8<kRows>(w, x, x_stride, x_sums, block, sums);
   }
 };
@@ -99,8 +98,7 @@ struct Q4Weights {
   static constexpr std::size_t kBlockBytes = 256;
   template <int kRows>
   static LLORCH_INLINE void dot(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&x_sums)[kRows], std::size_t block,
-                                I32x16 (&sums)[kRows]) {
+                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
     dot_block_q4<kRows>(w, x, x_stride, x_sums, block, sums);
   }
 };
@@ -132,7 +130,8 @@ inline void quant_tile(const MatmulArgs& args, std::size_t group, std::size_t ro
   for (int r = 0; r < kRows; ++r) store_outputs(args, row + static_cast<std::size_t>(r), group, y[r]);
 }
 
-// Calls body(integral_constant-like kRows, row) so that rows [0, rows) are covered by tiles of kMaxRows, then one smaller.
+// Calls body(integral_constant-like kRows, row) so that rows [0, rows) are covered by tiles of kMaxRows, then one
+// smaller.
 template <int kRows>
 struct TileRows {
   static constexpr int value = kRows;
@@ -180,9 +179,8 @@ inline void quant_matmul(const MatmulArgs& args, Range groups) {
   for (std::size_t panel = 0; panel < args.rows; panel += kRowPanel) {
     const std::size_t end = panel + kRowPanel < args.rows ? panel + kRowPanel : args.rows;
     for (std::size_t g = groups.begin; g < groups.end; ++g)
-      for_row_tiles<kQuantTileRows>({panel, end}, [&](auto tile, std::size_t row) {
-        quant_tile<Weights, decltype(tile)::value>(args, g, row);
-      });
+      for_row_tiles<kQuantTileRows>(
+          {panel, end}, [&](auto tile, std::size_t row) { quant_tile<Weights, decltype(tile)::value>(args, g, row); });
   }
 }
 
@@ -233,7 +231,6 @@ inline void gather(const GatherArgs& args, Range units) {
     const std::size_t row = args.row_ids[i];
     const std::byte* group = args.w.data + row / kPackRows * args.w.group_bytes;
     float* y = args.y + i * args.w.cols;
-    for (std::size_t k = 0; k < args.w.cols; ++k)
-      y[k] = args.scale * packed_element(args.w, group, row % kPackRows, k);
+    for (std::size_t k = 0; k < args.w.cols; ++k) y[k] = args.scale * packed_element(args.w, group, row % kPackRows, k);
   }
 }

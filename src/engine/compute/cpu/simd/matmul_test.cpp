@@ -1,11 +1,11 @@
 #include <cmath>
 
+#include "engine/compute/cpu/host/thread_pool.h"
 #include "engine/compute/cpu/kernel_test_support.h"
-#include "engine/compute/cpu/thread_pool.h"
 #include "engine/compute/reference/exact.h"
 #include "engine/compute/reference/oracle.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::simd {
 namespace {
 
 using contract::DType;
@@ -24,7 +24,9 @@ struct Activations {
   std::vector<float> scales;
   std::vector<std::int32_t> sums;
 
-  QuantisedRows view(std::size_t width) { return {.q = q.data(), .scales = scales.data(), .sums = sums.data(), .width = width}; }
+  QuantisedRows view(std::size_t width) {
+    return {.q = q.data(), .scales = scales.data(), .sums = sums.data(), .width = width};
+  }
 };
 
 Activations activations(const Kernels& k, std::vector<float> x, std::size_t rows, std::size_t cols) {
@@ -36,11 +38,18 @@ Activations activations(const Kernels& k, std::vector<float> x, std::size_t rows
 }
 
 // [rows, w.rows] with the unused tail of every output row checked to be untouched.
-std::vector<float> run_matmul(const Kernels& k, const PackedMatrix& w, Activations& a, std::size_t rows, std::size_t threads) {
+std::vector<float> run_matmul(const Kernels& k, const PackedMatrix& w, Activations& a, std::size_t rows,
+                              std::size_t threads) {
   const std::size_t stride = w.rows + 3;
   std::vector<float> y(rows * stride, -7.0f);
-  ThreadPool pool(threads);
-  const MatmulArgs args{.w = w, .x = a.x.data(), .x_stride = w.cols, .xq = a.view(w.cols), .y = y.data(), .y_stride = stride, .rows = rows};
+  host::ThreadPool pool(threads);
+  const MatmulArgs args{.w = w,
+                        .x = a.x.data(),
+                        .x_stride = w.cols,
+                        .xq = a.view(w.cols),
+                        .y = y.data(),
+                        .y_stride = stride,
+                        .rows = rows};
   pool.run(w.groups(), 1, [&](Range range, std::size_t) { k.matmul(args, range); });
   std::vector<float> out;
   for (std::size_t r = 0; r < rows; ++r) {
@@ -56,18 +65,19 @@ std::vector<float> run_matmul(const Kernels& k, const PackedMatrix& w, Activatio
 }
 
 void check_shape(Random& random, const MatrixShape& shape, std::size_t rows) {
-  SCOPED_TRACE(::testing::Message() << contract::dtype_info(shape.dtype).name << " N=" << shape.rows << " K=" << shape.cols
-                                    << " rows=" << rows << " " << random.note());
+  SCOPED_TRACE(::testing::Message() << contract::dtype_info(shape.dtype).name << " N=" << shape.rows
+                                    << " K=" << shape.cols << " rows=" << rows << " " << random.note());
   const std::vector<std::byte> stored = testing::random_matrix(random, shape);
   const Packed packed(shape, stored);
   const std::vector<float> x = random.hostiles(rows * shape.cols);
   std::vector<float> expected;
   for (std::size_t r = 0; r < rows; ++r) {
-    const auto y = reference::matmul_exact(shape.dtype, stored, shape.rows, std::span(x).subspan(r * shape.cols, shape.cols));
+    const auto y =
+        reference::matmul_exact(shape.dtype, stored, shape.rows, std::span(x).subspan(r * shape.cols, shape.cols));
     expected.insert(expected.end(), y.begin(), y.end());
   }
-  for (Isa isa : isas()) {
-    SCOPED_TRACE(isa_name(isa));
+  for (host::Isa isa : isas()) {
+    SCOPED_TRACE(host::isa_name(isa));
     Activations a = activations(kernels(isa), x, rows, shape.cols);
     ASSERT_TRUE(same_bits(run_matmul(kernels(isa), packed.view(), a, rows, 1 + rows % 3), expected));
   }
@@ -78,7 +88,8 @@ TEST(Matmul, EqualsTheWrittenOrderOnEveryDepth) {
   for (DType dtype : kTypes) {
     const std::uint32_t step = is_quantised(dtype) ? 32 : 1;
     for (std::uint32_t k = step; k <= (is_quantised(dtype) ? 416u : 130u); k += step)
-      check_shape(random, {.dtype = dtype, .rows = static_cast<std::uint32_t>(random.between(1, 40)), .cols = k}, random.between(1, 4));
+      check_shape(random, {.dtype = dtype, .rows = static_cast<std::uint32_t>(random.between(1, 40)), .cols = k},
+                  random.between(1, 4));
   }
 }
 
@@ -86,7 +97,7 @@ TEST(Matmul, EqualsTheWrittenOrderOnEveryWidthAndRowCount) {
   Random random(3);
   for (DType dtype : kTypes) {
     for (std::uint32_t n = 1; n <= 70; ++n) check_shape(random, {.dtype = dtype, .rows = n, .cols = 64}, 1 + n % 9);
-    check_shape(random, {.dtype = dtype, .rows = 130, .cols = 96}, 1);  // single-row tile over several groups
+    check_shape(random, {.dtype = dtype, .rows = 130, .cols = 96}, 1);   // single-row tile over several groups
     check_shape(random, {.dtype = dtype, .rows = 33, .cols = 32}, 203);  // several row panels
   }
 }
@@ -101,7 +112,7 @@ TEST(Matmul, RowsDoNotDependOnTheirNeighbours) {
     const Packed packed(shape, testing::random_matrix(random, shape));
     const std::vector<float> x = random.normals(kRows * shape.cols);
     std::vector<float> first;
-    for (Isa isa : isas()) {
+    for (host::Isa isa : isas()) {
       for (std::size_t batch : {1u, 2u, 7u, 64u}) {
         std::vector<float> all;
         for (std::size_t r = 0; r < kRows; r += batch) {
@@ -112,7 +123,8 @@ TEST(Matmul, RowsDoNotDependOnTheirNeighbours) {
           all.insert(all.end(), y.begin(), y.end());
         }
         if (first.empty()) first = all;
-        ASSERT_TRUE(same_bits(all, first)) << contract::dtype_info(dtype).name << " " << isa_name(isa) << " batch " << batch;
+        ASSERT_TRUE(same_bits(all, first))
+            << contract::dtype_info(dtype).name << " " << host::isa_name(isa) << " batch " << batch;
       }
     }
   }
@@ -127,10 +139,10 @@ TEST(Matmul, ExtremeIntegersAreExact) {
       for (auto& block : blocks) std::fill(std::begin(block.qs), std::end(block.qs), weight);
       const MatrixShape shape{.dtype = DType::kQ8_0, .rows = 5, .cols = kCols};
       const Packed packed(shape, std::as_bytes(std::span(blocks)));
-      for (Isa isa : isas()) {
+      for (host::Isa isa : isas()) {
         Activations a = activations(kernels(isa), std::vector<float>(kCols, sign * 127.0f), 1, kCols);
         const float expected = sign * 127.0f * static_cast<float>(weight) * kCols;
-        for (float y : run_matmul(kernels(isa), packed.view(), a, 1, 1)) EXPECT_EQ(y, expected) << isa_name(isa);
+        for (float y : run_matmul(kernels(isa), packed.view(), a, 1, 1)) EXPECT_EQ(y, expected) << host::isa_name(isa);
       }
     }
   }
@@ -149,9 +161,9 @@ TEST(Quantise, EqualsTheWrittenStepsAlsoForHostileBlocks) {
   for (std::size_t i = 0; i < 32; ++i) x[192 + i] = static_cast<float>(i) - 16.5f;  // ties
   x[192] = 127.0f;
   const auto expected = reference::quantise_exact(x);
-  for (Isa isa : isas()) {
+  for (host::Isa isa : isas()) {
     Activations a = activations(kernels(isa), x, 1, kCols);
-    EXPECT_EQ(a.q, expected.q) << isa_name(isa);
+    EXPECT_EQ(a.q, expected.q) << host::isa_name(isa);
     for (std::size_t b = 0; b < expected.scales.size(); ++b) {
       EXPECT_EQ(std::isnan(a.scales[b]), std::isnan(expected.scales[b]));
       if (!std::isnan(expected.scales[b])) {
@@ -164,7 +176,8 @@ TEST(Quantise, EqualsTheWrittenStepsAlsoForHostileBlocks) {
   }
 }
 
-// |error| <= sum over blocks of (scale / 2) * sum |w| for the activations, plus rounding: the bound numerics.md derives.
+// |error| <= sum over blocks of (scale / 2) * sum |w| for the activations, plus rounding: the bound numerics.md
+// derives.
 TEST(Matmul, StaysWithinTheDerivedErrorBound) {
   Random random(6);
   SCOPED_TRACE(random.note());
@@ -176,15 +189,17 @@ TEST(Matmul, StaysWithinTheDerivedErrorBound) {
       for (std::size_t i = 0; i < w.size(); ++i) {
         const auto half = float_to_half(w[i]);
         const auto bfloat = static_cast<std::uint16_t>(testing::bits_of(w[i]) >> 16);
-        if (dtype == DType::kF32) std::memcpy(stored.data() + 4 * i, &w[i], 4);
-        else std::memcpy(stored.data() + 2 * i, dtype == DType::kF16 ? &half : &bfloat, 2);
+        if (dtype == DType::kF32)
+          std::memcpy(stored.data() + 4 * i, &w[i], 4);
+        else
+          std::memcpy(stored.data() + 2 * i, dtype == DType::kF16 ? &half : &bfloat, 2);
       }
     }
     const Packed packed(shape, stored);
     const std::vector<float> w = reference::dequantise(dtype, stored, shape.rows, shape.cols);
     const std::vector<float> x = random.normals(shape.cols);
     const std::vector<double> exact = reference::matmul_reference(w, x);
-    for (Isa isa : isas()) {
+    for (host::Isa isa : isas()) {
       Activations a = activations(kernels(isa), x, 1, shape.cols);
       const auto y = run_matmul(kernels(isa), packed.view(), a, 1, 1);
       for (std::size_t n = 0; n < shape.rows; ++n) {
@@ -209,17 +224,17 @@ TEST(Gather, RowsAreExact) {
     const Packed packed(shape, stored);
     const std::vector<float> rows = reference::dequantise(dtype, stored, shape.rows, shape.cols);
     const std::uint32_t ids[] = {36, 0, 15, 16, 15, 31, 32};
-    for (Isa isa : isas()) {
+    for (host::Isa isa : isas()) {
       for (float scale : {1.0f, 11.3137085f}) {
         std::vector<float> y(std::size(ids) * shape.cols), expected;
         for (std::uint32_t id : ids)
           for (std::size_t k = 0; k < shape.cols; ++k) expected.push_back(scale * rows[id * shape.cols + k]);
         kernels(isa).gather({.w = packed.view(), .row_ids = ids, .y = y.data(), .scale = scale}, {0, std::size(ids)});
-        EXPECT_TRUE(same_bits(y, expected)) << contract::dtype_info(dtype).name << " " << isa_name(isa);
+        EXPECT_TRUE(same_bits(y, expected)) << contract::dtype_info(dtype).name << " " << host::isa_name(isa);
       }
     }
   }
 }
 
 }  // namespace
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::simd

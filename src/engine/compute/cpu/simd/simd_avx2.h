@@ -7,11 +7,17 @@
 
 #define LLORCH_INLINE inline __attribute__((always_inline))
 
-namespace llorch::engine::compute::cpu::avx2 {
+namespace llorch::engine::compute::cpu::simd::avx2 {
 
-struct F32x16 { __m256 lo, hi; };
-struct I32x16 { __m256i lo, hi; };
-struct Mask16 { __m256 lo, hi; };
+struct F32x16 {
+  __m256 lo, hi;
+};
+struct I32x16 {
+  __m256i lo, hi;
+};
+struct Mask16 {
+  __m256 lo, hi;
+};
 
 LLORCH_INLINE I32x16 set1_i(std::int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 LLORCH_INLINE I32x16 lane_numbers() {
@@ -81,9 +87,13 @@ LLORCH_INLINE I32x16 bit_xor(I32x16 a, I32x16 b) {
 }
 LLORCH_INLINE I32x16 max(I32x16 a, I32x16 b) { return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)}; }
 template <int kBits>
-LLORCH_INLINE I32x16 shift_left(I32x16 a) { return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)}; }
+LLORCH_INLINE I32x16 shift_left(I32x16 a) {
+  return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
+}
 template <int kBits>
-LLORCH_INLINE I32x16 shift_right(I32x16 a) { return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)}; }
+LLORCH_INLINE I32x16 shift_right(I32x16 a) {
+  return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)};
+}
 LLORCH_INLINE I32x16 to_int(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 LLORCH_INLINE F32x16 to_float(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 LLORCH_INLINE I32x16 bits_of(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
@@ -141,8 +151,8 @@ LLORCH_INLINE __m256i broadcast4(const std::int8_t* p) {
 }
 LLORCH_INLINE __m256i load32(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
-// vpmaddubsw adds two u8 x s8 products with int16 saturation. |w| <= 128 and |x| <= 127 give at most 2 * 16256 = 32512, so
-// moving the sign of w onto x keeps the sum exact, also for w = -128.
+// vpmaddubsw adds two u8 x s8 products with int16 saturation. |w| <= 128 and |x| <= 127 give at most 2 * 16256 = 32512,
+// so moving the sign of w onto x keeps the sum exact, also for w = -128.
 template <int kRows>
 LLORCH_INLINE void dot_block_q8(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
                                 const std::int32_t* const (&)[kRows], std::size_t, I32x16 (&sums)[kRows]) {
@@ -162,7 +172,8 @@ LLORCH_INLINE void dot_block_q8(const std::uint8_t* w, const std::int8_t* x, std
     }
   }
 }
-// Nibbles are 0..15: a pair is at most 15 * 127 * 2 = 3810 and the eight pairs of a lane 30480, so int16 holds the block.
+// Nibbles are 0..15: a pair is at most 15 * 127 * 2 = 3810 and the eight pairs of a lane 30480, so int16 holds the
+// block.
 template <int kRows>
 LLORCH_INLINE void dot_block_q4(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
                                 const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
@@ -173,7 +184,8 @@ LLORCH_INLINE void dot_block_q4(const std::uint8_t* w, const std::int8_t* x, std
   for (int k = 0; k < 4; ++k) {
     const __m256i w0 = load32(w + 64 * k), w1 = load32(w + 64 * k + 32);
     const __m256i l0 = _mm256_and_si256(w0, low), l1 = _mm256_and_si256(w1, low);
-    const __m256i h0 = _mm256_and_si256(_mm256_srli_epi16(w0, 4), low), h1 = _mm256_and_si256(_mm256_srli_epi16(w1, 4), low);
+    const __m256i h0 = _mm256_and_si256(_mm256_srli_epi16(w0, 4), low),
+                  h1 = _mm256_and_si256(_mm256_srli_epi16(w1, 4), low);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const std::int8_t* xr = x + static_cast<std::size_t>(r) * x_stride + 4 * k;
@@ -191,4 +203,4 @@ LLORCH_INLINE void dot_block_q4(const std::uint8_t* w, const std::int8_t* x, std
 
 inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1, kFloatSingleGroups = 2, kQuantTileRows = 4;
 
-}  // namespace llorch::engine::compute::cpu::avx2
+}  // namespace llorch::engine::compute::cpu::simd::avx2

@@ -1,7 +1,7 @@
 #pragma once
-// Sixteen lanes on AVX-512. simd_avx2.h has the same interface with the same lane semantics, so a kernel written against it
-// gives the same bits on both. Included by exactly one translation unit: everything lives in that unit's namespace, because
-// an inline function shared with baseline code could be linked in its AVX-512 version.
+// Sixteen lanes on AVX-512. simd_avx2.h has the same interface with the same lane semantics, so a kernel written
+// against it gives the same bits on both. Included by exactly one translation unit: everything lives in that unit's
+// namespace, because an inline function shared with baseline code could be linked in its AVX-512 version.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -9,11 +9,17 @@
 
 #define LLORCH_INLINE inline __attribute__((always_inline))
 
-namespace llorch::engine::compute::cpu::avx512 {
+namespace llorch::engine::compute::cpu::simd::avx512 {
 
-struct F32x16 { __m512 v; };
-struct I32x16 { __m512i v; };
-struct Mask16 { __mmask16 m; };
+struct F32x16 {
+  __m512 v;
+};
+struct I32x16 {
+  __m512i v;
+};
+struct Mask16 {
+  __mmask16 m;
+};
 
 LLORCH_INLINE __mmask16 first_lanes(std::size_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -59,9 +65,13 @@ LLORCH_INLINE I32x16 bit_and(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v,
 LLORCH_INLINE I32x16 bit_xor(I32x16 a, I32x16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
 LLORCH_INLINE I32x16 max(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
 template <int kBits>
-LLORCH_INLINE I32x16 shift_left(I32x16 a) { return {_mm512_slli_epi32(a.v, kBits)}; }
+LLORCH_INLINE I32x16 shift_left(I32x16 a) {
+  return {_mm512_slli_epi32(a.v, kBits)};
+}
 template <int kBits>
-LLORCH_INLINE I32x16 shift_right(I32x16 a) { return {_mm512_srai_epi32(a.v, kBits)}; }
+LLORCH_INLINE I32x16 shift_right(I32x16 a) {
+  return {_mm512_srai_epi32(a.v, kBits)};
+}
 LLORCH_INLINE I32x16 to_int(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }  // nearest even
 LLORCH_INLINE F32x16 to_float(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 LLORCH_INLINE I32x16 bits_of(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
@@ -139,4 +149,4 @@ LLORCH_INLINE void dot_block_q4(const std::uint8_t* w, const std::int8_t* x, std
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
 inline constexpr int kFloatTileRows = 6, kFloatTileGroups = 2, kFloatSingleGroups = 4, kQuantTileRows = 8;
 
-}  // namespace llorch::engine::compute::cpu::avx512
+}  // namespace llorch::engine::compute::cpu::simd::avx512

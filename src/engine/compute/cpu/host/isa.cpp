@@ -1,10 +1,10 @@
-#include "engine/compute/cpu/isa.h"
+#include "engine/compute/cpu/host/isa.h"
 
 #include <fmt/core.h>
 
 #include <string>
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::host {
 
 using base::ErrorCode;
 using base::fail;
@@ -41,4 +41,4 @@ base::Result<Isa> select_isa(const CpuFeatures& features, std::string_view overr
   return Isa::kAvx512;
 }
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::host

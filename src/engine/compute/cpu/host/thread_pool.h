@@ -1,6 +1,6 @@
 #pragma once
-// Persistent threads for data-parallel kernels. A region is cut into one contiguous range per thread, by size alone: which
-// thread computes what is fixed, and results never depend on it anyway.
+// Persistent threads for data-parallel kernels. A region is cut into one contiguous range per thread, by size alone:
+// which thread computes what is fixed, and results never depend on it anyway.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "engine/compute/cpu/kernels.h"
+#include "engine/compute/cpu/range.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::host {
 
 // Thread rule: run() is called by one thread at a time, never from inside a region.
 class ThreadPool {
@@ -23,8 +23,8 @@ class ThreadPool {
 
   std::size_t threads_count() const { return workers_.size() + 1; }
 
-  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each at least `grain` long except the last,
-  // and returns when all are done. Allocates nothing. A region that is worth one thread only runs on the caller.
+  // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each at least `grain` long except the
+  // last, and returns when all are done. Allocates nothing. A region that is worth one thread only runs on the caller.
   template <class Body>
   void run(std::size_t count, std::size_t grain, const Body& body) {
     const std::size_t most = grain == 0 ? count : (count + grain - 1) / grain;
@@ -51,11 +51,11 @@ class ThreadPool {
   void run_share(std::size_t thread) const;
   void work(std::size_t thread);
 
-  Region region_;                            // written before epoch_ grows, read after
+  Region region_;                                       // written before epoch_ grows, read after
   alignas(64) std::atomic<std::uint32_t> epoch_ = 0;    // regions started
   alignas(64) std::atomic<std::uint32_t> pending_ = 0;  // workers still in the region
   std::atomic<bool> stopping_ = false;
   std::vector<std::jthread> workers_;
 };
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::host

@@ -1,10 +1,10 @@
-#include "engine/compute/cpu/thread_pool.h"
+#include "engine/compute/cpu/host/thread_pool.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::host {
 namespace {
 
 TEST(ThreadPool, RangesCoverEveryUnitOnceInOrder) {
@@ -46,4 +46,4 @@ TEST(ThreadPool, AGrainKeepsSmallWorkOnTheCaller) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::host

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::host {
 
 // kAvx2 needs AVX2, FMA and F16C; kAvx512 adds AVX-512 F, BW, DQ, VL and VNNI.
 enum class Isa : std::uint8_t { kAvx2 = 0, kAvx512 = 1 };
@@ -20,7 +20,8 @@ struct CpuFeatures {
 CpuFeatures detect_cpu_features();
 
 // The best set of `features`, or the one that `override_name` ("" = none) asks for.
-// Errors: GPU_UNAVAILABLE when the processor lacks AVX2, FMA or F16C, or the set asked for; CONFIG_INVALID for another name.
+// Errors: GPU_UNAVAILABLE when the processor lacks AVX2, FMA or F16C, or the set asked for; CONFIG_INVALID for another
+// name.
 base::Result<Isa> select_isa(const CpuFeatures& features, std::string_view override_name);
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::host

@@ -1,8 +1,8 @@
-#include "engine/compute/cpu/isa.h"
+#include "engine/compute/cpu/host/isa.h"
 
 #include <gtest/gtest.h>
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::host {
 namespace {
 
 constexpr CpuFeatures kV3{.avx2 = true, .fma = true, .f16c = true, .avx512 = false};
@@ -30,4 +30,4 @@ TEST(Isa, AnOldProcessorIsRefusedWithWhatItLacks) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::host

@@ -1,14 +1,14 @@
-#include "engine/compute/cpu/thread_pool.h"
+#include "engine/compute/cpu/host/thread_pool.h"
 
 #include <immintrin.h>
 
 #include "base/assert.h"
 
-namespace llorch::engine::compute::cpu {
+namespace llorch::engine::compute::cpu::host {
 namespace {
 
-// Regions follow each other within microseconds, so a waiter first spins (about 20 us) and only then sleeps. Short enough
-// not to hurt when other processes want the core.
+// Regions follow each other within microseconds, so a waiter first spins (about 20 us) and only then sleeps. Short
+// enough not to hurt when other processes want the core.
 constexpr int kSpins = 1000;
 
 // Until `value` no longer holds `old`.
@@ -62,4 +62,4 @@ void ThreadPool::work(std::size_t thread) {
   }
 }
 
-}  // namespace llorch::engine::compute::cpu
+}  // namespace llorch::engine::compute::cpu::host
