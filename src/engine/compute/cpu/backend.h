@@ -12,7 +12,7 @@ namespace llorch::engine::compute::cpu {
 struct CpuBackendOptions {
   std::uint32_t threads_count = 1;        // >= 1, the calling thread included
   std::uint64_t memory_budget_bytes = 0;  // plays the part of VRAM: allocations past it are refused
-  std::string isa;                        // "" = the best the processor has; "avx2", "avx512" ($LLORCH_ISA)
+  std::string isa;                        // "avx2", "avx512"; "" = $LLORCH_ISA, else the best the processor has
 };
 
 // Device class "cpu-x86", numerics "cpu-1". Results depend on none of the options.

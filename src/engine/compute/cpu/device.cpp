@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "base/assert.h"
 #include "engine/compute/cpu/adapters/tables.h"
@@ -186,7 +188,9 @@ void CpuBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
 }
 
 Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
-  const host::Isa isa = TRY(host::select_isa(host::detect_cpu_features(), options.isa));
+  const char* environment = std::getenv("LLORCH_ISA");
+  const std::string wanted = options.isa.empty() && environment != nullptr ? environment : options.isa;
+  const host::Isa isa = TRY(host::select_isa(host::detect_cpu_features(), wanted));
   if (options.threads_count == 0) return fail(ErrorCode::kConfigInvalid, "the CPU device needs at least one thread");
   if (options.memory_budget_bytes == 0)
     return fail(ErrorCode::kConfigInvalid, "the CPU device needs a memory budget; set devices.cpu_memory_bytes");

@@ -41,9 +41,30 @@ TEST(CpuBackend, SaysWhatItIs) {
   const auto device = backend();
   EXPECT_EQ(device->device_class(), "cpu-x86");
   EXPECT_EQ(device->numerics(), "cpu-1");
-  EXPECT_EQ(device->implementation(), host::isa_name(host::select_isa(host::detect_cpu_features(), "").value()));
+  const char* isa = std::getenv("LLORCH_ISA");
+  EXPECT_EQ(device->implementation(),
+            host::isa_name(host::select_isa(host::detect_cpu_features(), isa != nullptr ? isa : "").value()));
   EXPECT_EQ(make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = "avx2"}).value()->implementation(),
             "avx2");
+}
+
+TEST(CpuBackend, TheEnvironmentChoosesTheInstructionSetUnlessTheCallerDoes) {
+  const auto implementation = [](const char* isa) {
+    const auto device = make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1, .isa = isa});
+    return device ? std::string((*device)->implementation()) : std::string(device.error().name());
+  };
+  const char* before = std::getenv("LLORCH_ISA");
+  const std::string saved = before != nullptr ? before : "";
+  ::setenv("LLORCH_ISA", "avx2", 1);
+  EXPECT_EQ(implementation(""), "avx2");
+  ::setenv("LLORCH_ISA", "neon", 1);
+  EXPECT_EQ(implementation(""), "CONFIG_INVALID");
+  EXPECT_EQ(implementation("avx2"), "avx2");
+  if (saved.empty()) {
+    ::unsetenv("LLORCH_ISA");
+  } else {
+    ::setenv("LLORCH_ISA", saved.c_str(), 1);
+  }
 }
 
 TEST(CpuBackend, ImpossibleOptionsAreRefused) {
