@@ -1,0 +1,189 @@
+#include "worker/engine_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+
+#include "engine/compute/cpu/backend.h"
+#include "engine/io/gguf.h"
+#include "engine/io/tokenizer_source.h"
+
+namespace llorch::worker {
+namespace {
+
+constexpr const char* kModel = LLORCH_SOURCE_DIR "/models/demo/fairytale-5m-q8_0.gguf";
+constexpr std::int64_t kPlenty = 60'000;
+
+// Keeps what a job said; `hold` plays a reader that takes nothing.
+class Recorder final : public JobSink {
+ public:
+  void token(const TokenOut& token) override {
+    const std::lock_guard lock(mutex_);
+    text_ += token.text;
+    ++tokens_;
+    if (tokens_ == 1) first_.set_value();
+  }
+  void end(contract::EndEvent end) override {
+    const std::lock_guard lock(mutex_);
+    ++endings_;
+    end_ = std::move(end);
+    done_.set_value();
+  }
+  void error(const base::Error& error) override {
+    const std::lock_guard lock(mutex_);
+    ++endings_;
+    error_ = error;
+    done_.set_value();
+  }
+  bool congested() override { return hold.load(); }
+
+  void wait_first() { ASSERT_EQ(first_future_.wait_for(std::chrono::seconds(30)), std::future_status::ready); }
+  void wait_done() { ASSERT_EQ(done_future_.wait_for(std::chrono::seconds(30)), std::future_status::ready); }
+  std::string text() const { return locked(text_); }
+  int tokens() const { return locked(tokens_); }
+  int endings() const { return locked(endings_); }
+  std::optional<base::Error> error() const { return locked(error_); }
+  std::optional<contract::EndEvent> ended() const { return locked(end_); }
+
+  std::atomic<bool> hold{false};
+
+ private:
+  template <class T>
+  T locked(const T& value) const {
+    const std::lock_guard lock(mutex_);
+    return value;
+  }
+  mutable std::mutex mutex_;
+  std::string text_;
+  int tokens_ = 0;
+  int endings_ = 0;
+  std::optional<base::Error> error_;
+  std::optional<contract::EndEvent> end_;
+  std::promise<void> first_, done_;
+  std::future<void> first_future_ = first_.get_future(), done_future_ = done_.get_future();
+};
+
+class EngineLoopTest : public testing::Test {
+ protected:
+  void load(std::uint32_t slots) {
+    backend_ = engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 64u << 20}).value();
+    engine_ = engine::inference::Engine::load(kModel, {.slots = slots, .prefill_chunk = 16}, *backend_).value();
+    const auto file = engine::io::GgufFile::open(kModel).value();
+    tokenizer_.emplace(engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value());
+    loop_.emplace(*engine_, *tokenizer_, Identity{.model_digest = "sha256:x", .numerics = "cpu-1"}, 16, clock_);
+  }
+  base::Result<> start(const std::string& id, const std::string& prompt, std::int64_t max_tokens,
+                       const std::shared_ptr<Recorder>& sink, std::int64_t timeout_ms = kPlenty) {
+    auto spec =
+        make_sequence_spec({.job_id = id, .prompt = prompt, .max_tokens = max_tokens, .temperature = 0.7, .seed = 5},
+                           *tokenizer_, engine_->facts().context_tokens, 0);
+    return loop_->start(std::move(*spec), sink, timeout_ms, [] {});
+  }
+  std::string text_of(const std::string& prompt) {
+    auto sink = std::make_shared<Recorder>();
+    EXPECT_TRUE(start("alone", prompt, 24, sink).has_value());
+    sink->wait_done();
+    return sink->text();
+  }
+
+  base::SystemClock clock_;
+  std::unique_ptr<engine::contract::Backend> backend_;
+  std::unique_ptr<engine::inference::Engine> engine_;
+  std::optional<engine::text::Tokenizer> tokenizer_;
+  std::optional<EngineLoop> loop_;
+};
+
+// M0-W-1301: one job per slot; the next one is told to wait.
+TEST_F(EngineLoopTest, RunsOneJobPerSlotAndRefusesMore) {
+  load(1);
+  auto first = std::make_shared<Recorder>();
+  first->hold = true;
+  ASSERT_TRUE(start("a", "Once upon a time", 8, first).has_value());
+  auto second = std::make_shared<Recorder>();
+  EXPECT_EQ(start("b", "Once", 8, second).error().code, base::ErrorCode::kWorkerBusy);
+  EXPECT_EQ(start("a", "Once", 8, second).error().code, base::ErrorCode::kConflict);
+  first->hold = false;
+  loop_->wake();
+  first->wait_done();
+  EXPECT_EQ(first->tokens(), 8);
+  EXPECT_EQ(first->endings(), 1);
+  EXPECT_EQ(first->ended()->stop_reason, contract::StopReason::kMaxTokens);
+  EXPECT_EQ(first->ended()->receipt->seed, 5u);
+  EXPECT_EQ(loop_->slots_free(), 1);
+}
+
+// OC-CORE-1033: neighbours in the batch, and prompts longer than a step, change nothing.
+TEST_F(EngineLoopTest, NeighboursNeverChangeAnAnswer) {
+  load(4);
+  const std::string long_prompt =
+      "There was once a king who had three daughters and a golden apple tree in his garden, and every night";
+  const std::string alone_a = text_of("Once upon a time"), alone_b = text_of(long_prompt);
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    ASSERT_TRUE(
+        start("j" + std::to_string(i), i % 2 == 0 ? "Once upon a time" : long_prompt, 24, sinks.back()).has_value());
+  }
+  for (int i = 0; i < 4; ++i) {
+    sinks[static_cast<std::size_t>(i)]->wait_done();
+    EXPECT_EQ(sinks[static_cast<std::size_t>(i)]->text(), i % 2 == 0 ? alone_a : alone_b);
+  }
+}
+
+// SYS-6.3.5, M0-W-1330: cancel is idempotent, ends the job once, and frees its slot.
+TEST_F(EngineLoopTest, CancelEndsTheJobOnceAndFreesTheSlot) {
+  load(1);
+  auto sink = std::make_shared<Recorder>();
+  ASSERT_TRUE(start("a", "Once upon a time", 400, sink).has_value());
+  sink->wait_first();
+  sink->hold = true;
+  EXPECT_TRUE(loop_->cancel(base::JobId("a")));
+  sink->wait_done();
+  EXPECT_EQ(sink->error()->code, base::ErrorCode::kCancelled);
+  EXPECT_EQ(sink->endings(), 1);
+  EXPECT_FALSE(loop_->cancel(base::JobId("a")));
+  EXPECT_EQ(loop_->slots_free(), 1);
+  EXPECT_EQ(text_of("Once upon a time").empty(), false);
+  EXPECT_EQ(loop_->counts().cancelled, 1);
+}
+
+// SSE-1004: a reader that takes nothing stops its own job, not its neighbour's.
+TEST_F(EngineLoopTest, ASlowReaderHoldsUpNobodyElse) {
+  load(2);
+  auto slow = std::make_shared<Recorder>();
+  slow->hold = true;
+  ASSERT_TRUE(start("slow", "Once upon a time", 50, slow).has_value());
+  auto quick = std::make_shared<Recorder>();
+  ASSERT_TRUE(start("quick", "Once upon a time", 50, quick).has_value());
+  quick->wait_done();
+  EXPECT_EQ(slow->tokens(), 0);
+  slow->hold = false;
+  loop_->wake();
+  slow->wait_done();
+  EXPECT_EQ(slow->text(), quick->text());
+}
+
+TEST_F(EngineLoopTest, AJobOverItsTimeEndsWithTimeoutAndTheNumbers) {
+  load(1);
+  auto sink = std::make_shared<Recorder>();
+  sink->hold = true;
+  ASSERT_TRUE(start("a", "Once upon a time", 8, sink, 20).has_value());
+  sink->wait_done();
+  EXPECT_EQ(sink->error()->code, base::ErrorCode::kTimeout);
+  EXPECT_EQ(sink->error()->details.at(0).first, "stage");
+  EXPECT_EQ(loop_->counts().timed_out, 1);
+}
+
+TEST_F(EngineLoopTest, StopEndsWhatRunsAndTakesNothingMore) {
+  load(1);
+  auto sink = std::make_shared<Recorder>();
+  sink->hold = true;
+  ASSERT_TRUE(start("a", "Once upon a time", 8, sink).has_value());
+  loop_->stop(10);
+  EXPECT_EQ(sink->error()->code, base::ErrorCode::kCancelled);
+  EXPECT_EQ(start("b", "Once", 8, std::make_shared<Recorder>()).error().code, base::ErrorCode::kShuttingDown);
+}
+
+}  // namespace
+}  // namespace llorch::worker
