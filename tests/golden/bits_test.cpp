@@ -45,11 +45,13 @@ class Bits : public testing::TestWithParam<Model> {
   std::vector<float> reference_ = run({});
 };
 
+// SYS-2.3.2, SYS-2.3.4
 TEST_P(Bits, AnyChunking) {
   for (std::uint32_t chunk : {1U, 7U, 64U})
     EXPECT_TRUE(same_bits(run({.chunk = chunk}), reference_)) << "chunk " << chunk;
 }
 
+// SYS-2.3.4
 TEST_P(Bits, AnyThreadCount) {
   for (std::uint32_t threads : {2U, 3U}) {
     EXPECT_TRUE(same_bits(run({.threads = threads}), reference_)) << threads << " threads";
@@ -80,6 +82,7 @@ TEST_P(Bits, PrefillAndDecodeAreOneFunction) {
   }
 }
 
+// SYS-2.3.4
 // The sequence in the middle slot of three, its rows ragged and its neighbours busy, idle and restarted.
 TEST_P(Bits, AnyCompany) {
   Device device(GetParam().path, {.kv_dtype = GetParam().kv_dtype, .chunk = 48, .slots = 3});

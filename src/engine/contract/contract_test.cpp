@@ -34,7 +34,7 @@ static_assert(offsetof(MoeParams, gate) == 52);
 consteval bool every_opcode_has_params_and_slots() {
   for (std::size_t i = 0; i < kOpcodeTableSize; ++i) {
     const auto opcode = static_cast<Opcode>(i);
-    const bool known = opcode_info(opcode) != nullptr;
+    const bool known = is_opcode(opcode);
     if ((param_struct_bytes(opcode) != 0) != known || weight_slots(opcode).has_value() != known) return false;
   }
   return true;

@@ -54,6 +54,14 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kLmHead, "lm_head", 1, 1, false},
 });
 
+// True when the value is an opcode.
+constexpr bool is_opcode(Opcode opcode) {
+  for (const OpcodeInfo& row : kOpcodes) {
+    if (row.opcode == opcode) return true;
+  }
+  return false;
+}
+
 // The row of `opcode`, or null when the value is no opcode.
 constexpr const OpcodeInfo* opcode_info(Opcode opcode) {
   for (const OpcodeInfo& row : kOpcodes) {

@@ -224,7 +224,7 @@ Result<> validate(const CompiledPlan& plan) {
               std::vector<std::uint32_t>(plan.plan.register_count, kNeverRead)};
   for (std::size_t i = 0; i < plan.plan.instructions.size(); ++i) {
     const Instruction& insn = plan.plan.instructions[i];
-    if (opcode_info(insn.opcode) == nullptr) {
+    if (!is_opcode(insn.opcode)) {
       return base::fail(ErrorCode::kUnsupportedOpcode,
                         fmt::format("instruction {}: {} is no opcode", i, static_cast<int>(insn.opcode)));
     }

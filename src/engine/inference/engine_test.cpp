@@ -110,6 +110,7 @@ TEST(EngineLoad, OneCopyOfATiedHead) {
   EXPECT_EQ(tied.backend.upload_uses.size() + 1, untied.backend.upload_uses.size());
 }
 
+// M0-W-1621
 TEST(EngineLoad, ReportsQuartersOnce) {
   const ModelFile file;
   RecordingBackend backend;

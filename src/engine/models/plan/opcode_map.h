@@ -42,7 +42,7 @@ consteval bool opcode_map_is_bijective() {
   std::size_t mapped = 0;
   for (std::uint8_t i = 0; i < static_cast<std::uint8_t>(OpType::kCount); ++i) {
     const auto type = static_cast<OpType>(i);
-    if (contract::opcode_info(opcode_of(type)) == nullptr || op_type_of(opcode_of(type)) != type) return false;
+    if (!contract::is_opcode(opcode_of(type)) || op_type_of(opcode_of(type)) != type) return false;
     ++mapped;
   }
   return mapped == contract::kOpcodes.size();
