@@ -22,7 +22,7 @@ def texts():
         folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)
         for name in files:
             path = os.path.relpath(os.path.join(folder, name), REPOSITORY)
-            if path.startswith(DATA_FOLDERS) or path == ".git":
+            if path.startswith(DATA_FOLDERS) or "/golden/" in path or path == ".git":
                 continue
             with open(os.path.join(folder, name), "rb") as file:
                 content = file.read()

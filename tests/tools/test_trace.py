@@ -74,7 +74,8 @@ def test_the_table_is_complete_and_well_formed(repository):
     ids = [row[0] for row in rows]
     assert len(ids) == len(set(ids))
     assert sum(name.startswith("SYS-") for name in ids) == 80
-    assert sum(not name.startswith("SYS-") for name in ids) == 172
+    # All 172 of the first catalogue; ids of the documents behind it join when a test names them.
+    assert sum(not name.startswith("SYS-") for name in ids) >= 172
     assert {row[1] for row in rows} == {"MUST", "SHOULD", "MAY", "INFO"}
     assert {row[2] for row in rows} == {"M0", "M1", "M2", "M3"}
 

@@ -1,0 +1,23 @@
+import re
+
+
+def pages(repository):
+    found = [page for page in repository.rglob("*.md") if not set(page.relative_to(repository).parts) & {"build", ".git", ".venv"}]
+    assert len(found) > 20
+    return found
+
+
+def test_links_between_pages_lead_somewhere(repository):
+    broken = []
+    for page in pages(repository):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(repository)}: {target}")
+    assert broken == []
+
+
+def test_pages_keep_their_length(repository):
+    assert (repository / "ARCHITECTURE.md").read_text(encoding="utf-8").count("\n") <= 400
+    for folder, lines_max in (("docs/adr", 80), ("docs/internals", 120)):
+        long = {page.name for page in (repository / folder).glob("*.md") if page.read_text(encoding="utf-8").count("\n") > lines_max}
+        assert long == set()
