@@ -1,0 +1,3 @@
+#include "pool_managerd/command_line.h"
+
+int main(int argc, char** argv) { return llorch::pool_managerd::run_pool_managerd(argc, argv); }

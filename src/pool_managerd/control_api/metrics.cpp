@@ -1,0 +1,90 @@
+#include "pool_managerd/control_api/metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <utility>
+#include <vector>
+
+#include "contract/json.h"
+
+namespace llorch::pool_managerd::control_api {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+class Families {
+ public:
+  explicit Families(std::string pool_id) : pool_id_(std::move(pool_id)) {}
+
+  void begin(const char* name, const char* help, MetricType type) { families_.push_back({name, help, type, {}}); }
+  void add(double value, Labels labels = {}) {
+    labels.emplace_back("component", "pool-managerd");
+    labels.emplace_back("pool_id", pool_id_);
+    ClientMetric metric;
+    for (auto& [name, text] : labels) {
+      ClientMetric::Label label;
+      label.name = std::move(name);
+      label.value = std::move(text);
+      metric.label.push_back(std::move(label));
+    }
+    metric.gauge.value = metric.counter.value = value;
+    families_.back().metric.push_back(std::move(metric));
+  }
+  // One counter per outcome, those that never happened included, so that rates start at zero.
+  void counts(const char* name, const char* help, const char* label, std::initializer_list<const char*> all,
+              const std::map<std::string, std::int64_t>& seen) {
+    begin(name, help, MetricType::Counter);
+    for (const char* outcome : all) {
+      const auto it = seen.find(outcome);
+      add(it == seen.end() ? 0 : static_cast<double>(it->second), {{label, outcome}});
+    }
+  }
+  std::string text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  std::string pool_id_;
+  std::vector<MetricFamily> families_;
+};
+
+}  // namespace
+
+std::string metrics_text(const MetricsInput& input) {
+  using contract::WorkerStatus;
+  Families out(input.state.pool_id);
+  out.begin("pool_mgr_gpus_total", "Devices of this host.", MetricType::Gauge);
+  out.add(static_cast<double>(input.state.gpus.size()));
+  out.begin("pool_mgr_gpu_vram_total_bytes", "Memory of a device.", MetricType::Gauge);
+  for (const auto& gpu : input.state.gpus) out.add(static_cast<double>(gpu.vram_total_bytes), {{"gpu_id", gpu.gpu_id}});
+  out.begin("pool_mgr_gpu_vram_allocated_bytes", "Memory accounted to workers.", MetricType::Gauge);
+  for (const auto& gpu : input.state.gpus) {
+    out.add(static_cast<double>(gpu.vram_allocated_bytes), {{"gpu_id", gpu.gpu_id}});
+  }
+  out.begin("pool_mgr_workers_total", "Workers by status.", MetricType::Gauge);
+  for (const WorkerStatus status : {WorkerStatus::kStarting, WorkerStatus::kReady, WorkerStatus::kBusy,
+                                    WorkerStatus::kDraining, WorkerStatus::kFailed}) {
+    double count = 0;
+    for (const auto& worker : input.state.workers) count += worker.status == status;
+    out.add(count, {{"status", std::string(contract::enum_name(status))}});
+  }
+  out.counts("pool_mgr_worker_starts_total", "Starts asked for, by outcome.", "outcome",
+             {"success", "refused", "failed"}, input.workers.starts_by_outcome);
+  out.counts("pool_mgr_worker_stops_total", "Workers that left, by reason.", "reason", {"evict", "drain", "crash"},
+             input.workers.stops_by_reason);
+  out.begin("pool_mgr_worker_failures_total", "Workers that left unasked.", MetricType::Counter);
+  for (const auto& [key, count] : input.workers.failures) {
+    out.add(static_cast<double>(count), {{"category", key.first}, {"gpu_id", key.second}});
+  }
+  out.counts("pool_mgr_registration_attempts_total", "Registrations with orchestratord.", "outcome",
+             {"success", "failure"}, input.registration.registrations_by_outcome);
+  out.counts("pool_mgr_heartbeats_sent_total", "Heartbeats to orchestratord.", "outcome", {"success", "failure"},
+             input.registration.heartbeats_by_outcome);
+  out.begin("pool_mgr_connection_status", "1 while registered with orchestratord.", MetricType::Gauge);
+  out.add(input.connected ? 1 : 0);
+  return out.text();
+}
+
+}  // namespace llorch::pool_managerd::control_api

@@ -1,0 +1,19 @@
+#pragma once
+// The pool_mgr_* series (control-plane §15.2, §15.3) as Prometheus text, computed from the cores when asked. Pure.
+#include <string>
+
+#include "contract/pool.h"
+#include "pool_managerd/registration/registration.h"
+#include "pool_managerd/worker_lifecycle/lifecycle.h"
+
+namespace llorch::pool_managerd::control_api {
+
+struct MetricsInput {
+  contract::PoolState state;
+  worker_lifecycle::Counters workers;
+  registration::Counters registration;
+  bool connected = false;
+};
+std::string metrics_text(const MetricsInput& input);
+
+}  // namespace llorch::pool_managerd::control_api

@@ -1,0 +1,83 @@
+#include "pool_managerd/control_api/routes.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <memory>
+#include <utility>
+
+#include "contract/json.h"
+
+namespace llorch::pool_managerd::control_api {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using model_catalog::WorkerShape;
+using net::ExchangePtr;
+using net::Request;
+
+base::Result<std::int64_t> positive_number(std::string_view name, std::string_view text, std::int64_t max) {
+  std::int64_t value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size() || value < 1 || value > max) {
+    return base::fail(Error{ErrorCode::kInvalidParams, fmt::format("{} must be between 1 and {}", name, max), {}}.with(
+        "field", std::string(name)));
+  }
+  return value;
+}
+
+base::Result<WorkerShape> shape_of(const Request& request, WorkerShape shape) {
+  if (const auto text = request.query_param("context_tokens")) {
+    shape.context_tokens = TRY(positive_number("context_tokens", *text, 1LL << 31));
+  }
+  if (const auto text = request.query_param("slots")) shape.slots = TRY(positive_number("slots", *text, 1024));
+  if (const auto text = request.query_param("kv_dtype")) shape.kv_dtype = *text;
+  return shape;
+}
+
+}  // namespace
+
+void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
+  const auto ops = std::make_shared<const Operations>(std::move(operations));
+  server.route("POST", "/v2/workers/start", [ops](Request request, ExchangePtr exchange) {
+    auto wanted = contract::decode<contract::StartWorkerRequest>(request.body, contract::UnknownKeys::kIgnore);
+    if (!wanted) return void(exchange->respond_error(wanted.error()));
+    ops->start(std::move(*wanted), request.correlation_id, std::move(exchange));
+  });
+  server.route("POST", "/v2/workers/stop", [ops](Request request, ExchangePtr exchange) {
+    const auto wanted = contract::decode<contract::StopWorkerRequest>(request.body, contract::UnknownKeys::kIgnore);
+    if (!wanted) return void(exchange->respond_error(wanted.error()));
+    ops->stop(base::WorkerId(wanted->worker_id), false, std::move(exchange));
+  });
+  server.route("POST", "/v2/workers/{id}/drain", [ops](Request request, ExchangePtr exchange) {
+    ops->stop(base::WorkerId(request.path_param("id")), true, std::move(exchange));
+  });
+  server.route("GET", "/v2/workers/{id}", [ops](Request request, ExchangePtr exchange) {
+    ops->worker(base::WorkerId(request.path_param("id")), std::move(exchange));
+  });
+  server.route("POST", "/v2/internal/workers/ready", [ops](Request request, ExchangePtr exchange) {
+    auto callback = contract::decode<contract::ReadyCallback>(request.body, contract::UnknownKeys::kIgnore);
+    if (!callback) return void(exchange->respond_error(callback.error()));
+    ops->ready(std::move(*callback), std::move(exchange));
+  });
+  server.route("GET", "/v2/models/describe", [ops, shape](Request request, ExchangePtr exchange) {
+    const auto ref = request.query_param("ref");
+    if (!ref || ref->empty()) {
+      return void(exchange->respond_error(
+          Error{ErrorCode::kInvalidParams, "the query needs ref=file:/absolute/path.gguf", {}}.with(
+              "field", std::string("ref"))));
+    }
+    auto wanted = shape_of(request, shape);
+    if (!wanted) return void(exchange->respond_error(wanted.error()));
+    ops->describe(std::string(*ref), std::move(*wanted), std::move(exchange));
+  });
+  server.route("GET", "/v2/models/{digest}/tokenizer", [ops](Request request, ExchangePtr exchange) {
+    ops->tokenizer(request.path_param("digest"), std::move(exchange));
+  });
+  server.route("GET", "/v2/state", [ops](Request, ExchangePtr exchange) { ops->state(std::move(exchange)); });
+  server.route("GET", "/health", [ops](Request, ExchangePtr exchange) { ops->health(std::move(exchange)); });
+  server.route("GET", "/metrics", [ops](Request, ExchangePtr exchange) { ops->metrics(std::move(exchange)); });
+}
+
+}  // namespace llorch::pool_managerd::control_api

@@ -1,0 +1,29 @@
+#pragma once
+// The HTTP surface of pool-managerd (control-plane §2.3): bytes to values, nothing decided.
+#include <functional>
+#include <string>
+
+#include "base/id.h"
+#include "contract/pool.h"
+#include "net/server.h"
+#include "pool_managerd/model_catalog/model_plan.h"
+
+namespace llorch::pool_managerd::control_api {
+
+// Each is called on an io thread with a valid request, must not block, and answers through the exchange.
+struct Operations {
+  std::function<void(contract::StartWorkerRequest, base::CorrelationId, net::ExchangePtr)> start;
+  std::function<void(base::WorkerId, bool drain, net::ExchangePtr)> stop;
+  std::function<void(contract::ReadyCallback, net::ExchangePtr)> ready;
+  std::function<void(base::WorkerId, net::ExchangePtr)> worker;
+  std::function<void(net::ExchangePtr)> state;
+  std::function<void(net::ExchangePtr)> health;
+  std::function<void(net::ExchangePtr)> metrics;
+  std::function<void(std::string model_ref, model_catalog::WorkerShape, net::ExchangePtr)> describe;
+  std::function<void(std::string digest, net::ExchangePtr)> tokenizer;
+};
+
+// `shape`: what describe assumes where the request names nothing else.
+void add_routes(net::Server& server, Operations operations, model_catalog::WorkerShape shape);
+
+}  // namespace llorch::pool_managerd::control_api

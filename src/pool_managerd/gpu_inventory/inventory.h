@@ -1,0 +1,43 @@
+#pragma once
+// The devices of this host: every NVIDIA GPU, and the CPU reference device if the operator asked for it by name.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "pool_managerd/gpu_inventory/device.h"
+#include "pool_managerd/gpu_inventory/host_memory.h"
+#include "pool_managerd/gpu_inventory/nvml.h"
+
+namespace llorch::pool_managerd::gpu_inventory {
+
+struct InventoryOptions {
+  bool allow_cpu = false;
+  std::optional<std::int64_t> cpu_memory_bytes;  // absent: half of host_memory_left at opening
+  std::int64_t vram_headroom_bytes = 0;          // per GPU
+  std::string nvml_library = "libnvidia-ml.so.1";
+};
+
+// Never falls back: without allow_cpu there is no CPU device (ORCH-1102, POOL-2110). Thread-safe.
+class Inventory {
+ public:
+  // Errors: NO_GPU, with what to do, when there is no device at all; CONFIG_INVALID for an impossible CPU budget;
+  // IO_ERROR from host_memory_left.
+  static base::Result<Inventory> open(const InventoryOptions& options, const ReadText& read);
+
+  // Reads the devices anew. The set is that of opening: a GPU that left stays, unhealthy.
+  std::vector<Device> read() const;
+  // Absent when there is no driver.
+  std::optional<DriverInfo> driver() const;
+
+ private:
+  Inventory() = default;
+
+  InventoryOptions options_;
+  std::optional<Nvml> nvml_;
+  std::vector<Device> gpus_at_open_;
+  std::optional<Device> cpu_;
+};
+
+}  // namespace llorch::pool_managerd::gpu_inventory

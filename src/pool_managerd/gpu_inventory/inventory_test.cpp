@@ -1,0 +1,162 @@
+#include "pool_managerd/gpu_inventory/inventory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+namespace llorch::pool_managerd::gpu_inventory {
+namespace {
+
+using base::ErrorCode;
+constexpr std::int64_t kGiB = 1LL << 30;
+
+ReadText files(std::map<std::string, std::string> content) {
+  return [content = std::move(content)](const std::string& path) -> std::optional<std::string> {
+    const auto it = content.find(path);
+    return it == content.end() ? std::nullopt : std::optional(it->second);
+  };
+}
+
+struct FakeDriver : testing::Test {
+  void SetUp() override { unsetenv("FAKE_NVML"); }
+  void TearDown() override { unsetenv("FAKE_NVML"); }
+  void report(const char* text) { setenv("FAKE_NVML", text, 1); }
+  InventoryOptions options() {
+    InventoryOptions o;
+    o.nvml_library = LLORCH_FAKE_NVML;
+    o.vram_headroom_bytes = kGiB;
+    return o;
+  }
+};
+
+// GPUINV-12001, GPUINV-12010, SYS-6.2.2: every GPU is listed with its facts.
+TEST_F(FakeDriver, ReadsEveryGpu) {
+  const auto inventory = Inventory::open(options(), files({}));
+  ASSERT_TRUE(inventory) << inventory.error().message;
+  const auto devices = inventory->read();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[1].gpu_id, "1");
+  EXPECT_EQ(devices[1].model, "Fake GPU 1");
+  EXPECT_EQ(devices[1].device_class, "Fake GPU 1 sm_90");
+  EXPECT_EQ(devices[1].compute_capability, "9.0");
+  EXPECT_EQ(devices[1].pci_bus_id, "00000000:02:00.0");
+  EXPECT_EQ(devices[1].memory_architecture, "vram-only");
+  EXPECT_EQ(devices[1].total_bytes, 24 * kGiB);
+  EXPECT_EQ(devices[1].free_bytes, 20 * kGiB);
+  EXPECT_EQ(devices[1].headroom_bytes, kGiB);
+  EXPECT_EQ(devices[1].temperature_celsius, 41);
+  EXPECT_EQ(inventory->driver()->driver_version, "555.42");
+  EXPECT_EQ(inventory->driver()->cuda_driver_version, 12040);
+}
+
+// POOL-2110, ORCH-1102: no GPU and no --cpu is refused with what to do.
+TEST_F(FakeDriver, NoGpuIsRefused) {
+  for (const char* broken : {"count=0", "init=9"}) {
+    report(broken);
+    const auto inventory = Inventory::open(options(), files({}));
+    ASSERT_FALSE(inventory) << broken;
+    EXPECT_EQ(inventory.error().code, ErrorCode::kNoGpu);
+    EXPECT_NE(inventory.error().message.find("--cpu"), std::string::npos);
+    EXPECT_NE(inventory.error().message.find("Install the NVIDIA driver"), std::string::npos);
+  }
+  auto missing = options();
+  missing.nvml_library = "/nonexistent/libnvidia-ml.so.1";
+  EXPECT_EQ(Inventory::open(missing, files({})).error().code, ErrorCode::kNoGpu);
+  // A library that is none of NVIDIA's.
+  missing.nvml_library = "libc.so.6";
+  EXPECT_EQ(Inventory::open(missing, files({})).error().code, ErrorCode::kNoGpu);
+}
+
+TEST_F(FakeDriver, LostGpuStaysListedUnhealthy) {
+  const auto inventory = Inventory::open(options(), files({}));
+  ASSERT_TRUE(inventory);
+  report("lost=0");
+  auto devices = inventory->read();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_FALSE(devices[0].healthy);
+  EXPECT_EQ(devices[0].fault, "GPU is lost");
+  EXPECT_EQ(devices[0].total_bytes, 24 * kGiB);
+  EXPECT_EQ(available_bytes(devices[0], {}), 0);
+  EXPECT_TRUE(devices[1].healthy);
+  report("count=1");
+  devices = inventory->read();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_FALSE(devices[1].healthy);
+}
+
+// DECISIONS §4: only by name, labelled as what it is, with the budget given.
+TEST_F(FakeDriver, CpuDeviceOnlyWhenAsked) {
+  auto o = options();
+  o.allow_cpu = true;
+  o.cpu_memory_bytes = 3 * kGiB;
+  auto inventory = Inventory::open(o, files({}));
+  ASSERT_TRUE(inventory);
+  ASSERT_EQ(inventory->read().size(), 3u);
+  o.nvml_library = "/nonexistent.so";
+  inventory = Inventory::open(o, files({}));
+  ASSERT_TRUE(inventory);
+  const auto devices = inventory->read();
+  ASSERT_EQ(devices.size(), 1u);
+  EXPECT_EQ(devices[0].gpu_id, "cpu");
+  EXPECT_EQ(devices[0].device_class, "cpu-x86");
+  EXPECT_EQ(devices[0].memory_architecture, "host");
+  EXPECT_EQ(available_bytes(devices[0], {}), 3 * kGiB);
+  o.cpu_memory_bytes = 4096;
+  EXPECT_EQ(Inventory::open(o, files({})).error().code, ErrorCode::kConfigInvalid);
+}
+
+TEST(HostMemory, HalfOfWhatIsLeft) {
+  InventoryOptions o;
+  o.allow_cpu = true;
+  o.nvml_library = "/nonexistent.so";
+  const auto inventory =
+      Inventory::open(o, files({{"/proc/meminfo", "MemTotal: 9 kB\nMemAvailable:    8388608 kB\n"}}));
+  ASSERT_TRUE(inventory);
+  EXPECT_EQ(inventory->read()[0].total_bytes, 4 * kGiB);
+}
+
+TEST(HostMemory, SmallestCgroupOnTheWayUpWins) {
+  std::map<std::string, std::string> fs{
+      {"/proc/meminfo", "MemAvailable: 8388608 kB\n"}, {"/proc/self/cgroup", "4:memory:/x\n0::/a/b\n"},
+      {"/sys/fs/cgroup/a/b/memory.max", "max\n"},      {"/sys/fs/cgroup/a/b/memory.current", "5\n"},
+      {"/sys/fs/cgroup/a/memory.max", "3000\n"},       {"/sys/fs/cgroup/a/memory.current", "1000\n"}};
+  EXPECT_EQ(*host_memory_left(files(fs)), 2000);
+  fs["/sys/fs/cgroup/a/memory.current"] = "4000\n";  // over its limit for a moment
+  EXPECT_EQ(*host_memory_left(files(fs)), 0);
+  EXPECT_EQ(host_memory_left(files({})).error().code, ErrorCode::kIoError);
+}
+
+TEST(HostMemory, HostileTextIsNoNumber) {
+  for (const char* text : {"", "MemAvailable:", "MemAvailable: -1 kB", "MemAvailable: x kB", "MemAvailable: 12",
+                           "MemAvailable: 99999999999999999999 kB", "MemAvailable: 9999999999999999 kB"}) {
+    EXPECT_FALSE(parse_mem_available(text)) << text;
+  }
+  EXPECT_EQ(parse_cgroup_path("0::/\n"), "");
+  EXPECT_FALSE(parse_cgroup_path("1:cpu:/x\n"));
+  EXPECT_FALSE(parse_cgroup_path("0::relative\n"));
+}
+
+// ORCH-3039: how a kill by the kernel for lack of host memory is told.
+TEST(HostMemory, OomKills) {
+  EXPECT_EQ(parse_oom_kills("low 0\noom 3\noom_kill 2\noom_group_kill 1\n"), 2);
+  EXPECT_EQ(parse_oom_kills("oom 3\n"), 0);
+  EXPECT_EQ(parse_oom_kills(""), 0);
+}
+
+// GPUINV-12030, C-22: available = min(total - allocated - headroom, free), never negative.
+TEST(Accounting, Available) {
+  Device gpu;
+  gpu.total_bytes = 100;
+  gpu.headroom_bytes = 10;
+  gpu.free_bytes = 80;
+  EXPECT_EQ(available_bytes(gpu, {}), 80);  // another process holds 20
+  EXPECT_EQ(available_bytes(gpu, {.allocated_bytes = 30, .starting_bytes = 0}), 60);
+  EXPECT_EQ(available_bytes(gpu, {.allocated_bytes = 30, .starting_bytes = 30}), 50);
+  EXPECT_EQ(available_bytes(gpu, {.allocated_bytes = 95, .starting_bytes = 0}), 0);
+  gpu.free_bytes.reset();
+  EXPECT_EQ(available_bytes(gpu, {.allocated_bytes = 30, .starting_bytes = 30}), 60);
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::gpu_inventory

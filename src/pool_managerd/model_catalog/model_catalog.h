@@ -1,0 +1,43 @@
+#pragma once
+// The model files of this host: what they are, what they need, their digests and tokenizers.
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "contract/pool.h"
+#include "pool_managerd/model_catalog/digest_cache.h"
+#include "pool_managerd/model_catalog/model_inspector.h"
+
+namespace llorch::pool_managerd::model_catalog {
+
+struct ModelCatalogOptions {
+  std::vector<std::filesystem::path> allowed_roots;
+  std::filesystem::path digest_cache_file;
+};
+
+// Thread-safe. Every call may block on the disk: describe() of a new file reads all of it.
+class ModelCatalog {
+ public:
+  ModelCatalog(ModelCatalogOptions options, std::unique_ptr<ModelInspector> inspector);
+
+  // Errors: resolve_model_file's, ModelInspector's, DigestCache's.
+  base::Result<contract::ModelFacts> describe(const std::string& model_ref, const WorkerShape& shape);
+  base::Result<ModelPlan> plan(const std::string& model_ref, const WorkerShape& shape) const;
+  // `digest`: "sha256:<hex>" or "<hex>" of a model described before. MODEL_NOT_FOUND otherwise.
+  base::Result<std::shared_ptr<const std::string>> tokenizer(const std::string& digest);
+  // Makes running and later calls that read whole files end with CANCELLED.
+  void stop() { digests_.stop(); }
+
+ private:
+  ModelCatalogOptions options_;
+  std::unique_ptr<ModelInspector> inspector_;
+  DigestCache digests_;
+  std::mutex mutex_;
+  std::deque<std::pair<std::string, std::shared_ptr<const std::string>>> tokenizers_;  // by digest, newest first
+};
+
+}  // namespace llorch::pool_managerd::model_catalog

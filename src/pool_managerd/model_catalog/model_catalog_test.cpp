@@ -1,0 +1,142 @@
+#include "pool_managerd/model_catalog/model_catalog.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "base/sha256.h"
+#include "pool_managerd/model_catalog/model_ref.h"
+
+namespace llorch::pool_managerd::model_catalog {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+
+std::string reason_of(const base::Error& error) {
+  for (const auto& [key, value] : error.details) {
+    if (key == "reason") return std::get<std::string>(value);
+  }
+  return "";
+}
+
+struct Folder : testing::Test {
+  fs::path folder;
+  void SetUp() override {
+    folder = fs::canonical(fs::temp_directory_path()) / ("llorch-catalog-" + std::to_string(getpid()));
+    fs::remove_all(folder);
+    fs::create_directories(folder / "models");
+    fs::create_directories(folder / "elsewhere");
+  }
+  void TearDown() override { fs::remove_all(folder); }
+  fs::path write(const std::string& name, const std::string& content) {
+    std::ofstream(folder / name) << content;
+    return folder / name;
+  }
+  std::string ref(const std::string& name) const { return "file:" + (folder / name).string(); }
+};
+
+// SYS-6.2.3, SYS-2.1.2, C-17: where the resolved path lies is what counts.
+TEST_F(Folder, ReferencesStayInside) {
+  write("models/a.gguf", "a");
+  write("elsewhere/b.gguf", "b");
+  fs::create_symlink(folder / "elsewhere/b.gguf", folder / "models/out.gguf");
+  fs::create_symlink(folder / "models/a.gguf", folder / "elsewhere/in.gguf");
+  fs::create_directory_symlink(folder / "models", folder / "root");
+  const std::vector<fs::path> roots{folder / "root", folder / "missing"};
+  const auto resolve = [&](const std::string& r) { return resolve_model_file(r, roots); };
+  EXPECT_EQ(*resolve(ref("models/a.gguf")), folder / "models/a.gguf");
+  EXPECT_EQ(*resolve(ref("elsewhere/in.gguf")), folder / "models/a.gguf");
+  EXPECT_EQ(*resolve(ref("models/../models/a.gguf")), folder / "models/a.gguf");
+  const auto refused = [&](const std::string& r) {
+    const auto result = resolve(r);
+    EXPECT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::kModelNotFound);
+    return reason_of(result.error());
+  };
+  EXPECT_EQ(refused(ref("elsewhere/b.gguf")), "outside_allowed_roots");
+  EXPECT_EQ(refused(ref("models/out.gguf")), "outside_allowed_roots");
+  EXPECT_EQ(refused(ref("models/../elsewhere/b.gguf")), "outside_allowed_roots");
+  EXPECT_EQ(refused(ref("models/none.gguf")), "missing");
+  EXPECT_EQ(refused(ref("models")), "syntax");
+  EXPECT_EQ(refused("file:relative.gguf"), "syntax");
+  EXPECT_EQ(refused("hf:org/repo"), "scheme");
+  EXPECT_EQ(refused("tale"), "scheme");
+  EXPECT_EQ(refused(""), "scheme");
+  // A folder whose name begins like a root is not inside it.
+  fs::create_directories(folder / "models2");
+  write("models2/c.gguf", "c");
+  EXPECT_EQ(refused(ref("models2/c.gguf")), "outside_allowed_roots");
+}
+
+TEST_F(Folder, DigestsAreKeptUntilTheFileChanges) {
+  const fs::path file = write("models/a.gguf", "first");
+  const fs::path cache_file = folder / "digests.json";
+  const std::string first = base::to_hex(base::sha256("first"));
+  {
+    DigestCache cache(cache_file);
+    EXPECT_EQ(*cache.digest_of(file), first);
+  }
+  DigestCache cache(cache_file);
+  EXPECT_EQ(cache.find_file(first), file);
+  cache.stop();  // so what follows is from the cache
+  EXPECT_EQ(*cache.digest_of(file), first);
+  // Same length, other content, other time.
+  write("models/a.gguf", "other");
+  fs::last_write_time(file, fs::file_time_type::clock::now() + std::chrono::seconds(5));
+  EXPECT_FALSE(cache.find_file(first));
+  EXPECT_EQ(cache.digest_of(file).error().code, ErrorCode::kCancelled);
+  DigestCache anew(cache_file);
+  EXPECT_EQ(*anew.digest_of(file), base::to_hex(base::sha256("other")));
+  EXPECT_EQ(anew.digest_of(folder / "none").error().code, ErrorCode::kIoError);
+}
+
+TEST_F(Folder, DamagedCacheIsEmpty) {
+  for (const char* text : {"", "{", "[]", "[1,{}]", R"([{"path":"/x","sha256":"short"}])"}) {
+    write("digests.json", text);
+    const DigestCache cache(folder / "digests.json");
+    EXPECT_FALSE(cache.find_file("short"));
+  }
+}
+
+struct FakeInspector final : ModelInspector {
+  base::Result<ModelPlan> inspect(const fs::path& file, const WorkerShape& shape) const override {
+    if (file.filename() == "bad.gguf") return base::fail(ErrorCode::kModelIncompatible, "bad");
+    ModelPlan plan;
+    plan.path = file;
+    plan.architecture = "llama";
+    plan.shape = shape;
+    plan.weights_bytes = 10;
+    plan.kv_bytes = shape.slots * shape.context_tokens;
+    return plan;
+  }
+  base::Result<std::string> tokenizer_blob(const fs::path& file) const override {
+    return "blob of " + file.filename().string();
+  }
+};
+
+TEST_F(Folder, DescribesAndServesTokenizers) {
+  write("models/a.gguf", "aa");
+  write("models/bad.gguf", "b");
+  ModelCatalog catalog({{folder / "models"}, folder / "digests.json"}, std::make_unique<FakeInspector>());
+  const std::string digest = "sha256:" + base::to_hex(base::sha256("aa"));
+  EXPECT_EQ(catalog.tokenizer(digest).error().code, ErrorCode::kModelNotFound) << "not described yet";
+  const auto facts = catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3});
+  ASSERT_TRUE(facts) << facts.error().message;
+  EXPECT_EQ(facts->digest, digest);
+  EXPECT_EQ(facts->memory_bytes, 310);
+  EXPECT_EQ(facts->model_ref, ref("models/a.gguf"));
+  EXPECT_EQ(**catalog.tokenizer(digest), "blob of a.gguf");
+  EXPECT_EQ(catalog.tokenizer(digest)->get(), catalog.tokenizer(digest.substr(7))->get());
+  EXPECT_EQ(catalog.describe(ref("models/bad.gguf"), {}).error().code, ErrorCode::kModelIncompatible);
+  EXPECT_EQ(catalog.describe("hf:x/y", {}).error().code, ErrorCode::kModelNotFound);
+  // A configuration that no longer allows the folder.
+  ModelCatalog narrower({{folder / "elsewhere"}, folder / "digests.json"}, std::make_unique<FakeInspector>());
+  EXPECT_EQ(narrower.tokenizer(digest).error().code, ErrorCode::kModelNotFound);
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::model_catalog

@@ -1,0 +1,100 @@
+#include "pool_managerd/model_catalog/model_inspector.h"
+
+#include <fmt/core.h>
+
+#include <limits>
+
+#include "engine/compute/cpu/backend.h"
+#include "engine/inference/engine.h"
+#include "engine/io/gguf.h"
+#include "engine/io/tokenizer_source.h"
+#include "engine/models/model.h"
+#include "engine/text/tokenizer_data.h"
+
+namespace llorch::pool_managerd::model_catalog {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+// The engine's reasons why a file does not run are many; to the outside it is one code and the reason.
+Error incompatible(const Error& cause) {
+  if (cause.code == ErrorCode::kInvalidParams || cause.code == ErrorCode::kGpuUnavailable) return cause;
+  Error out{ErrorCode::kModelIncompatible, "this model file does not run here: " + cause.message, cause.details};
+  return std::move(out).with("cause", std::string(cause.name()));
+}
+
+base::Result<engine::contract::DType> kv_dtype_of(const std::string& name) {
+  if (name == "f16") return engine::contract::DType::kF16;
+  if (name == "f32") return engine::contract::DType::kF32;
+  return base::fail(Error{ErrorCode::kInvalidParams, "kv_dtype is f16 or f32 in this build", {}}.with(
+      "field", std::string("kv_dtype")));
+}
+
+class EngineInspector final : public ModelInspector {
+ public:
+  explicit EngineInspector(const EngineInspectorOptions& options) : options_(options) {}
+
+  base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape) const override {
+    auto plan = inspect_file(file, shape);
+    if (!plan) return base::fail(incompatible(plan.error()));
+    return plan;
+  }
+
+  base::Result<std::string> tokenizer_blob(const std::filesystem::path& file) const override {
+    auto blob = read_blob(file);
+    if (!blob) return base::fail(incompatible(blob.error()));
+    return blob;
+  }
+
+ private:
+  base::Result<std::string> read_blob(const std::filesystem::path& file) const {
+    const auto gguf = TRY(engine::io::GgufFile::open(file));
+    return engine::text::serialize(TRY(engine::io::read_tokenizer_data(gguf)));
+  }
+
+  base::Result<ModelPlan> inspect_file(const std::filesystem::path& file, const WorkerShape& shape) const {
+    const auto kv_dtype = TRY(kv_dtype_of(shape.kv_dtype));
+    const auto gguf = TRY(engine::io::GgufFile::open(file));
+    const auto model = TRY(engine::models::compile_model(gguf, kv_dtype));
+    if (shape.context_tokens > model.config.context_tokens) {
+      return base::fail(Error{ErrorCode::kInvalidParams,
+                              fmt::format("context_tokens is {}; this model was made for at most {}",
+                                          shape.context_tokens, model.config.context_tokens),
+                              {}}
+                            .with("field", std::string("context_tokens"))
+                            .with("context_max", std::int64_t{model.config.context_tokens}));
+    }
+    const engine::inference::EngineOptions options{.context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
+                                                   .slots = static_cast<std::uint32_t>(shape.slots),
+                                                   .kv_dtype = kv_dtype,
+                                                   .prefill_chunk = options_.prefill_chunk};
+    // Nothing is allocated on it, so its budget is nobody's: what fits is preflight's to say.
+    const auto backend = TRY(engine::compute::cpu::make_cpu_backend(
+        {.threads_count = options_.threads_count, .memory_budget_bytes = std::numeric_limits<std::int64_t>::max()}));
+    const auto memory = TRY(engine::inference::Engine::predict(file, options, *backend));
+    ModelPlan plan;
+    plan.path = file.string();
+    plan.architecture = model.config.architecture;
+    plan.quant_kind = engine::contract::dtype_info(model.weight_dtype).name;
+    plan.size_bytes = static_cast<std::int64_t>(gguf.file_bytes());
+    plan.vocab_size = model.config.vocab;
+    plan.model_context = model.config.context_tokens;
+    plan.shape = {.context_tokens = memory.context_tokens, .slots = memory.slots, .kv_dtype = shape.kv_dtype};
+    plan.weights_bytes = static_cast<std::int64_t>(memory.weights_bytes);
+    plan.kv_bytes = static_cast<std::int64_t>(memory.state_bytes);
+    plan.working_bytes =
+        static_cast<std::int64_t>(memory.activations_bytes + memory.workspace_bytes + memory.tables_bytes);
+    return plan;
+  }
+
+  EngineInspectorOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelInspector> make_engine_inspector(const EngineInspectorOptions& options) {
+  return std::make_unique<EngineInspector>(options);
+}
+
+}  // namespace llorch::pool_managerd::model_catalog

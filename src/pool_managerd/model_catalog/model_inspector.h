@@ -1,0 +1,31 @@
+#pragma once
+// The seam to the engine: what a file is and what a worker of it takes, without loading it.
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "pool_managerd/model_catalog/model_plan.h"
+
+namespace llorch::pool_managerd::model_catalog {
+
+// Thread-safe; blocks on the file.
+class ModelInspector {
+ public:
+  virtual ~ModelInspector() = default;
+  // `shape.context_tokens` 0 means the model's own. MODEL_INCOMPATIBLE with details.cause, the engine's own code:
+  // CORRUPT_FILE, UNKNOWN_ARCHITECTURE, UNSUPPORTED_QUANT_TYPE, ...; INVALID_PARAMS for a shape the model cannot have.
+  virtual base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape) const = 0;
+  // The blob of engine/text. MODEL_INCOMPATIBLE as above.
+  virtual base::Result<std::string> tokenizer_blob(const std::filesystem::path& file) const = 0;
+};
+
+struct EngineInspectorOptions {
+  // Both are part of the prediction, so workers must be started with the same.
+  std::uint32_t threads_count = 1;
+  std::uint32_t prefill_chunk = 64;
+};
+// Predicts for the CPU reference device, the only backend of this build.
+std::unique_ptr<ModelInspector> make_engine_inspector(const EngineInspectorOptions& options);
+
+}  // namespace llorch::pool_managerd::model_catalog

@@ -1,0 +1,31 @@
+#pragma once
+// What a model file says about itself and what one worker of it needs. Values; no thread rule.
+#include <cstdint>
+#include <string>
+
+namespace llorch::pool_managerd::model_catalog {
+
+// The shape of a worker: what multiplies the memory beyond the weights.
+struct WorkerShape {
+  std::int64_t context_tokens = 0;  // per slot; 0 = the model's own context
+  std::int64_t slots = 1;
+  std::string kv_dtype = "f16";
+  bool operator==(const WorkerShape&) const = default;
+};
+
+struct ModelPlan {
+  std::string path;  // absolute, symlinks resolved
+  std::string architecture;
+  std::string quant_kind;
+  std::int64_t size_bytes = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t model_context = 0;
+  WorkerShape shape;  // resolved: context_tokens > 0
+  // Parts of the prediction, for people who read a refusal.
+  std::int64_t weights_bytes = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t working_bytes = 0;  // activations, staging, workspace
+  std::int64_t required_bytes() const { return weights_bytes + kv_bytes + working_bytes; }
+};
+
+}  // namespace llorch::pool_managerd::model_catalog

@@ -1,0 +1,62 @@
+#include "pool_managerd/model_catalog/model_ref.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace llorch::pool_managerd::model_catalog {
+namespace {
+
+namespace fs = std::filesystem;
+
+tl::unexpected<base::Error> not_found(std::string_view reason, std::string message) {
+  return base::fail(
+      base::Error{base::ErrorCode::kModelNotFound, std::move(message), {}}.with("reason", std::string(reason)));
+}
+
+bool lies_inside(const fs::path& file, const fs::path& folder) {
+  const auto [in_folder, in_file] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+  return in_folder == folder.end() && in_file != file.end();
+}
+
+}  // namespace
+
+base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std::vector<fs::path>& allowed_roots) {
+  constexpr std::string_view kScheme = "file:";
+  if (model_ref.starts_with("hf:")) {
+    return not_found("scheme",
+                     "this pool does not download hf: models; download the .gguf file and name it as "
+                     "file:/absolute/path.gguf");
+  }
+  if (!model_ref.starts_with(kScheme)) {
+    return not_found("scheme",
+                     "a model reference is file:/absolute/path.gguf here; aliases are resolved by orchestratord");
+  }
+  const fs::path named(model_ref.substr(kScheme.size()));
+  if (!named.is_absolute() || named.extension() != ".gguf") {
+    return not_found("syntax", "a file: reference is an absolute path that ends in .gguf");
+  }
+  std::error_code ec;
+  const fs::path file = fs::canonical(named, ec);
+  if (ec || !fs::is_regular_file(file, ec)) {
+    return not_found("missing", "the model file does not exist, or a folder on the way to it cannot be read");
+  }
+  const bool allowed = std::any_of(allowed_roots.begin(), allowed_roots.end(), [&](const fs::path& root) {
+    std::error_code root_ec;
+    const fs::path resolved = fs::canonical(root, root_ec);
+    return !root_ec && lies_inside(file, resolved);
+  });
+  if (!allowed) {
+    return not_found(
+        "outside_allowed_roots",
+        "the model file lies outside the folders models may come from; move it into the model cache or add "
+        "its folder to models.allowed_roots");
+  }
+  if (access(file.c_str(), R_OK) != 0) {
+    return not_found("not_readable", "the model file exists but pool-managerd may not read it; check its permissions");
+  }
+  return file;
+}
+
+}  // namespace llorch::pool_managerd::model_catalog

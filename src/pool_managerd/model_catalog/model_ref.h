@@ -1,0 +1,17 @@
+#pragma once
+// From a normalised model reference to a file of this host (C-17).
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace llorch::pool_managerd::model_catalog {
+
+// The file behind "file:/absolute/path.gguf", with symlinks resolved. MODEL_NOT_FOUND with details.reason:
+// "scheme" (not file:), "syntax" (not an absolute .gguf path), "missing", "not_readable" or "outside_allowed_roots" (where
+// the *resolved* path lies counts, so a link cannot lead out).
+base::Result<std::filesystem::path> resolve_model_file(std::string_view model_ref,
+                                                       const std::vector<std::filesystem::path>& allowed_roots);
+
+}  // namespace llorch::pool_managerd::model_catalog

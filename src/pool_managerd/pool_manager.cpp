@@ -1,0 +1,544 @@
+#include "pool_managerd/pool_manager.h"
+
+#include <fmt/core.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/version.h"
+#include "contract/json.h"
+#include "contract/worker.h"
+#include "net/client.h"
+#include "net/http/url.h"
+#include "net/server.h"
+#include "pool_managerd/control_api/metrics.h"
+#include "pool_managerd/control_api/routes.h"
+#include "pool_managerd/gpu_inventory/inventory.h"
+#include "pool_managerd/main_loop.h"
+#include "pool_managerd/model_catalog/model_catalog.h"
+#include "pool_managerd/registration/orchestrator_link.h"
+#include "pool_managerd/state_lock.h"
+#include "pool_managerd/task_thread.h"
+#include "pool_managerd/worker_host.h"
+#include "pool_managerd/worker_lifecycle/lifecycle.h"
+
+namespace llorch::pool_managerd {
+
+namespace wl = worker_lifecycle;
+using base::ErrorCode;
+using base::LogLevel;
+using base::WorkerId;
+using net::ExchangePtr;
+
+namespace {
+
+constexpr std::int64_t kDeviceRefreshMs = 5'000;
+constexpr std::int64_t kProbeTimeoutMaxMs = 5'000;
+constexpr std::int64_t kShutdownTimeoutMs = 5'000;
+constexpr std::int64_t kLeaveTimeoutMs = 5'000;  // POOLREG-18050
+constexpr std::int64_t kServerStopGraceMs = 500;
+constexpr std::int64_t kPrefillChunk = 64;  // of every worker, and of the prediction
+
+std::optional<std::string> read_small_file(const std::string& path) {
+  auto text = base::read_file(path, 1 << 20);
+  return text ? std::optional(std::move(*text)) : std::nullopt;
+}
+
+struct Bind {
+  std::string address;  // without brackets
+  std::uint16_t port = 0;
+};
+// REQUIRES: ADDRESS:PORT, which the configuration has checked.
+Bind split_bind(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  Bind out{text.substr(0, colon), 0};
+  std::from_chars(text.data() + colon + 1, text.data() + text.size(), out.port);
+  if (out.address.starts_with('[')) out.address = out.address.substr(1, out.address.size() - 2);
+  return out;
+}
+
+// The processors this process may use, which a container may have narrowed.
+std::int64_t cores_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+std::int64_t worker_threads(const contract::Config& config) {
+  return config.pool_managerd.worker_threads > 0 ? config.pool_managerd.worker_threads : cores_count();
+}
+
+model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& options) {
+  model_catalog::ModelCatalogOptions out;
+  out.digest_cache_file = options.state_directory / "model_digests.json";
+  out.allowed_roots = options.model_roots;
+  const auto& models = options.config.models;
+  out.allowed_roots.push_back(models.cache_dir.empty() ? base::default_model_cache()
+                                                       : std::filesystem::path(models.cache_dir));
+  for (const std::string& root : models.allowed_roots) out.allowed_roots.emplace_back(root);
+  return out;
+}
+
+wl::LifecycleConfig lifecycle_config(const contract::Config& config) {
+  const auto& pool = config.pool_managerd;
+  wl::LifecycleConfig out;
+  out.pool_id = pool.pool_id;
+  out.start_timeout_ms = pool.worker_start_timeout_ms;
+  out.health_interval_ms = pool.worker_health_interval_ms;
+  out.drain_grace_ms = pool.worker_drain_grace_ms;
+  out.workers_per_gpu = config.orchestratord.limits.workers_per_gpu;
+  return out;
+}
+
+}  // namespace
+
+class PoolManager::Impl {
+ public:
+  Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory, const Bind& bind);
+  ~Impl();
+
+  base::Result<> open();
+  std::string bind() const { return server_.url().substr(std::string_view("http://").size()); }
+  void run();
+
+ private:
+  control_api::Operations operations();
+  std::string reachable_url() const;
+  void start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange);
+  void describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange);
+  void serve_tokenizer(std::string digest, ExchangePtr exchange);
+  // Runs `fn` on the main thread.
+  void on_main(std::function<void()> fn) { loop_.post(std::move(fn)); }
+  wl::RequestId remember(ExchangePtr exchange);
+  contract::PoolState state() const;
+
+  void step(const wl::Event& event);
+  void execute(const wl::Answer&);
+  void execute(const wl::Refuse&);
+  void execute(const wl::Spawn&);
+  void execute(const wl::Probe&);
+  void execute(const wl::PostShutdown&);
+  void execute(const wl::SendSignal&);
+  void execute(const wl::ReportReady&);
+  void execute(const wl::ReportFailed&);
+  void execute(const wl::PushState&);
+  void execute(const wl::Note&);
+  void on_exit(const WorkerId& id, const wl::ExitFacts& facts, const std::string& log_tail);
+
+  void watch_stop_signals();
+  void on_stop_signal();
+  std::optional<std::int64_t> turn();
+
+  PoolManagerOptions options_;
+  StateLock lock_;
+  base::SystemClock clock_;
+  base::SystemEntropy entropy_;
+  const base::Time started_;
+  const std::string boot_id_;
+  // Destroyed in reverse: first what calls, then what is called.
+  MainLoop loop_;
+  gpu_inventory::Inventory inventory_;
+  model_catalog::ModelCatalog catalog_;
+  wl::Lifecycle lifecycle_;
+  std::map<wl::RequestId, ExchangePtr> exchanges_;
+  std::uint64_t requests_ = 0;
+  std::string log_tail_;  // of the worker whose exit is being stepped
+  net::IoRuntime runtime_;
+  std::optional<registration::OrchestratorLink> link_;
+  std::optional<WorkerHost> workers_;
+  TaskThread inspect_thread_;  // headers of models and the driver: quick
+  TaskThread hash_thread_;     // whole files: slow, so that starts do not wait for it
+  net::Client client_;
+  net::Timer refresh_;
+  net::Server server_;
+  int signal_fd_ = -1;
+  bool stopping_ = false;
+  std::optional<std::int64_t> leave_deadline_ms_;
+};
+
+PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory,
+                        const Bind& bind)
+    : options_(std::move(options)),
+      lock_(std::move(lock)),
+      started_(clock_.now()),
+      boot_id_(base::uuid_v4(entropy_)),
+      inventory_(std::move(inventory)),
+      catalog_(catalog_options(options_),
+               model_catalog::make_engine_inspector(
+                   {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
+                    .prefill_chunk = kPrefillChunk})),
+      lifecycle_(lifecycle_config(options_.config), entropy_),
+      runtime_({.threads = 2}),
+      client_(runtime_, {.token = options_.api_token}),
+      server_(runtime_,
+              net::ServerOptions{.component = "pool-managerd",
+                                 .bind_address = bind.address,
+                                 .port = bind.port,
+                                 .auth = {.tokens = options_.api_token.empty() ? std::vector<std::string>{}
+                                                                               : std::vector{options_.api_token},
+                                          .loopback_optional = options_.config.auth.optional_on_loopback}}) {}
+
+PoolManager::Impl::~Impl() {
+  refresh_.cancel();
+  server_.stop(kServerStopGraceMs);
+  catalog_.stop();
+  hash_thread_.stop();
+  inspect_thread_.stop();
+  loop_.drop_posted();  // requests nobody will answer go before the runtime they belong to
+  exchanges_.clear();
+  if (signal_fd_ >= 0) close(signal_fd_);
+}
+
+// What peers on this or another host can call: a wildcard address is nobody's.
+std::string PoolManager::Impl::reachable_url() const {
+  const std::string url = server_.url();
+  const auto parsed = net::http::parse_url(url);
+  if (!parsed || (parsed->host != "0.0.0.0" && parsed->host != "::")) return url;
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return url;
+  return fmt::format("http://{}:{}", name, server_.port());
+}
+
+base::Result<> PoolManager::Impl::open() {
+  const auto& config = options_.config;
+  const model_catalog::WorkerShape shape{.context_tokens = config.orchestratord.worker_context_tokens.value_or(0),
+                                         .slots = config.orchestratord.worker_slots,
+                                         .kv_dtype = config.orchestratord.kv_dtype};
+  control_api::add_routes(server_, operations(), shape);
+  step(wl::DevicesRead{inventory_.read()});
+  TRY(server_.start());
+  const auto url = TRY(net::http::parse_url(server_.url()));
+  const bool wildcard = url.host == "0.0.0.0" || url.host == "::";
+  const std::filesystem::path sibling = std::filesystem::path(base::executable_directory()) / "worker-orcd";
+  WorkerHostOptions host;
+  host.executable =
+      config.pool_managerd.worker_binary.empty() ? sibling : std::filesystem::path(config.pool_managerd.worker_binary);
+  host.state_directory = options_.state_directory;
+  host.callback_url =
+      (wildcard ? fmt::format("http://127.0.0.1:{}", server_.port()) : server_.url()) + "/v2/internal/workers/ready";
+  host.bind_address = url.host;
+  host.api_token_file = config.auth.token_file;
+  host.threads_count = worker_threads(config);
+  host.prefill_chunk = kPrefillChunk;
+  host.shutdown_grace_ms = config.pool_managerd.worker_drain_grace_ms;
+  workers_.emplace(
+      std::move(host), loop_,
+      [this](const WorkerId& id, const wl::ExitFacts& facts, const std::string& tail) { on_exit(id, facts, tail); });
+  registration::OrchestratorLinkOptions link;
+  link.url = config.pool_managerd.orchestrator_url;
+  link.pool_id = config.pool_managerd.pool_id;
+  link.registration.heartbeat_interval_ms = config.pool_managerd.heartbeat_interval_ms;
+  link_.emplace(
+      std::move(link), client_, clock_, [this](std::function<void()> fn) { on_main(std::move(fn)); },
+      [this] { return state(); });
+  TRY(lock_.announce(bind()));
+  for (const auto& device : inventory_.read()) {
+    base::log_event(LogLevel::kInfo, "gpu_discovered", {}, "A device is available to workers.",
+                    {{"gpu_id", device.gpu_id},
+                     {"model", device.model},
+                     {"device_class", device.device_class},
+                     {"pci_bus_id", device.pci_bus_id},
+                     {"vram_total_bytes", device.total_bytes}});
+  }
+  if (const auto driver = inventory_.driver()) {
+    base::log_event(LogLevel::kInfo, "gpu_driver", {}, "The NVIDIA driver answers.",
+                    {{"driver_version", driver->driver_version}, {"cuda_driver_version", driver->cuda_driver_version}});
+    refresh_ = runtime_.every(kDeviceRefreshMs, [this] {
+      inspect_thread_.post(
+          [this] { on_main([this, devices = inventory_.read()] { step(wl::DevicesRead{devices}); }); });
+    });
+  }
+  watch_stop_signals();
+  return {};
+}
+
+// ---- requests ----
+
+wl::RequestId PoolManager::Impl::remember(ExchangePtr exchange) {
+  const wl::RequestId id{++requests_};
+  exchanges_.emplace(id, std::move(exchange));
+  return id;
+}
+
+control_api::Operations PoolManager::Impl::operations() {
+  control_api::Operations out;
+  out.start = [this](contract::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange) {
+    start_worker(std::move(wanted), std::move(correlation_id), std::move(exchange));
+  };
+  out.stop = [this](WorkerId id, bool drain, ExchangePtr exchange) {
+    on_main([this, id, drain, exchange] { step(wl::StopAsked{remember(exchange), id, drain}); });
+  };
+  out.ready = [this](contract::ReadyCallback callback, ExchangePtr exchange) {
+    on_main([this, callback, exchange] { step(wl::ReadyReceived{remember(exchange), callback}); });
+  };
+  out.worker = [this](WorkerId id, ExchangePtr exchange) {
+    on_main([this, id, exchange] {
+      const auto worker = lifecycle_.worker(id);
+      if (worker) {
+        exchange->respond(net::http::json_response(200, contract::encode(*worker)));
+      } else {
+        exchange->respond_error(
+            {ErrorCode::kWorkerNotFound, "no worker here has this id; it may have exited already", {}});
+      }
+    });
+  };
+  out.state = [this](ExchangePtr exchange) {
+    on_main([this, exchange] { exchange->respond(net::http::json_response(200, contract::encode(state()))); });
+  };
+  out.health = [this](ExchangePtr exchange) {
+    on_main([this, exchange] {
+      exchange->respond(net::http::json_response(
+          200, fmt::format(R"({{"status":"{}","pool_id":"{}","registered":{},"uptime_seconds":{}}})",
+                           stopping_ ? "draining" : "healthy", options_.config.pool_managerd.pool_id,
+                           link_->connected(), (clock_.now().mono_ms - started_.mono_ms) / 1000)));
+    });
+  };
+  out.metrics = [this](ExchangePtr exchange) {
+    on_main([this, exchange] {
+      net::Response response{.status = 200, .headers = {{"Content-Type", "text/plain; version=0.0.4"}}};
+      response.body =
+          control_api::metrics_text({state(), lifecycle_.counters(), link_->counters(), link_->connected()});
+      exchange->respond(std::move(response));
+    });
+  };
+  out.describe = [this](std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange) {
+    describe(std::move(ref), std::move(shape), std::move(exchange));
+  };
+  out.tokenizer = [this](std::string digest, ExchangePtr exchange) {
+    serve_tokenizer(std::move(digest), std::move(exchange));
+  };
+  return out;
+}
+
+void PoolManager::Impl::start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id,
+                                     ExchangePtr exchange) {
+  inspect_thread_.post([this, wanted, correlation_id, exchange] {
+    auto plan = catalog_.plan(wanted.model_ref, {wanted.context_tokens.value_or(0), wanted.slots, wanted.kv_dtype});
+    if (plan && wanted.gpu_id != "cpu") {
+      plan = base::fail(base::Error{
+          ErrorCode::kModelIncompatible,
+          "this build has no CUDA backend; workers run on the CPU reference device (--cpu)",
+          {}}.with("gpu_id", wanted.gpu_id));
+    }
+    on_main([this, wanted, correlation_id, exchange, plan = std::move(plan), devices = inventory_.read()] {
+      step(wl::DevicesRead{devices});
+      step(wl::StartAsked{remember(exchange), wanted, plan, correlation_id});
+    });
+  });
+}
+
+void PoolManager::Impl::describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange) {
+  hash_thread_.post([this, ref = std::move(ref), shape = std::move(shape), exchange = std::move(exchange)] {
+    const auto facts = catalog_.describe(ref, shape);
+    if (facts) {
+      exchange->respond(net::http::json_response(200, contract::encode(*facts)));
+    } else {
+      exchange->respond_error(facts.error());
+    }
+  });
+}
+
+void PoolManager::Impl::serve_tokenizer(std::string digest, ExchangePtr exchange) {
+  inspect_thread_.post([this, digest = std::move(digest), exchange = std::move(exchange)] {
+    const auto blob = catalog_.tokenizer(digest);
+    if (blob) {
+      exchange->respond({.status = 200, .headers = {{"Content-Type", "application/octet-stream"}}, .body = **blob});
+    } else {
+      exchange->respond_error(blob.error());
+    }
+  });
+}
+
+contract::PoolState PoolManager::Impl::state() const {
+  const base::Time now = clock_.now();
+  contract::PoolState out;
+  out.pool_id = options_.config.pool_managerd.pool_id;
+  out.endpoint = reachable_url();
+  out.version = base::kVersion;
+  out.timestamp_ms = now.unix_ms;
+  out.uptime_seconds = (now.mono_ms - started_.mono_ms) / 1000;
+  out.boot_id = boot_id_;
+  out.gpus = lifecycle_.gpus();
+  out.workers = lifecycle_.workers();
+  return out;
+}
+
+// ---- the core's commands ----
+
+void PoolManager::Impl::step(const wl::Event& event) {
+  std::vector<wl::Command> commands;
+  lifecycle_.step(event, clock_.now(), commands);
+  for (const wl::Command& command : commands) {
+    std::visit([&](const auto& c) { execute(c); }, command);
+  }
+}
+
+void PoolManager::Impl::execute(const wl::Answer& command) {
+  const auto node = exchanges_.extract(command.request);
+  ASSERT(!node.empty());
+  node.mapped()->respond(net::http::json_response(command.http_status, command.body));
+}
+
+void PoolManager::Impl::execute(const wl::Refuse& command) {
+  const auto node = exchanges_.extract(command.request);
+  ASSERT(!node.empty());
+  node.mapped()->respond_error(command.error);
+}
+
+void PoolManager::Impl::execute(const wl::Spawn& command) {
+  const auto pid = workers_->spawn(command);
+  if (pid) {
+    step(wl::Spawned{command.worker_id, *pid});
+  } else {
+    base::log_event(LogLevel::kError, "worker_start_failed", command.correlation_id, pid.error().message,
+                    {{"worker_id", command.worker_id}, {"gpu_id", command.gpu_id}});
+    step(wl::SpawnFailed{command.worker_id, pid.error()});
+  }
+}
+
+void PoolManager::Impl::execute(const wl::Probe& command) {
+  net::ClientRequest request;
+  request.url = command.uri + "/health";
+  request.timeout_ms = std::min(kProbeTimeoutMaxMs, options_.config.pool_managerd.worker_health_interval_ms);
+  client_.request(std::move(request),
+                  [this, id = command.worker_id, probe = command.probe](base::Result<net::Response> response) {
+                    std::optional<contract::WorkerHealth> answer;
+                    if (response) {
+                      if (auto health = contract::decode<contract::WorkerHealth>(response->body))
+                        answer = std::move(*health);
+                    }
+                    on_main([this, id, probe, answer = std::move(answer)] { step(wl::ProbeEnded{id, probe, answer}); });
+                  });
+}
+
+void PoolManager::Impl::execute(const wl::PostShutdown& command) {
+  net::ClientRequest request;
+  request.method = "POST";
+  request.url = command.uri + "/shutdown";
+  request.timeout_ms = kShutdownTimeoutMs;
+  // Whether it was heard shows in the exit; the grace period covers the rest.
+  client_.request(std::move(request), [](base::Result<net::Response>) {});
+}
+
+void PoolManager::Impl::execute(const wl::SendSignal& command) { workers_->signal(command.worker_id, command.kill); }
+
+void PoolManager::Impl::execute(const wl::ReportReady& command) { link_->report(command.report); }
+
+void PoolManager::Impl::execute(const wl::ReportFailed& command) {
+  const auto& report = command.report;
+  const bool asked = report.category == contract::FailureCategory::kExplicitStop;
+  base::log_event(asked ? LogLevel::kInfo : LogLevel::kError, asked ? "worker_stopped" : "worker_failed",
+                  command.correlation_id, asked ? "A worker has stopped." : "A worker was lost.",
+                  {{"pool_id", report.pool_id},
+                   {"worker_id", report.worker_id},
+                   {"gpu_id", report.gpu_id},
+                   {"exit_code", report.exit_code},
+                   {"category", contract::enum_name(report.category)},
+                   {"error_code", report.error_code},
+                   {"message", report.error_message},
+                   {"vram_released_bytes", report.vram_released_bytes},
+                   {"uptime_seconds", report.uptime_seconds},
+                   {"last_log_lines", asked ? std::string() : log_tail_}});
+  link_->report(report);
+}
+
+void PoolManager::Impl::execute(const wl::PushState&) { link_->changed(); }
+
+void PoolManager::Impl::execute(const wl::Note& note) {
+  base::log_event(note.warn ? LogLevel::kWarn : LogLevel::kInfo, note.event, note.correlation_id, note.human,
+                  {{"pool_id", options_.config.pool_managerd.pool_id},
+                   {"worker_id", note.worker_id},
+                   {"gpu_id", note.gpu_id},
+                   {"vram_allocated_bytes", note.bytes}});
+}
+
+void PoolManager::Impl::on_exit(const WorkerId& id, const wl::ExitFacts& facts, const std::string& log_tail) {
+  log_tail_ = log_tail;
+  step(wl::Exited{id, facts});
+}
+
+// ---- running and stopping ----
+
+void PoolManager::Impl::watch_stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  ASSERT(signal_fd_ >= 0, "signalfd: {}", errno);
+  loop_.watch(signal_fd_, [this] { on_stop_signal(); });
+}
+
+void PoolManager::Impl::on_stop_signal() {
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
+    base::log_event(
+        LogLevel::kInfo, "shutdown", {},
+        stopping_ ? "A second stop signal: workers are killed." : "Stopping: workers get their grace period.",
+        {{"workers_count", lifecycle_.workers().size()}});
+    stopping_ = true;
+    step(wl::ShutdownAsked{});
+  }
+}
+
+std::optional<std::int64_t> PoolManager::Impl::turn() {
+  const std::int64_t now = clock_.now().mono_ms;
+  const auto due = [&](const std::optional<std::int64_t>& at) { return at && *at <= now; };
+  if (due(lifecycle_.next_wake_ms())) step(wl::Tick{});
+  if (due(link_->next_wake_ms())) link_->tick();
+  if (stopping_ && lifecycle_.empty() && !leave_deadline_ms_) {
+    leave_deadline_ms_ = now + kLeaveTimeoutMs;
+    link_->leave();
+  }
+  if (leave_deadline_ms_ && (link_->left() || due(leave_deadline_ms_))) {
+    loop_.stop();
+    return std::nullopt;
+  }
+  std::optional<std::int64_t> wake;
+  for (const auto& at : {lifecycle_.next_wake_ms(), link_->next_wake_ms(), leave_deadline_ms_}) {
+    if (at && (!wake || *at < *wake)) wake = at;
+  }
+  return wake ? std::optional(std::max<std::int64_t>(0, *wake - clock_.now().mono_ms)) : std::nullopt;
+}
+
+void PoolManager::Impl::run() {
+  link_->start();
+  loop_.run([this] { return turn(); });
+}
+
+// ---- the door ----
+
+PoolManager::PoolManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+PoolManager::~PoolManager() = default;
+
+base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions options) {
+  const auto& config = options.config;
+  const Bind bind = split_bind(config.pool_managerd.bind);
+  TRY(net::http::validate_bind(bind.address, !options.api_token.empty()));
+  auto lock = TRY(StateLock::take(options.state_directory));
+  auto inventory = TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
+                                                       .cpu_memory_bytes = config.devices.cpu_memory_bytes,
+                                                       .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
+                                                       .nvml_library = options.nvml_library},
+                                                      read_small_file));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind);
+  TRY(impl->open());
+  return std::unique_ptr<PoolManager>(new PoolManager(std::move(impl)));
+}
+
+std::string PoolManager::bind() const { return impl_->bind(); }
+
+void PoolManager::run() { impl_->run(); }
+
+}  // namespace llorch::pool_managerd

@@ -1,0 +1,56 @@
+#include "pool_managerd/state_lock.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/file.h"
+#include "base/process.h"
+
+namespace llorch::pool_managerd {
+
+using base::ErrorCode;
+
+StateLock::StateLock(std::filesystem::path folder, int fd) : folder_(std::move(folder)), fd_(fd) {}
+
+StateLock::StateLock(StateLock&& other) noexcept
+    : folder_(std::move(other.folder_)), fd_(std::exchange(other.fd_, -1)) {}
+
+StateLock::~StateLock() {
+  if (fd_ < 0) return;
+  std::error_code ignored;
+  std::filesystem::remove(folder_ / "pool-managerd.json", ignored);
+  close(fd_);
+}
+
+base::Result<StateLock> StateLock::take(const std::filesystem::path& state_directory) {
+  TRY(base::ensure_private_directory(state_directory));
+  const auto folder = state_directory / "run";
+  TRY(base::ensure_private_directory(folder));
+  const auto file = folder / "pool-managerd.lock";
+  const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return base::fail(base::io_error("open", file, errno));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    close(fd);
+    if (error != EWOULDBLOCK) return base::fail(base::io_error("lock", file, error));
+    return base::fail(ErrorCode::kAlreadyRunning,
+                      fmt::format("another pool-managerd uses the state directory {}; stop it, or give this one a "
+                                  "directory of its own with --state-dir",
+                                  state_directory.string()));
+  }
+  return StateLock(folder, fd);
+}
+
+base::Result<> StateLock::announce(const std::string& bind) {
+  const int pid = getpid();
+  const std::uint64_t ticks = TRY(base::process_start_ticks(pid));
+  return base::write_file_atomic(folder_ / "pool-managerd.json",
+                                 fmt::format("{{\"pid\":{},\"start_ticks\":{},\"bind\":\"{}\"}}\n", pid, ticks, bind));
+}
+
+}  // namespace llorch::pool_managerd

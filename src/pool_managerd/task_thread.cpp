@@ -1,0 +1,45 @@
+#include "pool_managerd/task_thread.h"
+
+#include <utility>
+
+namespace llorch::pool_managerd {
+
+TaskThread::TaskThread() : thread_([this] { run(); }) {}
+
+TaskThread::~TaskThread() { stop(); }
+
+void TaskThread::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+void TaskThread::stop() {
+  std::deque<std::function<void()>> dropped;  // destroyed without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    dropped.swap(tasks_);
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void TaskThread::run() {
+  for (;;) {
+    std::function<void()> task;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
+      if (stopped_) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+}  // namespace llorch::pool_managerd

@@ -1,0 +1,463 @@
+// The real pool-managerd with real processes: a fake worker below it, a fake orchestratord above it.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "contract/json.h"
+#include "contract/pool.h"
+#include "net/client.h"
+#include "net/server.h"
+
+namespace llorch::pool_managerd {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+using contract::FailureCategory;
+using contract::WorkerStatus;
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+fs::path demo_model() {
+  for (const char* folder : {LLORCH_SOURCE_DIR "/models/demo", LLORCH_SOURCE_DIR "/../shared/models/demo"}) {
+    const fs::path file = fs::path(folder) / "fairytale-5m-q8_0.gguf";
+    if (fs::exists(file)) return fs::canonical(file);
+  }
+  return {};
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < end) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+bool alive(int pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  return !text.empty() && text.find(") Z ") == std::string::npos;
+}
+
+std::string content(const fs::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();
+  return out.str();
+}
+
+// Keeps what pool managers tell it.
+struct FakeOrchestrator {
+  std::mutex mutex;
+  std::vector<contract::PoolState> registrations, heartbeats;
+  std::vector<contract::WorkerReady> ready;
+  std::vector<contract::WorkerFailed> failed;
+  int deregistered = 0;
+  net::Server server;
+
+  explicit FakeOrchestrator(net::IoRuntime& runtime) : server(runtime, {.component = "fake"}) {
+    const auto keep = [this](auto& list) {
+      return [this, &list](net::Request request, net::ExchangePtr exchange) {
+        using T = typename std::remove_reference_t<decltype(list)>::value_type;
+        const auto value = contract::decode<T>(request.body);
+        {
+          const std::lock_guard lock(mutex);
+          if (value) list.push_back(*value);
+        }
+        exchange->respond(net::http::json_response(
+            200, R"({"pool_id":"p","status":"registered","heartbeat_interval_ms":300,"next_heartbeat_ms":300})"));
+      };
+    };
+    server.route("POST", "/v2/pools/register", keep(registrations));
+    server.route("POST", "/v2/pools/{id}/heartbeat", keep(heartbeats));
+    server.route("POST", "/v2/internal/workers/ready", keep(ready));
+    server.route("POST", "/v2/internal/workers/failed", keep(failed));
+    server.route("DELETE", "/v2/pools/{id}", [this](net::Request, net::ExchangePtr exchange) {
+      const std::lock_guard lock(mutex);
+      ++deregistered;
+      exchange->respond({.status = 204});
+    });
+    EXPECT_TRUE(server.start());
+  }
+  template <class F>
+  auto read(F f) {
+    const std::lock_guard lock(mutex);
+    return f();
+  }
+  std::optional<contract::WorkerFailed> failure_of(const std::string& id) {
+    const std::lock_guard lock(mutex);
+    for (const auto& f : failed) {
+      if (f.worker_id == id) return f;
+    }
+    return std::nullopt;
+  }
+};
+
+struct Daemon {
+  int pid = -1;
+  std::string bind;
+  fs::path stderr_file;
+
+  // Starts the program; `bind` stays empty if it ends without listening.
+  Daemon(const fs::path& folder, std::vector<std::string> arguments) : stderr_file(folder / "stderr") {
+    int out[2];
+    EXPECT_EQ(pipe(out), 0);
+    arguments.insert(arguments.begin(), LLORCH_POOL_MANAGERD);
+    std::vector<char*> argv;
+    for (auto& a : arguments) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    pid = fork();
+    if (pid == 0) {
+      dup2(out[1], 1);
+      if (freopen(stderr_file.c_str(), "a", stderr) == nullptr) _exit(126);
+      close(out[0]);
+      close(out[1]);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(out[1]);
+    std::string line;
+    char c;
+    while (read(out[0], &c, 1) == 1 && c != '\n') line += c;
+    close(out[0]);
+    const std::string key = "\"bind\":\"";
+    if (const auto at = line.find(key); at != std::string::npos) {
+      bind = line.substr(at + key.size(), line.find('"', at + key.size()) - at - key.size());
+    }
+  }
+  ~Daemon() {
+    if (pid > 0) {
+      kill(pid, SIGKILL);
+      wait_exit();
+    }
+  }
+  int wait_exit() {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    pid = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+};
+
+struct DaemonTest : testing::Test {
+  fs::path folder;
+  net::IoRuntime runtime;
+  net::Client client{runtime};
+  std::unique_ptr<FakeOrchestrator> orchestrator = std::make_unique<FakeOrchestrator>(runtime);
+  std::unique_ptr<Daemon> daemon;
+
+  void SetUp() override {
+    unsetenv("FAKE_NVML");
+    folder = fs::temp_directory_path() / ("llorch-pool-" + std::to_string(getpid()));
+    fs::remove_all(folder);
+    fs::create_directories(folder / "models");
+    std::ofstream(folder / "config.yaml") << "{}\n";
+    if (!demo_model().empty()) fs::copy_file(demo_model(), folder / "models/demo.gguf");
+  }
+  void TearDown() override {
+    daemon.reset();
+    orchestrator->server.stop(0);
+    if (HasFailure()) std::fputs(content(folder / "stderr").c_str(), stderr);
+    fs::remove_all(folder);
+  }
+  std::vector<std::string> arguments(std::vector<std::string> more = {}) {
+    std::vector<std::string> all{"--config",       (folder / "config.yaml").string(),
+                                 "--state-dir",    (folder / "state").string(),
+                                 "--bind",         "127.0.0.1:0",
+                                 "--orchestrator", orchestrator->server.url(),
+                                 "--model-root",   (folder / "models").string(),
+                                 "--nvml-library", "/nonexistent/libnvidia-ml.so.1",
+                                 "--set",          std::string("pool-managerd.worker_binary=") + LLORCH_FAKE_WORKER,
+                                 "--set",          "orchestratord.limits.workers_per_gpu=4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  void run(std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"--cpu", "--set", "devices.cpu_memory_bytes=2000000000"});
+    daemon = std::make_unique<Daemon>(folder, arguments(std::move(more)));
+    // Without a daemon no later step means anything.
+    if (daemon->bind.empty()) throw std::runtime_error(content(daemon->stderr_file));
+  }
+  net::Response call(const std::string& method, const std::string& path, const std::string& body = "") {
+    net::ClientRequest request;
+    request.method = method;
+    request.url = "http://" + daemon->bind + path;
+    request.body = body;
+    auto response = client.call(std::move(request));
+    EXPECT_TRUE(response) << (response ? "" : response.error().message);
+    return response ? std::move(*response) : net::Response{.status = 0};
+  }
+  std::string model_ref(const std::string& name = "demo.gguf") const {
+    return "file:" + (folder / "models" / name).string();
+  }
+  net::Response start(const std::string& id, const std::string& ref, const std::string& gpu = "cpu") {
+    contract::StartWorkerRequest wanted;
+    wanted.worker_id = id;
+    wanted.model_ref = ref;
+    wanted.gpu_id = gpu;
+    wanted.context_tokens = 64;
+    return call("POST", "/v2/workers/start", contract::encode(wanted));
+  }
+  contract::PoolState state() {
+    auto decoded = contract::decode<contract::PoolState>(call("GET", "/v2/state").body);
+    EXPECT_TRUE(decoded);
+    return decoded ? *decoded : contract::PoolState{};
+  }
+  std::optional<contract::WorkerInfo> worker(const std::string& id) {
+    for (const auto& w : state().workers) {
+      if (w.worker_id == id) return w;
+    }
+    return std::nullopt;
+  }
+  void start_ready(const std::string& id) {
+    const auto response = start(id, model_ref());
+    ASSERT_EQ(response.status, 202) << response.body;
+    ASSERT_TRUE(eventually([&] {
+      const auto w = worker(id);
+      return w && w->status == WorkerStatus::kReady;
+    }));
+  }
+  // Waits for the report and checks that nothing is left of the worker.
+  contract::WorkerFailed expect_gone(const std::string& id) {
+    EXPECT_TRUE(eventually([&] { return orchestrator->failure_of(id).has_value(); }));
+    EXPECT_FALSE(worker(id));
+    EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, 0);
+    EXPECT_EQ(call("GET", "/v2/workers/" + id).status, 404);
+    return orchestrator->failure_of(id).value_or(contract::WorkerFailed{});
+  }
+};
+
+#define NEEDS_MODEL() \
+  if (demo_model().empty()) GTEST_SKIP() << "the demo model is not here"
+
+// POOL-2040, POOL-2042, POOL-2060, SYS-5.3.1, SYS-6.2.4: a worker's whole life, and what orchestratord hears of it.
+TEST_F(DaemonTest, StartReadyStop) {
+  NEEDS_MODEL();
+  run();
+  start_ready("worker-a");
+  const auto info = worker("worker-a");
+  EXPECT_GT(info->vram_bytes, 0);
+  EXPECT_EQ(info->context_length, 64);
+  const auto gpu = state().gpus.at(0);
+  EXPECT_EQ(gpu.gpu_id, "cpu");
+  EXPECT_EQ(gpu.memory_architecture, "host");
+  EXPECT_EQ(gpu.vram_total_bytes, 2'000'000'000);
+  EXPECT_EQ(gpu.vram_allocated_bytes, info->vram_bytes);
+  EXPECT_EQ(gpu.vram_available_bytes, gpu.vram_total_bytes - info->vram_bytes);
+  EXPECT_TRUE(eventually([&] { return orchestrator->read([&] { return orchestrator->ready.size() == 1; }); }));
+  EXPECT_EQ(orchestrator->ready[0].worker.uri, info->uri);
+  EXPECT_TRUE(eventually([&] { return orchestrator->read([&] { return orchestrator->heartbeats.size() >= 3; }); }));
+  EXPECT_EQ(orchestrator->read([&] { return orchestrator->registrations.at(0).boot_id; }), state().boot_id);
+  // The same start again starts nothing.
+  EXPECT_EQ(start("worker-a", model_ref()).status, 200);
+  EXPECT_EQ(worker("worker-a")->pid, info->pid);
+  const auto log = folder / "state/logs/worker-a.log";
+  EXPECT_TRUE(fs::exists(log));
+  EXPECT_EQ(fs::status(log).permissions() & fs::perms::mask, fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"worker-a"})").status, 200);
+  const auto report = expect_gone("worker-a");
+  EXPECT_EQ(report.category, FailureCategory::kExplicitStop);
+  EXPECT_EQ(report.exit_code, 0);
+  EXPECT_EQ(report.vram_released_bytes, info->vram_bytes);
+  const std::string metrics = call("GET", "/metrics").body;
+  EXPECT_NE(metrics.find(R"(pool_mgr_worker_starts_total{outcome="success")"), std::string::npos);
+  EXPECT_EQ(call("GET", "/health").status, 200);
+}
+
+// POOL-2043, SYS-6.2.5, SYS-7.3.1: a killed worker is noticed, released and reported.
+TEST_F(DaemonTest, KilledWorker) {
+  NEEDS_MODEL();
+  run();
+  start_ready("worker-a");
+  ASSERT_EQ(kill(static_cast<pid_t>(worker("worker-a")->pid), SIGKILL), 0);
+  const auto report = expect_gone("worker-a");
+  EXPECT_EQ(report.category, FailureCategory::kCrash);
+  EXPECT_EQ(report.exit_code, 137);
+  EXPECT_EQ(report.error_code, "WORKER_RESET");
+  EXPECT_GT(report.vram_released_bytes, 0);
+  start_ready("worker-b");
+}
+
+// DECISIONS §3: no worker outlives its pool manager, so no VRAM is held by nobody.
+TEST_F(DaemonTest, WorkersDieWithTheDaemon) {
+  NEEDS_MODEL();
+  run();
+  start_ready("worker-a");
+  start_ready("worker-stubborn");
+  const int first = static_cast<int>(worker("worker-a")->pid),
+            second = static_cast<int>(worker("worker-stubborn")->pid);
+  kill(daemon->pid, SIGKILL);
+  daemon->wait_exit();
+  EXPECT_TRUE(eventually([&] { return !alive(first) && !alive(second); }));
+  run();  // the lock went with the process
+  EXPECT_TRUE(state().workers.empty());
+}
+
+// POOL-2041, WLIFE-10010: the ways a start can fail.
+TEST_F(DaemonTest, StartsThatFail) {
+  NEEDS_MODEL();
+  run({"--set", "pool-managerd.worker_start_timeout_ms=1500"});
+  EXPECT_EQ(start("worker-crash", model_ref()).status, 202);
+  auto report = expect_gone("worker-crash");
+  EXPECT_EQ(report.error_code, "MODEL_LOAD_FAILED");
+  EXPECT_EQ(report.exit_code, 1);
+  EXPECT_EQ(report.vram_released_bytes, 0);
+  EXPECT_EQ(start("worker-greedy", model_ref()).status, 202);
+  report = expect_gone("worker-greedy");
+  EXPECT_EQ(report.error_code, "INSUFFICIENT_VRAM");
+  EXPECT_EQ(start("worker-mute", model_ref()).status, 202);
+  report = expect_gone("worker-mute");
+  EXPECT_EQ(report.error_code, "WORKER_START_TIMEOUT");
+  EXPECT_EQ(report.category, FailureCategory::kTimeout);
+}
+
+// POOL-2050: a worker that hangs is killed and reported as such.
+TEST_F(DaemonTest, HangingWorker) {
+  NEEDS_MODEL();
+  run({"--set", "pool-managerd.worker_health_interval_ms=300"});
+  EXPECT_EQ(start("worker-hang", model_ref()).status, 202);
+  const auto report = expect_gone("worker-hang");
+  EXPECT_EQ(report.category, FailureCategory::kHang);
+  EXPECT_EQ(report.exit_code, 137);
+}
+
+// WLIFE-10040: a worker that ignores /shutdown and SIGTERM is killed.
+TEST_F(DaemonTest, StubbornWorker) {
+  NEEDS_MODEL();
+  run({"--set", "pool-managerd.worker_drain_grace_ms=200"});
+  start_ready("worker-stubborn");
+  EXPECT_EQ(call("POST", "/v2/workers/worker-stubborn/drain").status, 202);
+  EXPECT_EQ(worker("worker-stubborn")->status, WorkerStatus::kDraining);
+  EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"worker-stubborn"})").status, 200);
+  const auto report = expect_gone("worker-stubborn");
+  EXPECT_EQ(report.category, FailureCategory::kExplicitStop);
+  EXPECT_EQ(report.exit_code, 137);
+}
+
+// POOLREG-18050, POOL-2122: SIGTERM stops the workers, deregisters and leaves nothing behind.
+TEST_F(DaemonTest, OrderlyStop) {
+  NEEDS_MODEL();
+  run();
+  start_ready("worker-a");
+  const int pid = static_cast<int>(worker("worker-a")->pid);
+  const std::string announced = content(folder / "state/run/pool-managerd.json");
+  EXPECT_NE(announced.find("\"pid\":" + std::to_string(daemon->pid)), std::string::npos);
+  EXPECT_NE(announced.find(daemon->bind), std::string::npos);
+  kill(daemon->pid, SIGTERM);
+  EXPECT_EQ(daemon->wait_exit(), 0);
+  EXPECT_FALSE(alive(pid));
+  EXPECT_TRUE(orchestrator->failure_of("worker-a"));
+  EXPECT_EQ(orchestrator->deregistered, 1);
+  EXPECT_FALSE(fs::exists(folder / "state/run/pool-managerd.json"));
+}
+
+// POOLREG-18020: without an orchestratord everything works; it is told once it is there.
+TEST_F(DaemonTest, WorksOffline) {
+  NEEDS_MODEL();
+  orchestrator->server.stop(0);
+  run();
+  start_ready("worker-a");
+  kill(daemon->pid, SIGTERM);
+  EXPECT_EQ(daemon->wait_exit(), 0);
+}
+
+// SYS-6.2.3, OC-CTRL-2030: refusals have stable codes and spawn nothing.
+TEST_F(DaemonTest, Refusals) {
+  NEEDS_MODEL();
+  run({"--set", "devices.cpu_memory_bytes=2000000"});
+  std::ofstream(folder / "models/garbage.gguf") << "this is no model";
+  fs::create_directories(folder / "elsewhere");
+  fs::create_symlink(demo_model(), folder / "models/link.gguf");
+  const auto code = [](const net::Response& r) { return net::http::error_of(r).code; };
+  const auto small = start("w", model_ref());
+  EXPECT_EQ(small.status, 409);
+  EXPECT_EQ(code(small), ErrorCode::kInsufficientVram);
+  for (const char* field : {"required_bytes", "available_bytes", "gpu_id"}) {
+    EXPECT_NE(small.body.find(field), std::string::npos) << small.body;
+  }
+  const auto garbage = start("w", model_ref("garbage.gguf"));
+  EXPECT_EQ(garbage.status, 409);
+  EXPECT_EQ(code(garbage), ErrorCode::kModelIncompatible);
+  EXPECT_NE(garbage.body.find("CORRUPT_FILE"), std::string::npos) << garbage.body;
+  EXPECT_EQ(start("w", model_ref("none.gguf")).status, 404);
+  EXPECT_EQ(code(start("w", model_ref("link.gguf"))), ErrorCode::kModelNotFound);
+  EXPECT_EQ(code(start("w", "hf:org/repo")), ErrorCode::kModelNotFound);
+  EXPECT_EQ(code(start("w", model_ref(), "0")), ErrorCode::kGpuUnavailable);
+  EXPECT_EQ(code(call("POST", "/v2/workers/start", "{")), ErrorCode::kInvalidParams);
+  EXPECT_EQ(code(call("POST", "/v2/workers/stop", R"({"worker_id":"none"})")), ErrorCode::kWorkerNotFound);
+  EXPECT_EQ(code(call("POST", "/v2/workers/none/drain")), ErrorCode::kWorkerNotFound);
+  EXPECT_EQ(code(call("POST", "/v2/internal/workers/ready", "{}")), ErrorCode::kInvalidParams);
+  EXPECT_EQ(code(call("GET", "/v2/models/describe")), ErrorCode::kInvalidParams);
+  EXPECT_EQ(code(call("GET", "/v2/models/describe?ref=x&slots=0")), ErrorCode::kInvalidParams);
+  EXPECT_EQ(code(call("GET", "/v2/models/sha256:00/tokenizer")), ErrorCode::kModelNotFound);
+  EXPECT_TRUE(state().workers.empty());
+  EXPECT_FALSE(fs::exists(folder / "state/logs"));
+}
+
+TEST_F(DaemonTest, DescribesModels) {
+  NEEDS_MODEL();
+  run();
+  const auto response = call("GET", "/v2/models/describe?slots=2&ref=" + net::http::percent_encode(model_ref()));
+  const auto facts = contract::decode<contract::ModelFacts>(response.body);
+  ASSERT_TRUE(facts) << response.body;
+  EXPECT_EQ(facts->architecture, "llama");
+  EXPECT_EQ(facts->quant_kind, "Q8_0");
+  EXPECT_EQ(facts->slots, 2);
+  EXPECT_EQ(facts->size_bytes, static_cast<std::int64_t>(fs::file_size(demo_model())));
+  EXPECT_GT(facts->memory_bytes, 0);
+  const auto tokenizer = call("GET", "/v2/models/" + facts->digest + "/tokenizer");
+  EXPECT_EQ(tokenizer.status, 200);
+  EXPECT_EQ(tokenizer.body.substr(0, 4), "LLTK");
+}
+
+// POOL-2110, AUTH-1002: what is refused before anything listens.
+TEST_F(DaemonTest, RefusesToStart) {
+  const auto exit_code = [&](std::vector<std::string> more) {
+    fs::remove(folder / "stderr");
+    Daemon refused(folder, arguments(std::move(more)));
+    EXPECT_TRUE(refused.bind.empty());
+    return refused.wait_exit();
+  };
+  EXPECT_EQ(exit_code({}), 4);
+  EXPECT_NE(content(folder / "stderr").find("NO_GPU"), std::string::npos);
+  EXPECT_NE(content(folder / "stderr").find("--cpu"), std::string::npos);
+  EXPECT_EQ(exit_code({"--cpu", "--bind", "0.0.0.0:0"}), 4);
+  EXPECT_NE(content(folder / "stderr").find("NON_LOOPBACK_WITHOUT_TOKEN"), std::string::npos);
+  EXPECT_EQ(exit_code({"--cpu", "--set", "no.such.key=1"}), 2);
+  EXPECT_EQ(exit_code({"--no-such-flag"}), 2);
+  run();
+  EXPECT_EQ(exit_code({"--cpu"}), 1);
+  EXPECT_NE(content(folder / "stderr").find("ALREADY_RUNNING"), std::string::npos);
+  EXPECT_EQ(exit_code({"--cpu", "--state-dir", (folder / "other").string(), "--bind", daemon->bind}), 1);
+  EXPECT_NE(content(folder / "stderr").find("PORT_IN_USE"), std::string::npos);
+}
+
+// GPUINV-12001, ORCH-1102: GPUs are listed; there is no silent fallback to the CPU.
+TEST_F(DaemonTest, ListsGpus) {
+  daemon = std::make_unique<Daemon>(folder, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
+  ASSERT_FALSE(daemon->bind.empty()) << content(folder / "stderr");
+  const auto gpus = state().gpus;
+  ASSERT_EQ(gpus.size(), 2u);
+  EXPECT_EQ(gpus[0].model, "Fake GPU 0");
+  EXPECT_EQ(net::http::error_of(start("w", model_ref(), "cpu")).code, ErrorCode::kGpuUnavailable);
+  if (!demo_model().empty()) {
+    EXPECT_EQ(net::http::error_of(start("w", model_ref(), "0")).code, ErrorCode::kModelIncompatible);
+  }
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd

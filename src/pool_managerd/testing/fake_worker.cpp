@@ -1,0 +1,90 @@
+// A worker that computes nothing: serves /health and /shutdown, says ready, and misbehaves as its id asks:
+// "...-crash" fails to load, "...-mute" never says ready, "...-hang" stops answering once ready, "...-stubborn" ignores
+// every request to stop, "...-greedy" claims more memory than it was given.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "base/process.h"
+#include "contract/json.h"
+#include "contract/pool.h"
+#include "contract/worker.h"
+#include "net/client.h"
+#include "net/server.h"
+
+namespace {
+
+using namespace llorch;
+
+std::map<std::string, std::string> parse(int argc, char** argv) {
+  std::map<std::string, std::string> out;
+  for (int i = 1; i + 1 < argc; i += 2) out[argv[i]] = argv[i + 1];
+  return out;
+}
+
+contract::ReadyCallback callback_of(std::map<std::string, std::string>& args, const std::string& uri) {
+  contract::ReadyCallback callback;
+  callback.worker_id = args["--worker-id"];
+  callback.spawn_token = std::getenv("LLORCH_SPAWN_TOKEN");
+  callback.model_ref = args["--model-ref"];
+  callback.model_digest = "sha256:00";
+  callback.uri = uri;
+  callback.vram_bytes = std::stoll(args["--memory-budget-bytes"]);
+  if (callback.worker_id.ends_with("-greedy")) ++callback.vram_bytes;
+  callback.memory_bytes = callback.vram_bytes;
+  callback.slots_total = std::stoll(args["--slots"]);
+  callback.context_length = std::stoll(args["--context"]);
+  callback.device_class = "cpu-x86";
+  callback.kv_dtype = args["--kv-dtype"];
+  return callback;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto args = parse(argc, argv);
+  const std::string id = args["--worker-id"];
+  std::fprintf(stderr, "{\"event\":\"startup\"}\n");
+  if (id.ends_with("-crash")) {
+    std::fprintf(stderr, "{\"event\":\"error\",\"code\":\"MODEL_LOAD_FAILED\"}\n");
+    return 1;
+  }
+  const bool stubborn = id.ends_with("-stubborn");
+  base::block_stop_signals();
+  net::IoRuntime runtime;
+  net::Server server(runtime, {.component = "fake-worker"});
+  server.route("GET", "/health", [&](net::Request, net::ExchangePtr exchange) {
+    contract::WorkerHealth health;
+    health.status = "healthy";
+    health.worker_id = id;
+    exchange->respond(net::http::json_response(200, contract::encode(health)));
+  });
+  server.route("POST", "/shutdown", [&](net::Request, net::ExchangePtr exchange) {
+    exchange->respond(net::http::json_response(202, "{}"));
+    if (!stubborn) kill(getpid(), SIGTERM);
+  });
+  if (!server.start()) return 1;
+  if (!id.ends_with("-mute")) {
+    net::Client client(runtime);
+    net::ClientRequest request;
+    request.method = "POST";
+    request.url = args["--callback-url"];
+    request.body = contract::encode(callback_of(args, server.url()));
+    const auto answer = client.call(std::move(request));
+    if (!answer || answer->status != 200) {
+      std::fprintf(stderr, "{\"event\":\"error\",\"code\":\"%s\"}\n",
+                   std::string(answer ? net::http::error_of(*answer).name() : answer.error().name()).c_str());
+      return 1;
+    }
+  }
+  if (id.ends_with("-hang")) raise(SIGSTOP);
+  do {
+    base::wait_for_stop_signal();
+  } while (stubborn);
+  server.stop(0);
+  return 0;
+}

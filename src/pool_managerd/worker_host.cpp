@@ -1,0 +1,134 @@
+#include "pool_managerd/worker_host.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "pool_managerd/gpu_inventory/host_memory.h"
+
+namespace llorch::pool_managerd {
+
+using worker_lifecycle::ExitFacts;
+using worker_lifecycle::Kill;
+using worker_lifecycle::WorkerLog;
+using worker_lifecycle::WorkerProcess;
+
+namespace {
+
+constexpr std::size_t kWorkerLogsKept = 50;
+
+// How often the kernel's memory killer has struck in our cgroup; 0 where cgroup v2 does not tell.
+std::int64_t oom_kills() {
+  const auto membership = base::read_file("/proc/self/cgroup", 4096);
+  const auto group = membership ? gpu_inventory::parse_cgroup_path(*membership) : std::nullopt;
+  if (!group) return 0;
+  const auto events = base::read_file("/sys/fs/cgroup" + *group + "/memory.events", 4096);
+  return events ? gpu_inventory::parse_oom_kills(*events) : 0;
+}
+
+}  // namespace
+
+WorkerHost::WorkerHost(WorkerHostOptions options, MainLoop& loop, OnExit on_exit)
+    : options_(std::move(options)), loop_(loop), on_exit_(std::move(on_exit)) {}
+
+WorkerHost::~WorkerHost() {
+  for (const auto& [id, worker] : running_) {
+    loop_.unwatch(worker.process.exit_fd());
+    loop_.unwatch(worker.process.output_fd());
+  }
+}
+
+std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c) const {
+  return {"--worker-id",
+          c.worker_id.value,
+          "--model",
+          c.model.path,
+          "--model-ref",
+          c.model_ref,
+          "--gpu-device",
+          c.gpu_id,
+          "--bind",
+          options_.bind_address,
+          "--port",
+          "0",
+          "--callback-url",
+          options_.callback_url,
+          "--context",
+          std::to_string(c.model.shape.context_tokens),
+          "--slots",
+          std::to_string(c.model.shape.slots),
+          "--kv-dtype",
+          c.model.shape.kv_dtype,
+          "--memory-budget-bytes",
+          std::to_string(c.memory_budget_bytes),
+          "--threads",
+          std::to_string(options_.threads_count),
+          "--prefill-chunk",
+          std::to_string(options_.prefill_chunk),
+          "--shutdown-grace-ms",
+          std::to_string(options_.shutdown_grace_ms)};
+}
+
+base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
+  const std::string& id = command.worker_id.value;
+  ASSERT(!running_.contains(id), "{}", id);
+  const auto logs = options_.state_directory / "logs";
+  TRY(base::ensure_private_directory(logs));
+  worker_lifecycle::prune_worker_logs(logs, kWorkerLogsKept - 1);
+  worker_lifecycle::SpawnOptions spawn{options_.executable, arguments(command), {}};
+  spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
+  spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
+  if (!options_.api_token_file.empty()) spawn.variables.emplace_back("LLORCH_API_TOKEN_FILE", options_.api_token_file);
+  const std::int64_t oom_kills_before = oom_kills();
+  auto process = TRY(WorkerProcess::spawn(spawn));
+  const int pid = process.pid();
+  loop_.watch(process.output_fd(), [this, id] { read_output(id); });
+  loop_.watch(process.exit_fd(), [this, id] { collect_exit(id); });
+  const std::string file = (id.starts_with("worker-") ? id : "worker-" + id) + ".log";
+  running_.emplace(id, Running{std::move(process), std::make_unique<WorkerLog>(logs / file), oom_kills_before});
+  return pid;
+}
+
+void WorkerHost::signal(const base::WorkerId& id, Kill kill) {
+  const auto it = running_.find(id.value);
+  if (it == running_.end()) return;
+  if (kill == Kill::kTerm) {
+    it->second.process.terminate();
+  } else {
+    it->second.process.kill_group();
+  }
+}
+
+void WorkerHost::read_output(const std::string& id) {
+  Running& worker = running_.at(id);
+  char buffer[16384];
+  for (;;) {
+    const ssize_t got = read(worker.process.output_fd(), buffer, sizeof buffer);
+    if (got > 0) {
+      worker.log->append({buffer, static_cast<std::size_t>(got)});
+    } else if (got == 0 || errno != EINTR) {
+      if (got == 0) loop_.unwatch(worker.process.output_fd());  // all writers have closed
+      return;
+    }
+  }
+}
+
+void WorkerHost::collect_exit(const std::string& id) {
+  read_output(id);
+  const auto it = running_.find(id);
+  loop_.unwatch(it->second.process.exit_fd());
+  loop_.unwatch(it->second.process.output_fd());
+  ExitFacts facts = it->second.process.reap();
+  std::string tail = it->second.log->tail();
+  facts.host_oom_kill = facts.signal.has_value() && oom_kills() > it->second.oom_kills_before;
+  facts.logged_code = worker_lifecycle::logged_error_code(tail);
+  running_.erase(it);
+  std::replace(tail.begin(), tail.end(), '\n', ' ');
+  on_exit_(base::WorkerId(id), facts, base::redact(tail));
+}
+
+}  // namespace llorch::pool_managerd

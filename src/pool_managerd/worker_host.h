@@ -1,0 +1,58 @@
+#pragma once
+// The worker processes of this pool manager: command lines, output, exits. Main thread only.
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/id.h"
+#include "base/result.h"
+#include "pool_managerd/main_loop.h"
+#include "pool_managerd/worker_lifecycle/lifecycle.h"
+#include "pool_managerd/worker_lifecycle/worker_log.h"
+#include "pool_managerd/worker_lifecycle/worker_process.h"
+
+namespace llorch::pool_managerd {
+
+struct WorkerHostOptions {
+  std::filesystem::path executable;
+  std::filesystem::path state_directory;  // logs/ lies in it
+  std::string callback_url;
+  std::string bind_address;    // workers listen where the pool manager does
+  std::string api_token_file;  // passed on if not empty
+  std::int64_t threads_count = 1;
+  std::int64_t prefill_chunk = 64;
+  std::int64_t shutdown_grace_ms = 30'000;
+};
+
+class WorkerHost {
+ public:
+  // `log_tail`: the worker's last lines, redacted, for our own log only.
+  using OnExit =
+      std::function<void(const base::WorkerId&, const worker_lifecycle::ExitFacts&, const std::string& log_tail)>;
+
+  WorkerHost(WorkerHostOptions options, MainLoop& loop, OnExit on_exit);
+  // Kills and reaps what still runs.
+  ~WorkerHost();
+
+  // The process id. Errors: WORKER_START_FAILED. REQUIRES: no worker of this id runs.
+  base::Result<int> spawn(const worker_lifecycle::Spawn& command);
+  void signal(const base::WorkerId& id, worker_lifecycle::Kill kill);
+
+ private:
+  struct Running {
+    worker_lifecycle::WorkerProcess process;
+    std::unique_ptr<worker_lifecycle::WorkerLog> log;
+    std::int64_t oom_kills_before = 0;
+  };
+  std::vector<std::string> arguments(const worker_lifecycle::Spawn& command) const;
+  void read_output(const std::string& id);
+  void collect_exit(const std::string& id);
+
+  WorkerHostOptions options_;
+  MainLoop& loop_;
+  OnExit on_exit_;
+  std::map<std::string, Running> running_;
+};
+
+}  // namespace llorch::pool_managerd

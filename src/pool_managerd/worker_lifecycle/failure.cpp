@@ -1,0 +1,70 @@
+#include "pool_managerd/worker_lifecycle/failure.h"
+
+#include <fmt/core.h>
+
+namespace llorch::pool_managerd::worker_lifecycle {
+
+using base::ErrorCode;
+using contract::FailureCategory;
+
+namespace {
+
+std::string name_of(ErrorCode code) { return std::string(base::info(code).name); }
+
+bool is_memory_shortage(ErrorCode code) {
+  return code == ErrorCode::kInsufficientVram || code == ErrorCode::kVramOom || code == ErrorCode::kOutOfDeviceMemory;
+}
+
+std::string how_it_ended(const ExitFacts& facts) {
+  return facts.signal ? fmt::format("it was killed by signal {}", *facts.signal)
+                      : fmt::format("it exited with code {}", facts.exit_code);
+}
+
+}  // namespace
+
+Failure classify(const ExitFacts& facts, Cause cause, bool was_starting) {
+  switch (cause) {
+    case Cause::kStop:
+    case Cause::kDrain:
+      return {FailureCategory::kExplicitStop, "", fmt::format("stopped as asked; {}", how_it_ended(facts))};
+    case Cause::kStartTimeout:
+      return {FailureCategory::kTimeout, name_of(ErrorCode::kWorkerStartTimeout),
+              "the worker did not become ready in time and was killed; see its log"};
+    case Cause::kHang:
+      return {FailureCategory::kHang, name_of(ErrorCode::kWorkerTimeout),
+              "the worker stopped answering health probes and was killed; see its log"};
+    case Cause::kDeviceLost:
+      return {FailureCategory::kCrash, name_of(ErrorCode::kGpuUnavailable),
+              "the worker's device went into error, so the worker was killed; check the driver and the hardware"};
+    case Cause::kNone: break;
+  }
+  const ErrorCode fallback = was_starting ? ErrorCode::kWorkerStartFailed : ErrorCode::kWorkerReset;
+  if (facts.host_oom_kill) {
+    return {FailureCategory::kOom, name_of(fallback),
+            fmt::format("host memory ran out and the kernel killed the worker; {}", how_it_ended(facts))};
+  }
+  const ErrorCode code = was_starting && facts.logged_code ? *facts.logged_code : fallback;
+  const bool oom = facts.logged_code && is_memory_shortage(*facts.logged_code);
+  return {
+      oom ? FailureCategory::kOom : FailureCategory::kCrash, name_of(code),
+      fmt::format("the worker {}: {} ({}); see its log", was_starting ? "did not start" : "was lost",
+                  facts.logged_code ? base::info(*facts.logged_code).text : "no reason logged", how_it_ended(facts))};
+}
+
+std::optional<ErrorCode> logged_error_code(std::string_view log_tail) {
+  std::optional<ErrorCode> found;
+  std::size_t found_at = 0;
+  for (const std::string_view key : {std::string_view("\"error_code\":\""), std::string_view("\"code\":\"")}) {
+    const std::size_t at = log_tail.rfind(key);
+    if (at == std::string_view::npos) continue;
+    const std::string_view rest = log_tail.substr(at + key.size());
+    const auto code = base::error_code_from_name(rest.substr(0, rest.find('"')));
+    if (code && (!found || at > found_at)) {
+      found = code;
+      found_at = at;
+    }
+  }
+  return found;
+}
+
+}  // namespace llorch::pool_managerd::worker_lifecycle

@@ -1,0 +1,37 @@
+#pragma once
+// Why a worker left, in the terms of the wire (ERROPS-16040). Pure.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error_code.h"
+#include "contract/pool.h"
+
+namespace llorch::pool_managerd::worker_lifecycle {
+
+// What this pool manager itself did or saw before the exit.
+enum class Cause : std::uint8_t { kNone, kStop, kDrain, kStartTimeout, kHang, kDeviceLost };
+
+// What the shell knows when a worker process has ended.
+struct ExitFacts {
+  int exit_code = 0;  // 128 + signal when killed
+  std::optional<int> signal;
+  bool host_oom_kill = false;  // the kernel's memory killer struck in our cgroup while the worker lived
+  // The error the worker logged last, if any.
+  std::optional<base::ErrorCode> logged_code;
+};
+
+struct Failure {
+  contract::FailureCategory category = contract::FailureCategory::kCrash;
+  std::string error_code;  // empty after an ordered stop
+  std::string message;
+};
+
+// `was_starting`: it never became ready.
+Failure classify(const ExitFacts& facts, Cause cause, bool was_starting);
+
+// The last error of the table that a worker's JSON log lines name ("error_code" or "code"); nothing else is read.
+std::optional<base::ErrorCode> logged_error_code(std::string_view log_tail);
+
+}  // namespace llorch::pool_managerd::worker_lifecycle

@@ -1,0 +1,508 @@
+#include "pool_managerd/worker_lifecycle/lifecycle.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/sha256.h"
+#include "contract/json.h"
+#include "net/http/auth.h"
+#include "net/http/url.h"
+
+namespace llorch::pool_managerd::worker_lifecycle {
+
+using base::Error;
+using base::ErrorCode;
+using base::WorkerId;
+using contract::FailureCategory;
+
+namespace {
+
+constexpr std::size_t kGoneIdsMax = 1024;
+constexpr std::size_t kWorkerIdBytesMax = 64;
+constexpr int kTemperatureWarnCelsius = 85;  // GPUINV-12040
+
+std::string new_spawn_token(base::Entropy& entropy) {
+  std::array<std::uint8_t, 32> bytes;
+  entropy.fill(std::as_writable_bytes(std::span(bytes)));
+  return base::to_hex(bytes);
+}
+
+// What makes two start requests the same one.
+bool same_request(const contract::StartWorkerRequest& a, const contract::StartWorkerRequest& b) {
+  return a.model_ref == b.model_ref && a.gpu_id == b.gpu_id && a.context_tokens == b.context_tokens &&
+         a.slots == b.slots && a.kv_dtype == b.kv_dtype;
+}
+
+std::string status_name(WorkerStatus status) { return std::string(contract::enum_name(status)); }
+
+Error worker_not_found() {
+  return Error{
+      ErrorCode::kWorkerNotFound, "no worker here has this id; it may have exited already: ask GET /v2/state", {}};
+}
+
+}  // namespace
+
+bool may_become(WorkerStatus from, WorkerStatus to) {
+  switch (to) {
+    case WorkerStatus::kStarting: return false;
+    case WorkerStatus::kReady: return from == WorkerStatus::kStarting || from == WorkerStatus::kBusy;
+    case WorkerStatus::kBusy: return from == WorkerStatus::kReady;
+    case WorkerStatus::kDraining: return from == WorkerStatus::kReady || from == WorkerStatus::kBusy;
+    case WorkerStatus::kFailed: return from != WorkerStatus::kFailed;
+  }
+  return false;
+}
+
+Lifecycle::Lifecycle(LifecycleConfig config, base::Entropy& entropy) : config_(std::move(config)), entropy_(entropy) {}
+
+void Lifecycle::step(const Event& event, Time now, std::vector<Command>& out) {
+  std::visit([&](const auto& e) { on(e, now, out); }, event);
+}
+
+// ---- devices and accounting ----
+
+void Lifecycle::on(const DevicesRead& event, Time, Out& out) {
+  for (const auto& seen : event.devices) {
+    const auto* before = device(seen.gpu_id);
+    const auto hot = [](const gpu_inventory::Device& d) {
+      return d.temperature_celsius.value_or(0) > kTemperatureWarnCelsius;
+    };
+    if (hot(seen) && (before == nullptr || !hot(*before))) {
+      out.push_back(Note{.event = "gpu_hot", .warn = true, .human = "A GPU is running hot.", .gpu_id = seen.gpu_id});
+    }
+    if (before != nullptr && before->healthy != seen.healthy) {
+      out.push_back(Note{.event = seen.healthy ? "gpu_recovered" : "gpu_failed",
+                         .warn = !seen.healthy,
+                         .human = seen.healthy ? "A GPU answers again." : "A GPU stopped answering: " + seen.fault,
+                         .gpu_id = seen.gpu_id});
+      out.push_back(PushState{});
+    }
+    if (seen.healthy) continue;
+    for (auto& [id, worker] : workers_) {
+      if (worker.info.gpu_id == seen.gpu_id && worker.info.status != WorkerStatus::kFailed) {
+        fail_worker(worker, Cause::kDeviceLost, out);
+      }
+    }
+  }
+  devices_ = event.devices;
+}
+
+const gpu_inventory::Device* Lifecycle::device(const std::string& gpu_id) const {
+  const auto it = std::find_if(devices_.begin(), devices_.end(), [&](const auto& d) { return d.gpu_id == gpu_id; });
+  return it == devices_.end() ? nullptr : &*it;
+}
+
+gpu_inventory::DeviceUse Lifecycle::use_of(const std::string& gpu_id) const {
+  gpu_inventory::DeviceUse use;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.info.gpu_id != gpu_id) continue;
+    use.allocated_bytes += worker.reserved_bytes;
+    if (!worker.became_ready) use.starting_bytes += worker.reserved_bytes;
+  }
+  return use;
+}
+
+std::int64_t Lifecycle::workers_on(const std::string& gpu_id) const {
+  return std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.info.gpu_id == gpu_id; });
+}
+
+std::vector<contract::GpuInfo> Lifecycle::gpus() const {
+  std::vector<contract::GpuInfo> out;
+  for (const auto& d : devices_) {
+    const auto use = use_of(d.gpu_id);
+    contract::GpuInfo info;
+    info.gpu_id = d.gpu_id;
+    info.model = d.model;
+    info.device_class = d.device_class;
+    info.memory_architecture = d.memory_architecture;
+    info.compute_capability = d.compute_capability;
+    info.vram_total_bytes = d.total_bytes;
+    info.vram_allocated_bytes = use.allocated_bytes;
+    info.vram_available_bytes = gpu_inventory::available_bytes(d, use);
+    info.healthy = d.healthy;
+    for (const auto& [id, worker] : workers_) {
+      if (worker.info.gpu_id == d.gpu_id) info.workers.push_back(id);
+    }
+    out.push_back(std::move(info));
+  }
+  return out;
+}
+
+std::vector<contract::WorkerInfo> Lifecycle::workers() const {
+  std::vector<contract::WorkerInfo> out;
+  for (const auto& [id, worker] : workers_) out.push_back(worker.info);
+  return out;
+}
+
+std::optional<contract::WorkerInfo> Lifecycle::worker(const WorkerId& id) const {
+  const auto it = workers_.find(id.value);
+  return it == workers_.end() ? std::nullopt : std::optional(it->second.info);
+}
+
+// ---- start ----
+
+base::Result<> Lifecycle::admit(const StartAsked& event) const {
+  const auto& wanted = event.wanted;
+  if (shutting_down_) return base::fail(ErrorCode::kShuttingDown, "this pool manager is stopping and starts no worker");
+  if (!base::is_valid_identifier(wanted.worker_id, kWorkerIdBytesMax)) {
+    return base::fail(
+        Error{ErrorCode::kInvalidParams, "worker_id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -", {}}.with(
+            "field", std::string("worker_id")));
+  }
+  if (gone_.contains(wanted.worker_id)) {
+    return base::fail(ErrorCode::kConflict, "a worker with this id has already lived and exited; choose a new id");
+  }
+  const auto* target = device(wanted.gpu_id);
+  if (target == nullptr) {
+    std::string known;
+    for (const auto& d : devices_) known += known.empty() ? d.gpu_id : ", " + d.gpu_id;
+    return base::fail(Error{
+        ErrorCode::kGpuUnavailable,
+        fmt::format("this host has no such device; its devices are: {}{}", known,
+                    wanted.gpu_id == "cpu" ? " (the CPU reference device needs --cpu)" : ""),
+        {}}.with("gpu_id", wanted.gpu_id));
+  }
+  if (!event.model) return base::fail(event.model.error());
+  return capability_matcher::preflight(*event.model, {target, use_of(wanted.gpu_id), workers_on(wanted.gpu_id)},
+                                       {.workers_per_gpu = config_.workers_per_gpu});
+}
+
+void Lifecycle::on(const StartAsked& event, Time now, Out& out) {
+  if (const auto it = workers_.find(event.wanted.worker_id); it != workers_.end()) {
+    if (same_request(it->second.wanted, event.wanted)) {
+      const contract::StartWorkerReply reply{event.wanted.worker_id, status_name(it->second.info.status)};
+      out.push_back(Answer{event.request, 200, contract::encode(reply)});
+    } else {
+      out.push_back(
+          Refuse{event.request,
+                 Error{ErrorCode::kConflict, "a worker with this id exists with another model, device or shape", {}}});
+    }
+    return;
+  }
+  if (auto admitted = admit(event); !admitted) {
+    ++counters_.starts_by_outcome["refused"];
+    out.push_back(Note{.event = "worker_start_refused",
+                       .warn = true,
+                       .human = admitted.error().message,
+                       .gpu_id = event.wanted.gpu_id,
+                       .correlation_id = event.correlation_id});
+    out.push_back(Refuse{event.request, std::move(admitted).error()});
+    return;
+  }
+  start(event, now, out);
+}
+
+void Lifecycle::start(const StartAsked& event, Time now, Out& out) {
+  const auto& plan = *event.model;
+  Worker worker;
+  worker.wanted = event.wanted;
+  worker.info.worker_id = event.wanted.worker_id;
+  worker.info.model_ref = event.wanted.model_ref;
+  worker.info.gpu_id = event.wanted.gpu_id;
+  worker.info.status = WorkerStatus::kStarting;
+  worker.info.started_at = base::rfc3339(now.unix_ms);
+  worker.info.slots_total = plan.shape.slots;
+  worker.info.context_length = plan.shape.context_tokens;
+  worker.info.kv_dtype = plan.shape.kv_dtype;
+  worker.info.device_class = device(event.wanted.gpu_id)->device_class;
+  worker.spawn_token = new_spawn_token(entropy_);
+  worker.correlation_id = event.correlation_id;
+  worker.reserved_bytes = plan.required_bytes();
+  worker.started_mono_ms = now.mono_ms;
+  worker.deadline_ms = now.mono_ms + config_.start_timeout_ms;
+  worker.start_request = event.request;
+  out.push_back(Spawn{.worker_id = WorkerId(event.wanted.worker_id),
+                      .model_ref = event.wanted.model_ref,
+                      .gpu_id = event.wanted.gpu_id,
+                      .spawn_token = worker.spawn_token,
+                      .model = plan,
+                      .memory_budget_bytes = worker.reserved_bytes,
+                      .correlation_id = event.correlation_id});
+  workers_.emplace(event.wanted.worker_id, std::move(worker));
+}
+
+void Lifecycle::on(const Spawned& event, Time, Out& out) {
+  Worker& worker = workers_.at(event.worker_id.value);
+  worker.info.pid = event.pid;
+  const contract::StartWorkerReply reply{event.worker_id.value, status_name(worker.info.status)};
+  out.push_back(Answer{*worker.start_request, 202, contract::encode(reply)});
+  worker.start_request.reset();
+  out.push_back(Note{.event = "worker_started",
+                     .human = "A worker process starts.",
+                     .worker_id = event.worker_id,
+                     .gpu_id = worker.info.gpu_id,
+                     .bytes = worker.reserved_bytes,
+                     .correlation_id = worker.correlation_id});
+  out.push_back(PushState{});
+}
+
+void Lifecycle::on(const SpawnFailed& event, Time, Out& out) {
+  const auto it = workers_.find(event.worker_id.value);
+  ASSERT(it != workers_.end() && it->second.start_request);
+  ++counters_.starts_by_outcome["failed"];
+  out.push_back(Refuse{*it->second.start_request, event.error});
+  workers_.erase(it);
+}
+
+// ---- ready ----
+
+base::Result<> Lifecycle::check_ready(const contract::ReadyCallback& callback) const {
+  const auto it = workers_.find(callback.worker_id);
+  if (it == workers_.end()) return base::fail(worker_not_found());
+  const Worker& worker = it->second;
+  if (!net::http::constant_time_equal(callback.spawn_token, worker.spawn_token)) {
+    return base::fail(ErrorCode::kForbidden, "the spawn token is not the one this worker was started with");
+  }
+  if (worker.info.status != WorkerStatus::kStarting || worker.ready_request) {
+    return base::fail(Error{ErrorCode::kConflict, "the worker is not waiting to become ready", {}}.with(
+        "status", status_name(worker.info.status)));
+  }
+  if (callback.vram_bytes > worker.reserved_bytes) {
+    return base::fail(Error{
+        ErrorCode::kInsufficientVram,
+        fmt::format("the worker holds {} bytes and was given {}", callback.vram_bytes, worker.reserved_bytes),
+        {}}.with("required_bytes", callback.vram_bytes)
+                          .with("available_bytes", worker.reserved_bytes)
+                          .with("gpu_id", worker.info.gpu_id));
+  }
+  TRY(net::http::parse_url(callback.uri));
+  return {};
+}
+
+void Lifecycle::on(const ReadyReceived& event, Time, Out& out) {
+  const auto it = workers_.find(event.callback.worker_id);
+  if (it != workers_.end() && it->second.became_ready && it->second.info.uri == event.callback.uri &&
+      net::http::constant_time_equal(event.callback.spawn_token, it->second.spawn_token)) {
+    out.push_back(Answer{event.request, 200, contract::encode(contract::ReadyReply{"ready"})});
+    return;
+  }
+  if (auto checked = check_ready(event.callback); !checked) {
+    out.push_back(Note{.event = "worker_ready_refused", .warn = true, .human = checked.error().message});
+    out.push_back(Refuse{event.request, std::move(checked).error()});
+    return;
+  }
+  Worker& worker = it->second;
+  worker.ready_request = event.request;
+  worker.ready = event.callback;
+  worker.info.uri = event.callback.uri;
+  probe(worker, out);  // POOL-2060: ready only if the uri answers
+}
+
+void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
+  const auto& callback = worker.ready;
+  worker.reserved_bytes = callback.vram_bytes;
+  worker.became_ready = true;
+  worker.info.vram_bytes = callback.vram_bytes;
+  worker.info.model_digest = callback.model_digest;
+  worker.info.slots_total = callback.slots_total;
+  worker.info.context_length = callback.context_length;
+  worker.info.engine_build = callback.engine_build;
+  worker.info.numerics = callback.numerics;
+  worker.info.device_class = callback.device_class;
+  worker.info.sampler = callback.sampler;
+  worker.info.kv_dtype = callback.kv_dtype;
+  worker.deadline_ms.reset();
+  worker.next_probe_ms = now.mono_ms + config_.health_interval_ms;
+  set_status(worker, WorkerStatus::kReady);
+  ++counters_.starts_by_outcome["success"];
+  out.push_back(Answer{*worker.ready_request, 200, contract::encode(contract::ReadyReply{"ready"})});
+  worker.ready_request.reset();
+  out.push_back(ReportReady{{config_.pool_id, worker.info}});
+  out.push_back(Note{.event = "worker_registered",
+                     .human = "A worker is ready.",
+                     .worker_id = WorkerId(worker.info.worker_id),
+                     .gpu_id = worker.info.gpu_id,
+                     .bytes = worker.reserved_bytes,
+                     .correlation_id = worker.correlation_id});
+}
+
+// ---- health ----
+
+void Lifecycle::probe(Worker& worker, Out& out) {
+  worker.probe = ++probes_;
+  out.push_back(Probe{WorkerId(worker.info.worker_id), worker.info.uri, worker.probe});
+}
+
+void Lifecycle::on(const ProbeEnded& event, Time now, Out& out) {
+  const auto it = workers_.find(event.worker_id.value);
+  if (it == workers_.end() || it->second.probe != event.probe) return;
+  Worker& worker = it->second;
+  worker.probe = 0;
+  const bool is_it = event.answer && event.answer->worker_id == worker.info.worker_id;
+  if (worker.ready_request) {
+    if (is_it && worker.info.status == WorkerStatus::kStarting) return become_ready(worker, now, out);
+    out.push_back(Refuse{
+        *worker.ready_request,
+        Error{ErrorCode::kWorkerUnavailable, "GET /health at the reported uri gave no answer of this worker", {}}});
+    worker.ready_request.reset();
+    worker.info.uri.clear();
+    return;
+  }
+  if (worker.info.status == WorkerStatus::kFailed) return;
+  worker.next_probe_ms = now.mono_ms + config_.health_interval_ms;
+  if (!is_it || event.answer->status != "healthy") {
+    ++worker.misses;
+    out.push_back(Note{.event = "worker_health_missed",
+                       .warn = true,
+                       .human = "A worker missed a health probe.",
+                       .worker_id = event.worker_id,
+                       .gpu_id = worker.info.gpu_id,
+                       .correlation_id = worker.correlation_id});
+    if (worker.misses >= config_.health_misses_max) fail_worker(worker, Cause::kHang, out);
+    return;
+  }
+  worker.misses = 0;
+  const auto status = event.answer->slots_free == 0 ? WorkerStatus::kBusy : WorkerStatus::kReady;
+  if (may_become(worker.info.status, status)) set_status(worker, status);
+}
+
+// ---- stop, exit ----
+
+void Lifecycle::on(const StopAsked& event, Time now, Out& out) {
+  const auto it = workers_.find(event.worker_id.value);
+  if (it == workers_.end()) {
+    out.push_back(Refuse{event.request, worker_not_found()});
+    return;
+  }
+  begin_stop(it->second, event.drain ? Cause::kDrain : Cause::kStop, now, out);
+  const contract::WorkerStatusReply reply{event.worker_id.value, status_name(it->second.info.status)};
+  out.push_back(Answer{event.request, event.drain ? 202 : 200, contract::encode(reply)});
+}
+
+void Lifecycle::begin_stop(Worker& worker, Cause cause, Time now, Out& out) {
+  if (worker.info.status == WorkerStatus::kFailed || worker.stopping >= Stopping::kTerminated) return;
+  // A repetition changes nothing, except that a stop after a drain sets a limit.
+  if (worker.stopping == Stopping::kAsked && (worker.deadline_ms || cause == Cause::kDrain)) return;
+  if (worker.info.status == WorkerStatus::kStarting) {  // it has no job to finish and serves no /shutdown yet
+    worker.cause = cause;
+    worker.stopping = Stopping::kTerminated;
+    worker.deadline_ms = now.mono_ms + config_.term_grace_ms;
+    set_status(worker, WorkerStatus::kFailed);
+    out.push_back(SendSignal{WorkerId(worker.info.worker_id), Kill::kTerm});
+    out.push_back(PushState{});
+    return;
+  }
+  worker.cause = cause;
+  // A drain may take as long as its jobs do; a stop gives them the grace.
+  if (cause == Cause::kStop) worker.deadline_ms = now.mono_ms + config_.drain_grace_ms;
+  if (worker.stopping == Stopping::kNo) {
+    worker.stopping = Stopping::kAsked;
+    set_status(worker, WorkerStatus::kDraining);
+    out.push_back(PostShutdown{WorkerId(worker.info.worker_id), worker.info.uri});
+    out.push_back(PushState{});
+  }
+}
+
+void Lifecycle::fail_worker(Worker& worker, Cause cause, Out& out) {
+  worker.cause = cause;
+  worker.stopping = Stopping::kKilled;
+  worker.deadline_ms.reset();
+  worker.next_probe_ms.reset();
+  set_status(worker, WorkerStatus::kFailed);
+  out.push_back(SendSignal{WorkerId(worker.info.worker_id), Kill::kKill});
+  out.push_back(PushState{});
+}
+
+void Lifecycle::on(const Exited& event, Time now, Out& out) {
+  const auto it = workers_.find(event.worker_id.value);
+  ASSERT(it != workers_.end(), "{}", event.worker_id.value);
+  Worker& worker = it->second;
+  if (worker.ready_request) {
+    out.push_back(Refuse{*worker.ready_request, Error{ErrorCode::kWorkerReset, "the worker exited", {}}});
+  }
+  const Failure failure = classify(event.facts, worker.cause, !worker.became_ready);
+  contract::WorkerFailed report;
+  report.worker_id = event.worker_id.value;
+  report.pool_id = config_.pool_id;
+  report.gpu_id = worker.info.gpu_id;
+  report.exit_code = event.facts.exit_code;
+  report.category = failure.category;
+  report.error_code = failure.error_code;
+  report.error_message = failure.message;
+  report.vram_released_bytes = worker.became_ready ? worker.reserved_bytes : 0;
+  report.uptime_seconds = (now.mono_ms - worker.started_mono_ms) / 1000;
+  if (failure.category == FailureCategory::kExplicitStop) {
+    ++counters_.stops_by_reason[worker.cause == Cause::kDrain ? "drain" : "evict"];
+  } else {
+    ++counters_.stops_by_reason["crash"];
+    ++counters_.failures[{std::string(contract::enum_name(failure.category)), worker.info.gpu_id}];
+  }
+  if (!worker.became_ready) ++counters_.starts_by_outcome["failed"];
+  const auto correlation_id = worker.correlation_id;
+  remember_gone(it->first);
+  workers_.erase(it);
+  out.push_back(ReportFailed{std::move(report), correlation_id});
+  out.push_back(PushState{});
+}
+
+void Lifecycle::on(const ShutdownAsked&, Time now, Out& out) {
+  const bool again = shutting_down_;
+  shutting_down_ = true;
+  for (auto& [id, worker] : workers_) {
+    if (!again) {
+      begin_stop(worker, Cause::kStop, now, out);
+    } else if (worker.stopping != Stopping::kKilled) {
+      worker.stopping = Stopping::kKilled;
+      worker.deadline_ms.reset();
+      out.push_back(SendSignal{WorkerId(id), Kill::kKill});
+    }
+  }
+}
+
+// ---- timers ----
+
+void Lifecycle::on(const Tick&, Time now, Out& out) {
+  for (auto& [id, worker] : workers_) {
+    if (worker.deadline_ms && now.mono_ms >= *worker.deadline_ms) {
+      switch (worker.stopping) {
+        case Stopping::kNo: fail_worker(worker, Cause::kStartTimeout, out); break;
+        case Stopping::kAsked:
+          worker.stopping = Stopping::kTerminated;
+          worker.deadline_ms = now.mono_ms + config_.term_grace_ms;
+          out.push_back(SendSignal{WorkerId(id), Kill::kTerm});
+          break;
+        case Stopping::kTerminated:
+          worker.stopping = Stopping::kKilled;
+          worker.deadline_ms.reset();
+          out.push_back(SendSignal{WorkerId(id), Kill::kKill});
+          break;
+        case Stopping::kKilled: ASSERT(false, "{} has no further deadline", id); break;
+      }
+    }
+    if (worker.next_probe_ms && now.mono_ms >= *worker.next_probe_ms && worker.probe == 0) {
+      worker.next_probe_ms.reset();
+      probe(worker, out);
+    }
+  }
+}
+
+std::optional<std::int64_t> Lifecycle::next_wake_ms() const {
+  std::optional<std::int64_t> wake;
+  const auto take = [&](const std::optional<std::int64_t>& at) {
+    if (at && (!wake || *at < *wake)) wake = at;
+  };
+  for (const auto& [id, worker] : workers_) {
+    take(worker.deadline_ms);
+    take(worker.next_probe_ms);
+  }
+  return wake;
+}
+
+void Lifecycle::set_status(Worker& worker, WorkerStatus status) {
+  ASSERT(may_become(worker.info.status, status), "{}: {} -> {}", worker.info.worker_id, status_name(worker.info.status),
+         status_name(status));
+  worker.info.status = status;
+}
+
+void Lifecycle::remember_gone(const std::string& worker_id) {
+  gone_.insert(worker_id);
+  gone_order_.push_back(worker_id);
+  if (gone_order_.size() > kGoneIdsMax) {
+    gone_.erase(gone_order_.front());
+    gone_order_.pop_front();
+  }
+}
+
+}  // namespace llorch::pool_managerd::worker_lifecycle

@@ -1,0 +1,227 @@
+#pragma once
+// The registry of workers and every rule about them, as a pure core: events in, commands out (control-plane §7.4).
+// No threads, sockets, processes or clocks. It decides nothing about placement, retries or eviction (SYS-6.2.1).
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "base/id.h"
+#include "base/result.h"
+#include "contract/pool.h"
+#include "contract/worker.h"
+#include "pool_managerd/capability_matcher/preflight.h"
+#include "pool_managerd/gpu_inventory/device.h"
+#include "pool_managerd/model_catalog/model_plan.h"
+#include "pool_managerd/worker_lifecycle/failure.h"
+
+namespace llorch::pool_managerd::worker_lifecycle {
+
+using base::Time;
+using contract::WorkerStatus;
+
+// starting -> ready | failed; ready <-> busy; ready | busy -> draining; any -> failed (ORCH-1004).
+bool may_become(WorkerStatus from, WorkerStatus to);
+
+struct LifecycleConfig {
+  std::string pool_id;
+  std::int64_t start_timeout_ms = 60'000;
+  std::int64_t health_interval_ms = 10'000;
+  int health_misses_max = 3;
+  std::int64_t drain_grace_ms = 30'000;  // from POST /shutdown to SIGTERM
+  std::int64_t term_grace_ms = 5'000;    // from SIGTERM to SIGKILL
+  std::int64_t workers_per_gpu = 1;
+};
+
+// A request that waits for an answer; the shell knows whose.
+enum class RequestId : std::uint64_t {};
+
+// ---- events ----
+struct DevicesRead {
+  std::vector<gpu_inventory::Device> devices;
+};
+struct StartAsked {
+  RequestId request;
+  contract::StartWorkerRequest wanted;
+  base::Result<model_catalog::ModelPlan> model;  // of the file, for the wanted shape
+  base::CorrelationId correlation_id;
+};
+struct StopAsked {
+  RequestId request;
+  base::WorkerId worker_id;
+  bool drain = false;  // finish active jobs however long they take, then exit
+};
+struct ReadyReceived {
+  RequestId request;
+  contract::ReadyCallback callback;
+};
+struct Spawned {
+  base::WorkerId worker_id;
+  std::int64_t pid = 0;
+};
+struct SpawnFailed {
+  base::WorkerId worker_id;
+  base::Error error;
+};
+struct ProbeEnded {
+  base::WorkerId worker_id;
+  std::uint64_t probe = 0;
+  std::optional<contract::WorkerHealth> answer;  // absent: none in time, or not a worker's
+};
+struct Exited {
+  base::WorkerId worker_id;
+  ExitFacts facts;
+};
+// Stops every worker and refuses new ones from here on. A second one kills what is left at once.
+struct ShutdownAsked {};
+struct Tick {};
+using Event = std::variant<DevicesRead, StartAsked, StopAsked, ReadyReceived, Spawned, SpawnFailed, ProbeEnded, Exited,
+                           ShutdownAsked, Tick>;
+
+// ---- commands ----
+struct Answer {
+  RequestId request;
+  int http_status = 200;
+  std::string body;
+};
+struct Refuse {
+  RequestId request;
+  base::Error error;
+};
+// Answer with Spawned or SpawnFailed before the next event.
+struct Spawn {
+  base::WorkerId worker_id;
+  std::string model_ref;
+  std::string gpu_id;
+  std::string spawn_token;
+  model_catalog::ModelPlan model;
+  std::int64_t memory_budget_bytes = 0;
+  base::CorrelationId correlation_id;
+};
+struct Probe {
+  base::WorkerId worker_id;
+  std::string uri;
+  std::uint64_t probe = 0;
+};
+struct PostShutdown {
+  base::WorkerId worker_id;
+  std::string uri;
+};
+enum class Kill : std::uint8_t { kTerm, kKill };
+struct SendSignal {
+  base::WorkerId worker_id;
+  Kill kill;
+};
+struct ReportReady {
+  contract::WorkerReady report;
+};
+struct ReportFailed {
+  contract::WorkerFailed report;
+  base::CorrelationId correlation_id;
+};
+// The state changed in a way that orchestratord should see before the next heartbeat.
+struct PushState {};
+// A finding for the log: `event` is a stable code.
+struct Note {
+  std::string_view event;
+  bool warn = false;
+  std::string human;
+  base::WorkerId worker_id;  // may be empty
+  std::string gpu_id;
+  std::int64_t bytes = 0;
+  base::CorrelationId correlation_id;
+};
+using Command =
+    std::variant<Answer, Refuse, Spawn, Probe, PostShutdown, SendSignal, ReportReady, ReportFailed, PushState, Note>;
+
+// Totals since the process began, for /metrics.
+struct Counters {
+  std::map<std::string, std::int64_t> starts_by_outcome;                 // success | refused | failed
+  std::map<std::string, std::int64_t> stops_by_reason;                   // evict | drain | crash
+  std::map<std::pair<std::string, std::string>, std::int64_t> failures;  // (category, gpu_id), ordered stops excluded
+};
+
+// Not thread-safe: one owner steps it.
+class Lifecycle {
+ public:
+  Lifecycle(LifecycleConfig config, base::Entropy& entropy);
+
+  // Appends what is to be done. Never blocks, never fails: what cannot be done is a Refuse.
+  void step(const Event& event, Time now, std::vector<Command>& out);
+
+  // When the next Tick is needed (monotonic); nothing if no timer runs.
+  std::optional<std::int64_t> next_wake_ms() const;
+  bool empty() const { return workers_.empty(); }
+
+  // GPUs and workers of GET /v2/state, ordered by id.
+  std::vector<contract::GpuInfo> gpus() const;
+  std::vector<contract::WorkerInfo> workers() const;
+  std::optional<contract::WorkerInfo> worker(const base::WorkerId& id) const;
+  std::int64_t allocated_bytes(const std::string& gpu_id) const { return use_of(gpu_id).allocated_bytes; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  enum class Stopping : std::uint8_t { kNo, kAsked, kTerminated, kKilled };
+  struct Worker {
+    contract::WorkerInfo info;
+    contract::StartWorkerRequest wanted;
+    std::string spawn_token;
+    base::CorrelationId correlation_id;
+    std::int64_t reserved_bytes = 0;  // its share of the device: predicted while starting, reported once ready
+    std::int64_t started_mono_ms = 0;
+    bool became_ready = false;
+    Cause cause = Cause::kNone;
+    Stopping stopping = Stopping::kNo;
+    std::optional<std::int64_t> deadline_ms;  // of the start, or of the current step of stopping
+    std::optional<std::int64_t> next_probe_ms;
+    std::uint64_t probe = 0;  // the one in flight; 0 = none
+    int misses = 0;
+    std::optional<RequestId> start_request;
+    std::optional<RequestId> ready_request;
+    contract::ReadyCallback ready;
+  };
+  using Out = std::vector<Command>;
+
+  void on(const DevicesRead&, Time, Out&);
+  void on(const StartAsked&, Time, Out&);
+  void on(const StopAsked&, Time, Out&);
+  void on(const ReadyReceived&, Time, Out&);
+  void on(const Spawned&, Time, Out&);
+  void on(const SpawnFailed&, Time, Out&);
+  void on(const ProbeEnded&, Time, Out&);
+  void on(const Exited&, Time, Out&);
+  void on(const ShutdownAsked&, Time, Out&);
+  void on(const Tick&, Time, Out&);
+
+  base::Result<> admit(const StartAsked& event) const;
+  base::Result<> check_ready(const contract::ReadyCallback& callback) const;
+  void start(const StartAsked& event, Time now, Out& out);
+  void become_ready(Worker& worker, Time now, Out& out);
+  void begin_stop(Worker& worker, Cause cause, Time now, Out& out);
+  void fail_worker(Worker& worker, Cause cause, Out& out);
+  void probe(Worker& worker, Out& out);
+  void set_status(Worker& worker, WorkerStatus status);
+  void remember_gone(const std::string& worker_id);
+  const gpu_inventory::Device* device(const std::string& gpu_id) const;
+  gpu_inventory::DeviceUse use_of(const std::string& gpu_id) const;
+  std::int64_t workers_on(const std::string& gpu_id) const;
+
+  LifecycleConfig config_;
+  base::Entropy& entropy_;
+  std::vector<gpu_inventory::Device> devices_;
+  std::map<std::string, Worker> workers_;
+  // Ids of workers that have left, oldest first, so that a late repetition of a start starts nothing.
+  std::deque<std::string> gone_order_;
+  std::set<std::string> gone_;
+  Counters counters_;
+  std::uint64_t probes_ = 0;
+  bool shutting_down_ = false;
+};
+
+}  // namespace llorch::pool_managerd::worker_lifecycle

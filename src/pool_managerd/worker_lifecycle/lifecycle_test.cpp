@@ -1,0 +1,445 @@
+#include "pool_managerd/worker_lifecycle/lifecycle.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "contract/json.h"
+
+namespace llorch::pool_managerd::worker_lifecycle {
+namespace {
+
+using base::ErrorCode;
+using base::WorkerId;
+using contract::FailureCategory;
+
+constexpr std::int64_t kDeviceBytes = 1000;
+
+// Steps the core, keeps what it commanded, and acts as a shell whose spawns succeed.
+struct Harness {
+  base::SeededEntropy entropy{1};
+  base::ManualClock clock;
+  Lifecycle core;
+  std::vector<Command> commands;
+  std::uint64_t requests = 0;
+  std::map<std::string, std::string> tokens;
+  bool spawn_works = true;
+
+  explicit Harness(LifecycleConfig config = {.pool_id = "pool-1"}) : core(std::move(config), entropy) {
+    run(DevicesRead{{device("cpu"), device("0")}});
+    commands.clear();
+  }
+  static gpu_inventory::Device device(std::string id) {
+    gpu_inventory::Device d;
+    d.gpu_id = std::move(id);
+    d.total_bytes = kDeviceBytes;
+    return d;
+  }
+  void run(const Event& event) {
+    commands.clear();
+    core.step(event, clock.now(), commands);
+    for (std::size_t i = 0; i < commands.size(); ++i) {
+      const auto* spawn = std::get_if<Spawn>(&commands[i]);
+      if (spawn == nullptr) continue;
+      tokens[spawn->worker_id.value] = spawn->spawn_token;
+      const WorkerId id = spawn->worker_id;
+      if (spawn_works) {
+        core.step(Spawned{id, 4711}, clock.now(), commands);
+      } else {
+        core.step(SpawnFailed{id, base::Error{ErrorCode::kWorkerStartFailed, "no", {}}}, clock.now(), commands);
+      }
+    }
+  }
+  void start(const std::string& id, std::int64_t bytes = 400, const std::string& gpu = "cpu") {
+    contract::StartWorkerRequest wanted{.worker_id = id, .model_ref = "file:/m.gguf", .gpu_id = gpu};
+    model_catalog::ModelPlan plan;
+    plan.path = "/m.gguf";
+    plan.weights_bytes = bytes;
+    run(StartAsked{RequestId{++requests}, wanted, plan, base::CorrelationId("c-1")});
+  }
+  contract::ReadyCallback callback(const std::string& id, std::int64_t bytes = 300) {
+    return {.worker_id = id,
+            .spawn_token = tokens[id],
+            .model_ref = "file:/m.gguf",
+            .model_digest = "sha256:ab",
+            .uri = "http://127.0.0.1:5000",
+            .vram_bytes = bytes,
+            .memory_bytes = bytes,
+            .slots_total = 2,
+            .context_length = 64,
+            .device_class = "cpu-x86"};
+  }
+  void send_ready(const std::string& id, std::int64_t bytes = 300) {
+    run(ReadyReceived{RequestId{++requests}, callback(id, bytes)});
+  }
+  contract::WorkerHealth health(const std::string& id, std::int64_t slots_free = 1) {
+    contract::WorkerHealth h;
+    h.status = "healthy";
+    h.worker_id = id;
+    h.slots_free = slots_free;
+    return h;
+  }
+  void answer_probe(std::optional<contract::WorkerHealth> answer) {
+    const auto* p = find<Probe>();
+    ASSERT_NE(p, nullptr);
+    run(ProbeEnded{p->worker_id, p->probe, std::move(answer)});
+  }
+  void make_ready(const std::string& id) {
+    start(id);
+    send_ready(id);
+    answer_probe(health(id));
+  }
+  void pass(std::int64_t ms) {
+    clock.advance_ms(ms);
+    run(Tick{});
+  }
+  template <class T>
+  const T* find() const {
+    for (const auto& c : commands) {
+      if (const auto* found = std::get_if<T>(&c)) return found;
+    }
+    return nullptr;
+  }
+  ErrorCode refusal() const { return find<Refuse>() != nullptr ? find<Refuse>()->error.code : ErrorCode{}; }
+  WorkerStatus status(const std::string& id) const { return core.worker(WorkerId(id))->status; }
+};
+
+// ORCH-1004: exactly the listed transitions.
+TEST(Lifecycle, Transitions) {
+  using S = WorkerStatus;
+  const std::set<std::pair<S, S>> legal{
+      {S::kStarting, S::kReady}, {S::kReady, S::kBusy},    {S::kBusy, S::kReady},
+      {S::kReady, S::kDraining}, {S::kBusy, S::kDraining}, {S::kStarting, S::kFailed},
+      {S::kReady, S::kFailed},   {S::kBusy, S::kFailed},   {S::kDraining, S::kFailed}};
+  for (const S from : {S::kStarting, S::kReady, S::kBusy, S::kDraining, S::kFailed}) {
+    for (const S to : {S::kStarting, S::kReady, S::kBusy, S::kDraining, S::kFailed}) {
+      EXPECT_EQ(may_become(from, to), legal.contains({from, to})) << int(from) << "->" << int(to);
+    }
+  }
+}
+
+// POOL-2040, SYS-7.2.1, SYS-5.2.3, POOL-2060: start, callback, probe, ready with its memory in one step.
+TEST(Lifecycle, StartToReady) {
+  Harness h;
+  h.start("w");
+  ASSERT_NE(h.find<Spawn>(), nullptr);
+  EXPECT_EQ(h.find<Spawn>()->memory_budget_bytes, 400);
+  EXPECT_EQ(h.find<Spawn>()->spawn_token.size(), 64u);
+  ASSERT_NE(h.find<Answer>(), nullptr);
+  EXPECT_EQ(h.find<Answer>()->http_status, 202);
+  EXPECT_EQ(h.find<Answer>()->body, R"({"worker_id":"w","status":"starting"})");
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 400);
+  h.send_ready("w", 300);
+  EXPECT_EQ(h.find<Answer>(), nullptr) << "not before its uri answers";
+  EXPECT_EQ(h.status("w"), WorkerStatus::kStarting);
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 400);
+  h.answer_probe(h.health("w"));
+  ASSERT_NE(h.find<ReportReady>(), nullptr);
+  EXPECT_EQ(h.find<ReportReady>()->report.worker.vram_bytes, 300);
+  EXPECT_EQ(h.find<ReportReady>()->report.worker.status, WorkerStatus::kReady);
+  EXPECT_EQ(h.find<ReportReady>()->report.worker.uri, "http://127.0.0.1:5000");
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 300);
+  const auto gpu = h.core.gpus()[0];
+  EXPECT_EQ(gpu.vram_available_bytes, kDeviceBytes - 300);
+  EXPECT_EQ(gpu.workers, std::vector<std::string>{"w"});
+  // The worker did not hear the answer and calls again.
+  h.send_ready("w");
+  EXPECT_EQ(h.find<Answer>()->body, R"({"status":"ready"})");
+}
+
+// SYS-6.2.3: what does not fit is refused before a process exists.
+TEST(Lifecycle, RefusalsSpawnNothing) {
+  Harness h({.pool_id = "p", .workers_per_gpu = 2});
+  const auto refused = [&](ErrorCode code) {
+    EXPECT_EQ(h.refusal(), code);
+    EXPECT_EQ(h.find<Spawn>(), nullptr);
+    EXPECT_TRUE(h.core.workers().empty());
+  };
+  h.start("w", kDeviceBytes + 1);
+  refused(ErrorCode::kInsufficientVram);
+  h.start("w", 1, "7");
+  refused(ErrorCode::kGpuUnavailable);
+  h.start("../w");
+  refused(ErrorCode::kInvalidParams);
+  h.run(StartAsked{RequestId{9},
+                   {.worker_id = "w", .model_ref = "file:/x", .gpu_id = "cpu"},
+                   base::fail(ErrorCode::kModelNotFound, "no"),
+                   {}});
+  refused(ErrorCode::kModelNotFound);
+  EXPECT_EQ(h.core.counters().starts_by_outcome.at("refused"), 4);
+  // A starting worker already holds its share.
+  h.start("a", 600);
+  h.start("b", 600);
+  EXPECT_EQ(h.refusal(), ErrorCode::kInsufficientVram);
+  h.start("c", 100);
+  h.start("d", 100);
+  EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
+  h.spawn_works = false;
+  h.start("e", 100, "0");
+  EXPECT_EQ(h.refusal(), ErrorCode::kWorkerStartFailed);
+  EXPECT_EQ(h.core.allocated_bytes("0"), 0);
+}
+
+// SYS-5.2.3: a repeated start starts nothing twice; an id never lives again.
+TEST(Lifecycle, StartIsIdempotent) {
+  Harness h;
+  h.make_ready("w");
+  h.start("w");
+  EXPECT_EQ(h.find<Spawn>(), nullptr);
+  EXPECT_EQ(h.find<Answer>()->body, R"({"worker_id":"w","status":"ready"})");
+  h.start("w", 400, "0");
+  EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
+  h.run(Exited{WorkerId("w"), {.exit_code = 1}});
+  h.start("w");
+  EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
+  EXPECT_EQ(h.find<Spawn>(), nullptr);
+}
+
+// POOL-2060, POOL-2100: every check of the callback.
+TEST(Lifecycle, CallbackIsChecked) {
+  Harness h;
+  h.start("w");
+  const auto send = [&](auto change) {
+    auto callback = h.callback("w");
+    change(callback);
+    h.run(ReadyReceived{RequestId{++h.requests}, callback});
+    EXPECT_EQ(h.find<Probe>(), nullptr);
+    return h.refusal();
+  };
+  EXPECT_EQ(send([](auto& c) { c.worker_id = "x"; }), ErrorCode::kWorkerNotFound);
+  EXPECT_EQ(send([](auto& c) { c.spawn_token = ""; }), ErrorCode::kForbidden);
+  EXPECT_EQ(send([](auto& c) { c.spawn_token.back() ^= 1; }), ErrorCode::kForbidden);
+  EXPECT_EQ(send([](auto& c) { c.vram_bytes = 401; }), ErrorCode::kInsufficientVram);
+  EXPECT_EQ(send([](auto& c) { c.uri = "ftp://x"; }), ErrorCode::kInvalidParams);
+  EXPECT_EQ(h.status("w"), WorkerStatus::kStarting);
+  // An answer of somebody else, or none.
+  h.send_ready("w");
+  h.answer_probe(h.health("other"));
+  EXPECT_EQ(h.refusal(), ErrorCode::kWorkerUnavailable);
+  h.send_ready("w");
+  h.answer_probe(std::nullopt);
+  EXPECT_EQ(h.refusal(), ErrorCode::kWorkerUnavailable);
+  h.send_ready("w");
+  h.answer_probe(h.health("w"));
+  EXPECT_EQ(h.status("w"), WorkerStatus::kReady);
+}
+
+// POOL-2041: no callback in time is killed and reported; it never held accounted memory.
+TEST(Lifecycle, StartTimeout) {
+  Harness h;
+  h.start("w");
+  h.pass(59'999);
+  EXPECT_EQ(h.find<SendSignal>(), nullptr);
+  h.pass(1);
+  ASSERT_NE(h.find<SendSignal>(), nullptr);
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
+  EXPECT_EQ(h.status("w"), WorkerStatus::kFailed);
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  const auto& report = h.find<ReportFailed>()->report;
+  EXPECT_EQ(report.category, FailureCategory::kTimeout);
+  EXPECT_EQ(report.error_code, "WORKER_START_TIMEOUT");
+  EXPECT_EQ(report.exit_code, 137);
+  EXPECT_EQ(report.vram_released_bytes, 0);
+  EXPECT_EQ(report.uptime_seconds, 60);
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 0);
+}
+
+// POOL-2043, SYS-6.2.5, SYS-7.3.1: an exit drops the worker, releases its memory and is reported.
+TEST(Lifecycle, CrashReleasesEverything) {
+  Harness h;
+  h.make_ready("w");
+  h.run(Exited{WorkerId("w"), {.exit_code = 139, .signal = 11}});
+  const auto& report = h.find<ReportFailed>()->report;
+  EXPECT_EQ(report.category, FailureCategory::kCrash);
+  EXPECT_EQ(report.error_code, "WORKER_RESET");
+  EXPECT_EQ(report.vram_released_bytes, 300);
+  EXPECT_EQ(report.pool_id, "pool-1");
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 0);
+  EXPECT_TRUE(h.core.empty());
+  EXPECT_FALSE(h.core.next_wake_ms());
+  EXPECT_EQ(h.core.counters().failures.at({"crash", "cpu"}), 1);
+}
+
+// POOL-2050: three missed probes in a row mean a hang; one answer in between starts the count anew.
+TEST(Lifecycle, HealthProbes) {
+  Harness h;
+  h.make_ready("w");
+  const auto probe = [&](std::optional<contract::WorkerHealth> answer) {
+    h.pass(10'000);
+    h.answer_probe(std::move(answer));
+  };
+  EXPECT_EQ(h.core.next_wake_ms(), h.clock.now().mono_ms + 10'000);
+  probe(std::nullopt);
+  probe(h.health("other"));
+  probe(h.health("w"));
+  probe(std::nullopt);
+  auto sick = h.health("w");
+  sick.status = "unhealthy";
+  probe(sick);
+  EXPECT_EQ(h.status("w"), WorkerStatus::kReady);
+  probe(std::nullopt);
+  EXPECT_EQ(h.status("w"), WorkerStatus::kFailed);
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 300) << "until the process is really gone";
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.category, FailureCategory::kHang);
+}
+
+TEST(Lifecycle, BusyAndReadyFollowTheSlots) {
+  Harness h;
+  h.make_ready("w");
+  h.pass(10'000);
+  h.answer_probe(h.health("w", 0));
+  EXPECT_EQ(h.status("w"), WorkerStatus::kBusy);
+  h.pass(10'000);
+  h.answer_probe(h.health("w", 1));
+  EXPECT_EQ(h.status("w"), WorkerStatus::kReady);
+}
+
+// POOL-2042, WLIFE-10040: shutdown, 30 s, SIGTERM, 5 s, SIGKILL.
+TEST(Lifecycle, StopEscalates) {
+  Harness h;
+  h.make_ready("w");
+  h.run(StopAsked{RequestId{50}, WorkerId("w")});
+  EXPECT_EQ(h.find<Answer>()->body, R"({"worker_id":"w","status":"draining"})");
+  ASSERT_NE(h.find<PostShutdown>(), nullptr);
+  h.pass(20'000);
+  if (h.find<Probe>() != nullptr) h.answer_probe(h.health("w"));
+  h.run(StopAsked{RequestId{51}, WorkerId("w")});
+  EXPECT_EQ(h.find<PostShutdown>(), nullptr) << "a repetition neither asks again nor prolongs the grace";
+  h.pass(10'000);
+  ASSERT_NE(h.find<SendSignal>(), nullptr);
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kTerm);
+  h.pass(5'000);
+  ASSERT_NE(h.find<SendSignal>(), nullptr);
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.category, FailureCategory::kExplicitStop);
+  EXPECT_EQ(h.find<ReportFailed>()->report.error_code, "");
+  EXPECT_EQ(h.core.counters().stops_by_reason.at("evict"), 1);
+  h.run(StopAsked{RequestId{52}, WorkerId("w")});
+  EXPECT_EQ(h.refusal(), ErrorCode::kWorkerNotFound);
+}
+
+// POOL-2062: a drain waits for its jobs as long as the worker answers; a stop after it sets the limit.
+TEST(Lifecycle, DrainWaitsUntilStopped) {
+  Harness h;
+  h.make_ready("w");
+  h.run(StopAsked{RequestId{50}, WorkerId("w"), true});
+  EXPECT_EQ(h.find<Answer>()->http_status, 202);
+  EXPECT_EQ(h.status("w"), WorkerStatus::kDraining);
+  for (int i = 0; i < 20; ++i) {
+    h.pass(10'000);
+    EXPECT_EQ(h.find<SendSignal>(), nullptr);
+    h.answer_probe(h.health("w"));
+  }
+  h.run(StopAsked{RequestId{51}, WorkerId("w")});
+  EXPECT_EQ(h.find<PostShutdown>(), nullptr);
+  h.pass(30'000);
+  ASSERT_NE(h.find<SendSignal>(), nullptr);
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kTerm);
+}
+
+TEST(Lifecycle, StopOfAStartingWorker) {
+  Harness h;
+  h.start("w");
+  h.run(StopAsked{RequestId{50}, WorkerId("w")});
+  EXPECT_EQ(h.find<Answer>()->body, R"({"worker_id":"w","status":"failed"})");
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kTerm);
+  h.pass(5'000);
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.category, FailureCategory::kExplicitStop);
+}
+
+TEST(Lifecycle, ShutdownStopsAllAndRefusesNew) {
+  Harness h;
+  h.make_ready("w");
+  h.start("s", 100, "0");
+  h.run(ShutdownAsked{});
+  EXPECT_NE(h.find<PostShutdown>(), nullptr);
+  EXPECT_NE(h.find<SendSignal>(), nullptr);
+  h.start("n", 1, "0");
+  EXPECT_EQ(h.refusal(), ErrorCode::kShuttingDown);
+  h.run(ShutdownAsked{});
+  int kills = 0;
+  for (const auto& c : h.commands) {
+    if (const auto* s = std::get_if<SendSignal>(&c)) kills += s->kill == Kill::kKill;
+  }
+  EXPECT_EQ(kills, 2);
+}
+
+// POOL-2051: a device in error takes its workers with it.
+TEST(Lifecycle, LostDeviceFailsItsWorkers) {
+  Harness h;
+  h.start("w", 100, "0");
+  auto lost = Harness::device("0");
+  lost.healthy = false;
+  h.run(DevicesRead{{Harness::device("cpu"), lost}});
+  EXPECT_EQ(h.status("w"), WorkerStatus::kFailed);
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
+  h.run(DevicesRead{{Harness::device("cpu"), lost}});
+  EXPECT_EQ(h.find<SendSignal>(), nullptr);
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.error_code, "GPU_UNAVAILABLE");
+}
+
+// SYS-6.2.5: whatever happens in whatever order, memory is never promised twice, requests are answered at most once,
+// and once everything has been told to stop and has exited nothing is left. (Illegal transitions abort in the core.)
+TEST(Lifecycle, RandomEventsKeepTheInvariants) {
+  for (std::uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<std::uint32_t>(n)); };
+    Harness h({.pool_id = "p", .workers_per_gpu = 3});
+    std::map<std::uint64_t, int> answers;
+    std::vector<Probe> probes;
+    const auto collect = [&] {
+      for (const auto& c : h.commands) {
+        if (const auto* a = std::get_if<Answer>(&c)) ++answers[static_cast<std::uint64_t>(a->request)];
+        if (const auto* r = std::get_if<Refuse>(&c)) ++answers[static_cast<std::uint64_t>(r->request)];
+        if (const auto* p = std::get_if<Probe>(&c)) probes.push_back(*p);
+      }
+      for (const auto& [id, count] : answers) ASSERT_EQ(count, 1) << id;
+      for (const auto& gpu : h.core.gpus()) ASSERT_LE(gpu.vram_allocated_bytes, kDeviceBytes);
+    };
+    for (int step = 0; step < 300; ++step) {
+      const std::string id = "w" + std::to_string(pick(20));
+      switch (pick(8)) {
+        case 0: h.start(id, 100 + pick(500), pick(2) ? "cpu" : "0"); break;
+        case 1: h.send_ready(id, pick(500)); break;
+        case 2: h.run(StopAsked{RequestId{++h.requests}, WorkerId(id), pick(2) == 0}); break;
+        case 3:
+          if (h.core.worker(WorkerId(id)))
+            h.run(Exited{WorkerId(id), {.exit_code = pick(2)}});
+          else
+            h.commands.clear();
+          break;
+        case 4: h.pass(pick(12'000)); break;
+        default:
+          h.commands.clear();
+          if (!probes.empty()) {
+            const Probe p = probes.back();
+            probes.pop_back();
+            h.run(ProbeEnded{p.worker_id, p.probe,
+                             pick(4) ? std::optional(h.health(p.worker_id.value, pick(2))) : std::nullopt});
+          }
+      }
+      collect();
+    }
+    h.run(ShutdownAsked{});
+    collect();
+    h.run(ShutdownAsked{});
+    collect();
+    for (const auto& worker : h.core.workers()) {
+      h.run(Exited{WorkerId(worker.worker_id), {.exit_code = 137, .signal = 9}});
+      collect();
+    }
+    EXPECT_TRUE(h.core.empty());
+    EXPECT_EQ(answers.size(), h.requests);
+    for (const auto& gpu : h.core.gpus()) EXPECT_EQ(gpu.vram_allocated_bytes, 0);
+  }
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::worker_lifecycle

@@ -1,0 +1,142 @@
+#include "pool_managerd/worker_lifecycle/worker_process.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "pool_managerd/worker_lifecycle/worker_log.h"
+
+namespace llorch::pool_managerd::worker_lifecycle {
+namespace {
+
+base::Result<WorkerProcess> shell(const std::string& script,
+                                  std::vector<std::pair<std::string, std::string>> env = {}) {
+  return WorkerProcess::spawn({"/bin/sh", {"-c", script}, std::move(env)});
+}
+
+void wait_exit(const WorkerProcess& process) {
+  pollfd waited{process.exit_fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&waited, 1, 30'000), 1);
+}
+
+std::string output_of(const WorkerProcess& process) {
+  std::string out;
+  char buffer[4096];
+  ssize_t got;
+  while ((got = read(process.output_fd(), buffer, sizeof buffer)) > 0)
+    out.append(buffer, static_cast<std::size_t>(got));
+  return out;
+}
+
+std::string content(const std::filesystem::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();
+  return out.str();
+}
+
+TEST(WorkerProcess, OutputEnvironmentAndExitCode) {
+  auto process = shell("cat; echo out $LLORCH_SPAWN_TOKEN; echo err >&2; exit 7", {{"LLORCH_SPAWN_TOKEN", "secret"}});
+  ASSERT_TRUE(process) << process.error().message;
+  wait_exit(*process);
+  const std::string text = output_of(*process);
+  EXPECT_NE(text.find("out secret"), std::string::npos);
+  EXPECT_NE(text.find("err"), std::string::npos);
+  const ExitFacts facts = process->reap();
+  EXPECT_EQ(facts.exit_code, 7);
+  EXPECT_FALSE(facts.signal);
+}
+
+// WLIFE-10040: SIGKILL reaches the whole group, so nothing of a worker survives it.
+TEST(WorkerProcess, KillReachesTheGroup) {
+  auto process = shell("sleep 1000 & echo $!; wait");
+  ASSERT_TRUE(process);
+  pollfd waited{process->output_fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&waited, 1, 30'000), 1);
+  const int grandchild = std::stoi(output_of(*process));
+  process->kill_group();
+  wait_exit(*process);
+  const ExitFacts facts = process->reap();
+  EXPECT_EQ(facts.signal, SIGKILL);
+  EXPECT_EQ(facts.exit_code, 137);
+  // It is gone, or a zombie that its new parent has yet to collect.
+  std::string state = content("/proc/" + std::to_string(grandchild) + "/stat");
+  for (int i = 0; i < 500 && !state.empty() && state.find(") Z ") == std::string::npos; ++i) {
+    usleep(10'000);
+    state = content("/proc/" + std::to_string(grandchild) + "/stat");
+  }
+  EXPECT_TRUE(state.empty() || state.find(") Z ") != std::string::npos) << state;
+}
+
+// The parent's blocked signals are not inherited: a worker must hear SIGTERM.
+TEST(WorkerProcess, HearsSigterm) {
+  sigset_t blocked, before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  auto process = shell("exec sleep 1000");
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ASSERT_TRUE(process);
+  process->terminate();
+  wait_exit(*process);
+  EXPECT_EQ(process->reap().signal, SIGTERM);
+}
+
+TEST(WorkerProcess, MissingProgramIsAnError) {
+  const auto missing = WorkerProcess::spawn({"/nonexistent/worker-orcd", {}, {}});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, base::ErrorCode::kWorkerStartFailed);
+  EXPECT_NE(missing.error().message.find("worker_binary"), std::string::npos);
+  EXPECT_EQ(WorkerProcess::spawn({"/etc/passwd", {}, {}}).error().code, base::ErrorCode::kWorkerStartFailed);
+}
+
+TEST(WorkerProcess, DestructorLeavesNoProcess) {
+  int pid = 0;
+  {
+    auto process = shell("exec sleep 1000");
+    ASSERT_TRUE(process);
+    pid = process->pid();
+  }
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
+struct LogFolder : testing::Test {
+  std::filesystem::path folder = std::filesystem::temp_directory_path() / ("llorch-log-" + std::to_string(getpid()));
+  void SetUp() override { std::filesystem::create_directories(folder); }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+};
+
+TEST_F(LogFolder, FileIsCappedAndTailKept) {
+  const auto file = folder / "worker-a.log";
+  WorkerLog log(file, {.file_bytes_max = 100, .tail_lines_max = 2, .line_bytes_max = 10});
+  for (int i = 0; i < 50; ++i) log.append("line " + std::to_string(i) + "\n");
+  log.append("a very long ");
+  log.append("line");
+  EXPECT_LE(std::filesystem::file_size(file), 100u);
+  EXPECT_LE(std::filesystem::file_size(file.string() + ".1"), 100u);
+  EXPECT_EQ(log.tail(), "line 49\na very lon\n");
+  EXPECT_NE(content(file).find("a very long line"), std::string::npos);
+}
+
+TEST_F(LogFolder, OldLogsAreRemoved) {
+  for (int i = 0; i < 5; ++i) {
+    const auto file = folder / ("worker-" + std::to_string(i) + ".log");
+    std::ofstream(file) << i;
+    std::ofstream(file.string() + ".1") << i;
+    std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(i));
+  }
+  std::ofstream(folder / "other.log") << "x";
+  prune_worker_logs(folder, 2);
+  EXPECT_FALSE(std::filesystem::exists(folder / "worker-2.log"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "worker-2.log.1"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "worker-3.log"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "worker-4.log.1"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "other.log"));
+}
+
+}  // namespace
+}  // namespace llorch::pool_managerd::worker_lifecycle
