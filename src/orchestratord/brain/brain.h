@@ -29,6 +29,9 @@ class Brain {
   // The monotonic time by which a Tick is due; earlier or later events move it.
   std::int64_t next_wakeup_ms() const;
 
+  // ASSERTs what must hold between steps over the whole state. Linear in its size: for tests and simulation.
+  void verify() const;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

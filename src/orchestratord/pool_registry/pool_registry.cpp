@@ -10,6 +10,8 @@ namespace {
 
 // Reports written before a start may still be on their way; two in a row that lack the worker are not.
 constexpr int kAbsentReportsMax = 2;
+// Reports are late by seconds; a pool restarts that often only when something is badly wrong.
+constexpr std::size_t kOldBootsMax = 8;
 
 // Busy is ready without a free slot; the registry counts slots itself.
 WorkerStatus normal(WorkerStatus status) { return status == WorkerStatus::kBusy ? WorkerStatus::kReady : status; }
@@ -112,6 +114,7 @@ GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why
 }
 
 bool PoolRegistry::is_stale(const Pool& pool, const contract::PoolState& state) const {
+  if (std::find(pool.old_boots.begin(), pool.old_boots.end(), state.boot_id) != pool.old_boots.end()) return true;
   // Uptime first: a wall clock that was set back must not silence a pool.
   return state.boot_id == pool.boot_id && std::tie(state.uptime_seconds, state.timestamp_ms) <
                                               std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
@@ -159,6 +162,8 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
     }
     for (const base::WorkerId& worker_id : old) changes.gone.push_back(erase(pool, worker_id, GoneWhy::kPoolLost, false));
     pool.gone.clear();
+    if (pool.old_boots.size() == kOldBootsMax) pool.old_boots.erase(pool.old_boots.begin());
+    pool.old_boots.push_back(pool.boot_id);
   }
   pool.endpoint = state.endpoint;
   pool.version = state.version;
@@ -207,6 +212,7 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
     w.reported_bytes = info.vram_bytes;
     pool_of_.emplace(id, pool.id);
     index(w);
+    changes.adopted.push_back(id);
     if (said == WorkerStatus::kReady) changes.became_ready.push_back(id);
     return;
   }
@@ -234,13 +240,14 @@ void PoolRegistry::drop_absent(Pool& pool, const std::set<std::string>& listed, 
     if (listed.contains(id.value) || !w.answered) continue;
     if (w.listed || ++w.absent_reports >= kAbsentReportsMax) lost.push_back(id);
   }
-  for (const base::WorkerId& id : lost) changes.gone.push_back(erase(pool, id, GoneWhy::kFailed, true));
+  // Not remembered as gone: absence is our conclusion, and a newer report that names the worker overrules it.
+  for (const base::WorkerId& id : lost) changes.gone.push_back(erase(pool, id, GoneWhy::kFailed, false));
 }
 
-bool PoolRegistry::worker_ready(const contract::WorkerReady& ready, base::Time now) {
-  Pool* pool = find_pool(base::PoolId(ready.pool_id));
-  if (!pool) return false;
+Changes PoolRegistry::worker_ready(const contract::WorkerReady& ready, base::Time now) {
   Changes changes;
+  Pool* pool = find_pool(base::PoolId(ready.pool_id));
+  if (!pool) return changes;
   contract::WorkerInfo info = ready.worker;
   info.status = WorkerStatus::kReady;
   const base::WorkerId id(info.worker_id);
@@ -253,7 +260,7 @@ bool PoolRegistry::worker_ready(const contract::WorkerReady& ready, base::Time n
     w->listed = listed;
     w->reported_bytes = reported_bytes;
   }
-  return !changes.became_ready.empty();
+  return changes;
 }
 
 std::optional<GoneWorker> PoolRegistry::worker_failed(const base::WorkerId& id, GoneWhy why) {

@@ -70,6 +70,7 @@ struct Pool {
   std::map<std::string, Device> devices;                  // by gpu_id
   std::map<base::WorkerId, Worker> workers;
   std::set<base::WorkerId> gone;                          // declared gone; forgotten once no report names them
+  std::vector<std::string> old_boots;                     // the last few before boot_id; their late reports are dropped
 };
 
 enum class GoneWhy : std::uint8_t {
@@ -92,14 +93,15 @@ struct Changes {
   std::string conflicting_endpoint;       // kConflict: who holds this pool_id
   std::vector<GoneWorker> gone;
   std::vector<base::WorkerId> became_ready;
+  std::vector<base::WorkerId> adopted;    // heard of for the first time: not started by us, or given up by us
   std::vector<base::PoolId> replaced;     // other pool ids that answered at this endpoint before
 };
 
 class PoolRegistry {
  public:
   Changes apply(const contract::PoolState& state, base::Time now);
-  // True if the worker is now ready and was not before. Unknown pools and workers declared gone are ignored.
-  bool worker_ready(const contract::WorkerReady& ready, base::Time now);
+  // `became_ready` and `adopted` are set. Unknown pools and workers declared gone are ignored.
+  Changes worker_ready(const contract::WorkerReady& ready, base::Time now);
   std::optional<GoneWorker> worker_failed(const base::WorkerId& id, GoneWhy why);
   // Accounts for a worker the brain is about to start. REQUIRES: pool and device exist, id is new.
   Worker& add_starting(const base::PoolId& pool, contract::WorkerInfo info, std::int64_t expected_bytes, base::Time now);

@@ -104,7 +104,7 @@ TEST_F(RegistryTest, AVanishedWorkerStaysGone) {
   EXPECT_EQ(failed->was, WorkerStatus::kReady);
   EXPECT_FALSE(registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed));  // said twice
   EXPECT_TRUE(report().became_ready.empty());  // written before the pool noticed
-  EXPECT_FALSE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now));
+  EXPECT_TRUE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now).became_ready.empty());
   EXPECT_EQ(registry.find_worker(base::WorkerId("w1")), nullptr);
   state.workers.clear();
   report();
@@ -133,8 +133,8 @@ TEST_F(RegistryTest, AStartSurvivesAnOlderReport) {
 TEST_F(RegistryTest, ReadyArrivesByCallbackAndAnOlderReportDoesNotTakeItBack) {
   report();
   start("w1").answered = true;
-  EXPECT_TRUE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now));
-  EXPECT_FALSE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now));
+  EXPECT_EQ(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now).became_ready.size(), 1u);
+  EXPECT_TRUE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now).became_ready.empty());
   state.workers = {worker("w1", WorkerStatus::kStarting)};
   EXPECT_TRUE(report().became_ready.empty());
   EXPECT_EQ(registry.find_worker(base::WorkerId("w1"))->info.status, WorkerStatus::kReady);
@@ -152,6 +152,10 @@ TEST_F(RegistryTest, AnotherBootLosesAllWorkers) {
   ASSERT_EQ(changes.gone.size(), 1u);
   EXPECT_EQ(changes.gone[0].id, base::WorkerId("w1"));
   EXPECT_NE(registry.find_worker(base::WorkerId("w2")), nullptr);
+  state.boot_id = "boot-1";
+  state.workers = {worker("w1")};
+  EXPECT_EQ(report().taken, Changes::Taken::kStale);  // a late word of the old process
+  EXPECT_EQ(registry.find_worker(base::WorkerId("w1")), nullptr);
 }
 
 // ORCH-1040..1042: memory is spoken for from the command on, and counted once when the pool reports it.

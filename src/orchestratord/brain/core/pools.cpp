@@ -73,6 +73,7 @@ void Brain::State::on(PoolSeen& e) {
               {"rebooted", changes.rebooted}, {"recovered", changes.recovered}}});
   }
   for (const GoneWorker& gone : changes.gone) worker_gone(gone, std::nullopt);
+  for (const base::WorkerId& worker : changes.adopted) worker_adopted(worker);
   for (const base::WorkerId& worker : changes.became_ready) worker_ready(worker);
   if (Pool* pool = registry.find_pool(id)) repeat_stops(*pool);
   arm_pool_timer(id, now.mono_ms + config.heartbeat.interval_ms * 3 / 2);

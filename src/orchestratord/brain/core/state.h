@@ -1,6 +1,6 @@
 #pragma once
 // The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, pools.cpp,
-// workers.cpp, placing.cpp, views.cpp, timers in step.cpp).
+// workers.cpp, placing.cpp, views.cpp, verify.cpp; timers in step.cpp).
 #include <deque>
 #include <map>
 #include <optional>
@@ -201,6 +201,7 @@ struct Brain::State {
   void on(WorkerReady& e);
   void on(WorkerFailed& e);
   void on(StartWorkerAnswered& e);
+  void worker_adopted(const base::WorkerId& id);
   void worker_ready(const base::WorkerId& id);
   void worker_gone(const GoneWorker& gone, std::optional<base::Error> error);
   void start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id, base::Error error);
@@ -223,6 +224,9 @@ struct Brain::State {
   void give_up_claims();
   void stop_claimed();
   void log_decision(const Job& job, const scheduling::Decision& decision, const scheduling::DecisionLog& how);
+
+  // verify.cpp
+  void verify() const;
 
   // views.cpp
   void on(QueryJob& e);

@@ -1,6 +1,7 @@
 // Worker processes: start, ready, failure, stop.
 #include <fmt/core.h>
 
+#include "base/assert.h"
 #include "orchestratord/brain/core/state.h"
 
 namespace llorch::orchestratord::brain {
@@ -47,6 +48,9 @@ void Brain::State::start_worker(ModelIndex model_index, const base::PoolId& pool
                             .slots_total = config.worker_slots,
                             .kv_dtype = config.kv_dtype};
   registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now);
+  const auto& device = pool.devices.at(gpu_id);
+  ASSERT(device.accounted_bytes() <= device.info.vram_total_bytes, "gpu {}: {} of {} bytes accounted", gpu_id,
+         device.accounted_bytes(), device.info.vram_total_bytes);
   timers.arm(now.mono_ms + config.worker_start_timeout_ms,
              {.kind = TimerKind::kWorkerStart, .number = 0, .name = request.worker_id});
   emit(Log{base::LogLevel::kInfo, "worker.start", {}, "Starts a worker for waiting jobs.",
@@ -94,7 +98,16 @@ void Brain::State::on(StartWorkerAnswered& e) {
 }
 
 void Brain::State::on(WorkerReady& e) {
-  if (registry.worker_ready(e.ready, now)) worker_ready(base::WorkerId(e.ready.worker.worker_id));
+  const auto changes = registry.worker_ready(e.ready, now);
+  for (const base::WorkerId& id : changes.adopted) worker_adopted(id);
+  for (const base::WorkerId& id : changes.became_ready) worker_ready(id);
+}
+
+// Its pool may have been given up while attempts were running on it: they hold its slots still.
+void Brain::State::worker_adopted(const base::WorkerId& id) {
+  Worker* worker = registry.find_worker(id);
+  if (!worker) return;
+  for (const auto& [execution_id, x] : executions) worker->slots_in_use += x.worker_id == id;
 }
 
 void Brain::State::worker_ready(const base::WorkerId& id) {
@@ -102,12 +115,15 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
   if (!worker) return;
   dirty = true;
   worker->answered = true;
-  worker->slots_in_use = 0;
-  for (const auto& [execution_id, x] : executions) worker->slots_in_use += x.worker_id == id;
   emit(Log{base::LogLevel::kInfo, "worker.ready", {}, "A worker is ready.",
            {{"worker_id", id}, {"pool_id", worker->pool_id}, {"gpu_id", worker->info.gpu_id},
             {"model_digest", worker->info.model_digest}}});
-  if (worker->wanted_digest.empty()) return;  // not started by this process
+  if (worker->wanted_digest.empty()) {  // of an earlier process, or of a start whose answer was lost
+    if (const auto known = model_of.find(worker->info.model_digest); known != model_of.end()) {
+      model(known->second).starts.ready();
+    }
+    return;
+  }
   const ModelIndex wanted = model_of.at(worker->wanted_digest);
   if (worker->info.model_digest != worker->wanted_digest) {
     start_failed(wanted, worker->pool_id, worker->info.gpu_id,
@@ -159,7 +175,10 @@ void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> erro
 void Brain::State::start_timed_out(const base::WorkerId& id) {
   Worker* worker = registry.find_worker(id);
   if (!worker || worker->info.status != WorkerStatus::kStarting) return;
-  const ModelIndex model_index = model_of.at(worker->wanted_digest);
+  // A start whose answer was lost comes back through a report, without what we wanted of it.
+  const auto known = model_of.find(worker->info.model_digest);
+  if (known == model_of.end()) return;
+  const ModelIndex model_index = known->second;
   const base::PoolId pool_id = worker->pool_id;
   const std::string gpu_id = worker->info.gpu_id;
   count(Metric::kTimeouts, "startup");

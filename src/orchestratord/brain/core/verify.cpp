@@ -1,0 +1,51 @@
+#include "base/assert.h"
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+void Brain::verify() const { state_->verify(); }
+
+void Brain::State::verify() const {
+  std::int64_t in_queue = 0;
+  for (const auto& [arrival, job] : jobs) {
+    const std::string& id = job.spec.job_id.value;
+    const bool waits = job.status == JobStatus::kQueued;
+    ASSERT((queue.find(arrival) != nullptr) == waits, "job {}", id);
+    in_queue += waits;
+    ASSERT(job.ending.has_value() == contract::is_terminal(job.status), "job {}", id);
+    const bool on_worker = job.status == JobStatus::kDispatched || job.status == JobStatus::kRunning;
+    ASSERT(job.execution.has_value() == on_worker, "job {}", id);
+    if (job.execution) {
+      ASSERT(executions.contains(*job.execution) && executions.at(*job.execution).job == arrival, "job {}", id);
+    }
+  }
+  ASSERT(queue.depth() == in_queue, "{} queued, {} say so", queue.depth(), in_queue);
+
+  std::map<base::WorkerId, std::int64_t> slots;
+  std::set<Arrival> attempted;
+  for (const auto& [id, x] : executions) {
+    ++slots[x.worker_id];
+    ASSERT(attempted.insert(x.job).second, "two attempts of job {}", x.job_id.value);
+  }
+  for (const auto& [pool_id, pool] : registry.pools()) {
+    for (const auto& [id, w] : pool.workers) {
+      ASSERT(w.slots_in_use == slots[id], "worker {}: {} in use, {} executions", id.value, w.slots_in_use, slots[id]);
+      ASSERT(w.claimed_by.has_value() == claims.contains(id), "worker {}", id.value);
+    }
+  }
+  std::int64_t awaited = 0;
+  for (const auto& [id, commit] : commits) awaited += commit.kind != PendingCommit::Kind::kProgress;
+  ASSERT(awaited == commits_awaited, "{} {}", awaited, commits_awaited);
+
+  // Nobody waits while a worker could take the job now.
+  if (draining) return;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (!queue.head_of(ModelIndex{i})) continue;
+    ASSERT(models[i].wait, "model {} waits for nothing", models[i].facts.digest);
+    for (const Worker* w : registry.workers_of(models[i].facts.digest)) {
+      ASSERT(!serves(*w, models[i].facts) || w->slots_free() == 0, "worker {} is idle", w->id.value);
+    }
+  }
+}
+
+}  // namespace llorch::orchestratord::brain

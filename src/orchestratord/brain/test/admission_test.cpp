@@ -1,0 +1,204 @@
+#include <gtest/gtest.h>
+
+#include "orchestratord/brain/test/driver.h"
+
+namespace llorch::orchestratord::brain {
+namespace {
+
+using base::ErrorCode;
+using contract::JobStatus;
+using contract::Priority;
+
+std::int64_t number(const base::Error& e, std::string_view key) {
+  for (const auto& [k, v] : e.details) {
+    if (k == key && std::holds_alternative<std::int64_t>(v)) return std::get<std::int64_t>(v);
+  }
+  return -1;
+}
+std::string word(const base::Error& e, std::string_view key) {
+  for (const auto& [k, v] : e.details) {
+    if (k == key && std::holds_alternative<std::string>(v)) return std::get<std::string>(v);
+  }
+  return "";
+}
+
+// SYS-7.1.1: nothing is answered, published or dispatched before the row is durable.
+TEST(Admission, AnswersOnlyAfterTheCommit) {
+  Driver d;
+  d.add_worker();
+  d.auto_commit = false;
+  d.submit("j1");
+  const CommitId commit = d.only<CommitAdmission>().commit;
+  EXPECT_TRUE(d.none<AnswerSubmit>());
+  EXPECT_TRUE(d.none<PublishQueued>());
+  EXPECT_TRUE(d.after_ms(100).size() < 10 && d.none<Execute>());
+  d.send(Committed{{commit}});
+  EXPECT_TRUE(d.only<AnswerSubmit>().result);
+  EXPECT_EQ(d.only<PublishQueued>().queue_position, 0);
+  EXPECT_EQ(d.only<Execute>().uri, "http://w1");
+  EXPECT_TRUE(d.send(Committed{{commit}}).empty());  // said twice
+}
+
+// Promise 2: a store that cannot write gives 503, frees the place and forgets the job.
+TEST(Admission, AFailedCommitIsARefusal) {
+  Driver d(BrainConfig{.queue = {.capacity = 1}});
+  d.auto_commit = false;
+  d.submit("j1");
+  const CommitId commit = d.only<CommitAdmission>().commit;
+  d.send(CommitFailed{{commit}, {ErrorCode::kIoError, "no space", {}}});
+  const auto answer = d.only<AnswerSubmit>();
+  ASSERT_FALSE(answer.result);
+  EXPECT_EQ(answer.result.error().code, ErrorCode::kStoreUnavailable);
+  EXPECT_TRUE(d.none<Finish>());
+  d.submit("j2");
+  EXPECT_EQ(d.all<CommitAdmission>().size(), 1u);
+}
+
+// ORCH-2007, ORCH-3005, OC-CORE-1002: what the shell needs for the 429: policy_label, retry_after_ms, numbers.
+TEST(Admission, AFullQueueRefusesWithTheNumbers) {
+  Driver d(BrainConfig{.queue = {.capacity = 1}});
+  d.submit("j1");
+  d.submit("j2");
+  const auto result = d.only<AnswerSubmit>().result;
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kQueueFull);
+  EXPECT_TRUE(base::info(result.error().code).retriable);
+  EXPECT_EQ(base::info(result.error().code).http_status, 429);
+  EXPECT_EQ(word(result.error(), "policy_label"), "reject");
+  EXPECT_EQ(number(result.error(), "retry_after_ms"), 1000);
+  EXPECT_EQ(number(result.error(), "queue_capacity"), 1);
+}
+
+// ORCH-3005, ORCH-3904: the newcomer is accepted, the victim ends with its own code.
+TEST(Admission, DropLruEndsTheVictim) {
+  Driver d(BrainConfig{.queue = {.capacity = 1, .policy = contract::QueuePolicy::kDropLru}});
+  d.submit("j1", {.priority = Priority::kBatch});
+  d.submit("j2");
+  EXPECT_TRUE(d.only<AnswerSubmit>().result);
+  const auto finish = d.only<Finish>();
+  EXPECT_EQ(finish.job_id, base::JobId("j1"));
+  EXPECT_EQ(finish.status, JobStatus::kFailed);
+  EXPECT_EQ(finish.error->code, ErrorCode::kQueueFullDropLru);
+}
+
+// SCHED-11010: context and deadline are refused up front with the numbers.
+TEST(Admission, RefusesWhatCannotWork) {
+  Driver d;
+  d.submit("j1", {.tokens_in = 600, .max_tokens = 500});
+  auto result = d.only<AnswerSubmit>().result;
+  EXPECT_EQ(result.error().code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(word(result.error(), "reason"), "CONTEXT_TOO_LARGE");
+  d.submit("j2", {.deadline_ms = 0});
+  EXPECT_EQ(d.only<AnswerSubmit>().result.error().code, ErrorCode::kDeadlineUnmet);
+  d.see(d.pool_state());
+  d.submit("j3", {.memory_bytes = 9 * kGb});
+  result = d.only<AnswerSubmit>().result;
+  EXPECT_EQ(result.error().code, ErrorCode::kPoolUnavailable);
+  EXPECT_EQ(number(result.error(), "required_bytes"), 9 * kGb);
+  EXPECT_EQ(number(result.error(), "available_bytes"), 8 * kGb);
+}
+
+// OC-CTRL-2021, HME-020: position and predicted start of every accepted job; the estimate uses what runs took.
+TEST(Admission, PredictsTheStartFromMeasuredRuns) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId first = d.run("j1");
+  d.after_ms(700);
+  d.end(first);
+  d.run("j2");
+  d.submit("j3");
+  EXPECT_EQ(d.only<AnswerSubmit>().result->predicted_start_ms, 700);
+  d.submit("j4");
+  EXPECT_EQ(d.only<AnswerSubmit>().result->queue_position, 1);
+  EXPECT_EQ(d.only<AnswerSubmit>().result->predicted_start_ms, 1400);
+  EXPECT_EQ(d.query("j4").predicted_start_ms, 1400);
+  EXPECT_EQ(d.query("j4").reason->code, "WAITING_FOR_TURN");
+  EXPECT_EQ(d.query("j3").reason->code, "WAITING_FOR_SLOT");
+  d.submit("j5", {.deadline_ms = 1500});
+  EXPECT_EQ(d.only<AnswerSubmit>().result.error().code, ErrorCode::kDeadlineUnmet);
+}
+
+// OC-CORE-1003, OC-CORE-1004: interactive before batch, FIFO inside, no head-of-line blocking by another model.
+TEST(Admission, DispatchOrder) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId first = d.run("j1");
+  d.submit("b1", {.priority = Priority::kBatch});
+  d.submit("other", {.model = "b", .memory_bytes = 8 * kGb});
+  d.submit("j2");
+  d.submit("j3");
+  std::vector<std::string> order;
+  ExecutionId x = first;
+  for (int i = 0; i < 3; ++i) {
+    d.end(x);
+    const auto execute = d.only<Execute>();
+    order.push_back(execute.job_id.value);
+    x = execute.execution;
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"j2", "j3", "b1"}));
+  EXPECT_EQ(d.query("other").reason->code, "WAITING_FOR_MEMORY");
+}
+
+// Promise 2: a restart resumes the queue in order; what ran is replayed as the same attempt.
+TEST(Restart, ResumesTheQueue) {
+  Restored restored;
+  restored.jobs.push_back({.spec = Driver::spec("j1", {}), .status = JobStatus::kRunning, .attempts = 2,
+                           .submitted_unix_ms = 1'699'999'990'000});
+  restored.jobs.push_back({.spec = Driver::spec("j2", {}), .submitted_unix_ms = 1'699'999'995'000});
+  restored.jobs.push_back({.spec = Driver::spec("j3", {}), .submitted_unix_ms = 1'699'999'995'000,
+                           .payload_available = false});
+  restored.jobs.push_back({.spec = Driver::spec("j4", {.deadline_ms = 3000}), .submitted_unix_ms = 1'699'999'996'000});
+  restored.pool_endpoints = {"http://pool-1"};
+  Driver d({}, restored);
+  EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
+  EXPECT_EQ(d.all<PublishQueued>().size(), 4u);
+  std::map<std::string, std::string> ended;
+  for (const Finish& f : d.all<Finish>()) ended[f.job_id.value] = f.error->name();
+  EXPECT_EQ(ended, (std::map<std::string, std::string>{{"j3", "PAYLOAD_LOST"}, {"j4", "TIMEOUT"}}));
+  EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_TURN");
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_POOL");
+  d.add_worker();
+  const auto execute = d.only<Execute>();
+  EXPECT_EQ(execute.job_id, base::JobId("j1"));
+  EXPECT_EQ(execute.attempt, 2);
+}
+
+TEST(Restart, RunningJobsFailIfTheOperatorSaysSo) {
+  Restored restored;
+  restored.jobs.push_back({.spec = Driver::spec("j1", {}), .status = JobStatus::kDispatched, .attempts = 1});
+  Driver d(BrainConfig{.restart = {.running_jobs = contract::RunningJobs::kFail}}, restored);
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kWorkerReset);
+}
+
+TEST(Shutdown, RefusesNewWorkAndLetsRunningJobsFinish) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  d.submit("j2");
+  d.send(Shutdown{.grace_ms = 10'000});
+  EXPECT_TRUE(d.none<Drained>());
+  d.submit("j3");
+  EXPECT_EQ(d.only<AnswerSubmit>().result.error().code, ErrorCode::kShuttingDown);
+  EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_RESTART");
+  d.end(x);
+  EXPECT_EQ(d.only<Finish>().status, JobStatus::kCompleted);
+  EXPECT_TRUE(d.none<Execute>());
+  EXPECT_EQ(d.all<Drained>().size(), 1u);
+  EXPECT_TRUE(d.after_ms(20'000).empty() || d.none<Drained>());
+}
+
+TEST(Shutdown, LeavesUnfinishedJobsToTheNextProcess) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  d.send(Shutdown{.grace_ms = 1000});
+  d.after_ms(1000);
+  EXPECT_EQ(d.only<AbortExecute>().execution, x);
+  d.lose(x, ErrorCode::kCancelled);
+  EXPECT_TRUE(d.none<Finish>());
+  EXPECT_TRUE(d.none<CommitTransition>());
+  EXPECT_EQ(d.all<Drained>().size(), 1u);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,225 @@
+#include <gtest/gtest.h>
+
+#include "orchestratord/brain/test/driver.h"
+
+namespace llorch::orchestratord::brain {
+namespace {
+
+using base::ErrorCode;
+using contract::JobStatus;
+
+BrainConfig no_jitter() {
+  BrainConfig c;
+  c.retry.jitter = false;
+  return c;
+}
+
+// SYS-7.1.1, SYS-6.1.2: queued -> dispatched -> running -> completed, each written, the ending told after its commit.
+TEST(Attempts, TheStraightWay) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  EXPECT_EQ(d.all<CommitTransition>().back().record.status, JobStatus::kDispatched);
+  d.send(ExecuteStarted{x});
+  EXPECT_EQ(d.only<CommitTransition>().record.status, JobStatus::kRunning);
+  EXPECT_TRUE(d.send(ExecuteStarted{x}).empty());
+  d.auto_commit = false;
+  d.end(x);
+  const auto last = d.only<CommitTransition>();
+  EXPECT_EQ(last.record.status, JobStatus::kCompleted);
+  EXPECT_EQ(last.record.end->tokens_out, 20);
+  EXPECT_TRUE(d.none<Finish>());
+  d.send(Committed{{last.commit}});
+  EXPECT_EQ(d.only<Finish>().end->tokens_out, 20);
+  d.end(x);  // said twice
+  EXPECT_TRUE(d.none<CommitTransition>());
+}
+
+// SYS-6.1.6, SYS-7.3.1, DECISIONS §2: worker loss puts the job back at its place with a backoff, until attempts run out.
+TEST(Attempts, RetriesWithBackoffUntilExhausted) {
+  Driver d(no_jitter());
+  d.add_worker();
+  ExecutionId x = d.run("j1");
+  d.submit("j2");
+  for (int attempt = 1; attempt < 5; ++attempt) {
+    d.lose(x);
+    EXPECT_TRUE(d.none<Finish>());
+    const auto next = d.only<Execute>();  // the worker does not stand idle meanwhile
+    EXPECT_NE(next.job_id, base::JobId("j1"));
+    EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_RETRY");
+    d.submit("x" + std::to_string(attempt));
+    d.after_ms(1000 << (attempt - 1));
+    d.end(next.execution);
+    const auto again = d.only<Execute>();
+    EXPECT_EQ(again.job_id, base::JobId("j1"));  // ahead of what came later
+    EXPECT_EQ(again.attempt, attempt + 1);
+    x = again.execution;
+  }
+  d.lose(x);
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kRetryExhausted);
+}
+
+TEST(Attempts, OnlyTransientFailuresAreRetried) {
+  for (const ErrorCode code : {ErrorCode::kVramOom, ErrorCode::kReplayDiverged, ErrorCode::kCudaError, ErrorCode::kInternal}) {
+    Driver d;
+    d.add_worker();
+    d.lose(d.run("j1"), code);
+    EXPECT_EQ(d.only<Finish>().error->code, code);
+  }
+  Driver off(BrainConfig{.retry = {.enabled = false}});
+  off.add_worker();
+  off.lose(off.run("j1"));
+  EXPECT_EQ(off.only<Finish>().error->code, ErrorCode::kWorkerReset);
+}
+
+// SYS-7.4.1: a waiting job ends at once; repeating is harmless; an unknown job is for the store to answer.
+TEST(Cancel, QueuedJobEndsAtOnce) {
+  Driver d;
+  d.submit("j1");
+  d.send(CancelRequested{RequestId{71}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  EXPECT_EQ(d.only<Finish>().status, JobStatus::kCancelled);
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kCancelled);
+  EXPECT_EQ(d.only<AnswerCancel>().status, JobStatus::kCancelled);
+  d.send(CancelRequested{RequestId{72}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  EXPECT_EQ(d.only<AnswerCancel>().status, std::nullopt);
+}
+
+// SYS-7.4.1, ORCH-3026: sealed first, aborted, durable, then answered; the slot is free once the worker confirms.
+TEST(Cancel, RunningJobIsSealedBeforeTheAnswer) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  d.send(ExecuteStarted{x});
+  d.submit("j2");
+  d.auto_commit = false;
+  d.send(CancelRequested{RequestId{7}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  EXPECT_EQ(d.only<SealStream>().job_id, base::JobId("j1"));
+  EXPECT_EQ(d.only<AbortExecute>().execution, x);
+  EXPECT_TRUE(d.none<AnswerCancel>());
+  const CommitId commit = d.only<CommitTransition>().commit;
+  d.send(Committed{{commit}});
+  EXPECT_EQ(d.only<AnswerCancel>().status, JobStatus::kCancelled);
+  EXPECT_TRUE(d.none<Execute>());
+  d.lose(x, ErrorCode::kCancelled);
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
+}
+
+// SYS-7.4.1, SYS-5.4.2: after 5 s without confirmation the slot counts as free and the client has its answer.
+TEST(Cancel, TheDeadlineHolds) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  d.submit("j2");
+  d.auto_commit = false;
+  d.send(CancelRequested{RequestId{7}, base::JobId("j1"), jobs::CancelReason::kClientRequest});
+  const CommitId commit = d.only<CommitTransition>().commit;
+  d.send(CommitFailed{{commit}, {ErrorCode::kIoError, "full", {}}});
+  EXPECT_TRUE(d.none<Finish>());
+  d.after_ms(5000);
+  EXPECT_EQ(d.only<AnswerCancel>().status, JobStatus::kRunning);  // "cancelling"
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
+  bool rewritten = false;
+  for (const auto& t : d.all<CommitTransition>()) {
+    if (t.record.job_id != base::JobId("j1")) continue;
+    rewritten = true;
+    d.auto_commit = true;
+    d.send(Committed{{t.commit}});
+    break;
+  }
+  EXPECT_TRUE(rewritten);
+  EXPECT_EQ(d.only<Finish>().status, JobStatus::kCancelled);
+  d.lose(x);  // late
+  EXPECT_TRUE(d.none<Execute>());
+}
+
+// TIMEOUT-22010, TIMEOUT-22011: wall, idle, queue and deadline, each with its stage.
+TEST(Timeouts, WallIdleQueueAndDeadline) {
+  const auto detail = [](const Finish& f, std::string_view key) {
+    for (const auto& [k, v] : f.error->details) {
+      if (k == key && std::holds_alternative<std::string>(v)) return std::get<std::string>(v);
+    }
+    return std::string();
+  };
+  BrainConfig config;
+  config.timeout.queue_ms = 30'000;
+  config.heartbeat.interval_ms = 1'000'000;  // not the subject here
+  Driver d(config);
+  d.add_worker();
+  ExecutionId x = d.run("wall", {.timeout_ms = 10'000});
+  d.submit("queued");
+  d.send(ExecuteStarted{x});
+  d.after_ms(9'999);
+  EXPECT_TRUE(d.none<Finish>());
+  d.after_ms(1);
+  EXPECT_EQ(detail(d.only<Finish>(), "limit"), "wall");
+  EXPECT_EQ(detail(d.only<Finish>(), "stage"), "execution");
+  EXPECT_EQ(d.only<AbortExecute>().execution, x);
+  d.lose(x, ErrorCode::kCancelled);
+  x = d.only<Execute>().execution;
+
+  d.send(ExecuteStarted{x});
+  d.after_ms(40'000);
+  d.send(ExecuteProgress{x, 3});
+  d.after_ms(59'000);
+  EXPECT_TRUE(d.none<Finish>());
+  d.after_ms(1'000);
+  EXPECT_EQ(detail(d.only<Finish>(), "limit"), "idle");
+  d.lose(x, ErrorCode::kCancelled);
+
+  x = d.run("busy");
+  d.submit("waits");
+  d.submit("due", {.deadline_ms = 20'000});
+  d.after_ms(20'000);
+  EXPECT_EQ(d.only<Finish>().job_id, base::JobId("due"));
+  EXPECT_EQ(detail(d.only<Finish>(), "limit"), "deadline");
+  d.after_ms(10'000);
+  EXPECT_EQ(d.only<Finish>().job_id, base::JobId("waits"));
+  EXPECT_EQ(detail(d.only<Finish>(), "stage"), "queue");
+}
+
+TEST(Timeouts, RequestBeatsDefaultAndIsCapped) {
+  Driver d(BrainConfig{.timeout = {.default_ms = 5000, .max_ms = 8000}});
+  d.add_worker("w1", 4);
+  d.submit("j1");
+  EXPECT_EQ(d.only<Execute>().timeout_ms, 5000);
+  d.submit("j2", {.timeout_ms = 6000});
+  EXPECT_EQ(d.only<Execute>().timeout_ms, 6000);
+  d.submit("j3", {.timeout_ms = 60'000});
+  EXPECT_EQ(d.only<Execute>().timeout_ms, 8000);
+  d.submit("j4", {.deadline_ms = 1000});
+  EXPECT_EQ(d.only<Execute>().timeout_ms, 1000);
+}
+
+// A worker that never begins is given up and the job tried elsewhere, but only after the old attempt is over.
+TEST(Timeouts, AWorkerThatNeverBeginsLosesTheJob) {
+  Driver d(no_jitter());
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  d.after_ms(60'000);
+  EXPECT_EQ(d.only<AbortExecute>().execution, x);
+  EXPECT_TRUE(d.none<SealStream>());
+  d.lose(x, ErrorCode::kCancelled);
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_RETRY");
+  d.add_worker();
+  d.after_ms(1000);
+  EXPECT_EQ(d.only<Execute>().attempt, 2);
+}
+
+// SYS-7.3.1: the pool knows before the connection does; the attempt is given up after five seconds.
+TEST(Attempts, AGoneWorkersAttemptsAreGivenUp) {
+  Driver d(no_jitter());
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  d.send(ExecuteStarted{x});
+  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .exit_code = 137}});
+  EXPECT_TRUE(d.none<AbortExecute>());
+  EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
+  d.after_ms(5000);
+  EXPECT_EQ(d.only<AbortExecute>().execution, x);
+  d.lose(x);
+  EXPECT_EQ(d.query("j1").status, JobStatus::kQueued);
+  EXPECT_EQ(d.query("j1").attempts, 1);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::brain

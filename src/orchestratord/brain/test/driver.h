@@ -1,0 +1,149 @@
+#pragma once
+// Drives a Brain by hand: one event at a time, with a store that commits at once unless told otherwise.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "orchestratord/brain/brain.h"
+#include "orchestratord/brain/test/describe.h"
+
+namespace llorch::orchestratord::brain {
+
+inline constexpr std::int64_t kGb = 1'000'000'000;
+
+class Driver {
+ public:
+  explicit Driver(BrainConfig config = {}, Restored restored = {}) : brain_(std::move(config), entropy_) {
+    send(std::move(restored));
+  }
+
+  // The commands of this event and, with auto_commit, of the commits it caused.
+  const std::vector<Command>& send(Event event) {
+    commands_.clear();
+    brain_.step(std::move(event), now, commands_);
+    brain_.verify();
+    for (std::size_t i = 0; auto_commit && i < commands_.size(); ++i) {
+      if (const auto id = commit_of(commands_[i])) {
+        brain_.step(Committed{{*id}}, now, commands_);
+        brain_.verify();
+      }
+    }
+    return commands_;
+  }
+  const std::vector<Command>& after_ms(std::int64_t ms) {
+    now.mono_ms += ms;
+    now.unix_ms += ms;
+    return send(Tick{});
+  }
+
+  static std::optional<CommitId> commit_of(const Command& c) {
+    if (const auto* a = std::get_if<CommitAdmission>(&c)) return a->commit;
+    if (const auto* t = std::get_if<CommitTransition>(&c)) return t->commit;
+    return std::nullopt;
+  }
+
+  // The commands of one type from the last send.
+  template <class T>
+  std::vector<T> all() const {
+    std::vector<T> out;
+    for (const Command& c : commands_) {
+      if (const T* t = std::get_if<T>(&c)) out.push_back(*t);
+    }
+    return out;
+  }
+  template <class T>
+  T only() const {
+    const auto found = all<T>();
+    EXPECT_EQ(found.size(), 1u) << dump();
+    return found.empty() ? T{} : found.front();
+  }
+  template <class T>
+  bool none() const {
+    return all<T>().empty();
+  }
+  std::string dump() const {
+    std::string out;
+    for (const Command& c : commands_) out += describe(c) + "\n";
+    return out;
+  }
+
+  struct SubmitOptions {
+    std::string model = "a";
+    contract::Priority priority = contract::Priority::kInteractive;
+    std::int64_t memory_bytes = 4 * kGb;
+    std::optional<std::int64_t> timeout_ms, deadline_ms;
+    std::int64_t tokens_in = 10, max_tokens = 20;
+  };
+  static jobs::JobSpec spec(const std::string& id, const SubmitOptions& o) {
+    return {.job_id = base::JobId(id),
+            .correlation_id = base::CorrelationId("c-" + id),
+            .model = {.model_ref = "file:/" + o.model + ".gguf",
+                      .digest = "sha256:" + o.model,
+                      .context_length = 1000,
+                      .memory_bytes = o.memory_bytes},
+            .priority = o.priority,
+            .tokens_in = o.tokens_in,
+            .max_tokens = o.max_tokens,
+            .timeout_ms = o.timeout_ms,
+            .deadline_ms = o.deadline_ms};
+  }
+  const std::vector<Command>& submit(const std::string& id, const SubmitOptions& o) {
+    return send(Submit{{++requests}, spec(id, o)});
+  }
+  const std::vector<Command>& submit(const std::string& id) { return submit(id, SubmitOptions{}); }
+
+  contract::PoolState pool_state(const std::string& id = "pool-1", int gpus = 1, std::int64_t bytes = 8 * kGb) {
+    contract::PoolState s{.pool_id = id, .endpoint = "http://" + id, .timestamp_ms = now.unix_ms, .boot_id = "boot-1"};
+    s.uptime_seconds = now.mono_ms / 1000;
+    for (int i = 0; i < gpus; ++i) {
+      s.gpus.push_back({.gpu_id = std::to_string(i), .vram_total_bytes = bytes, .vram_available_bytes = bytes});
+    }
+    return s;
+  }
+  static contract::WorkerInfo worker(const std::string& id, const std::string& model = "a", const std::string& gpu = "0",
+                                     std::int64_t bytes = 4 * kGb) {
+    return {.worker_id = id, .model_ref = "file:/" + model + ".gguf", .model_digest = "sha256:" + model, .gpu_id = gpu,
+            .status = contract::WorkerStatus::kReady, .uri = "http://" + id, .vram_bytes = bytes, .slots_total = 1,
+            .context_length = 1000, .kv_dtype = "f16"};
+  }
+  // A pool with one device and one ready worker of model a.
+  const std::vector<Command>& add_worker(const std::string& id = "w1", std::int64_t slots = 1) {
+    auto s = pool_state();
+    s.workers = {worker(id)};
+    s.workers[0].slots_total = slots;
+    s.gpus[0].vram_allocated_bytes = 4 * kGb;
+    s.gpus[0].vram_available_bytes = 4 * kGb;
+    return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}});
+  }
+  const std::vector<Command>& see(const contract::PoolState& s) {
+    return send(PoolSeen{.request = {}, .state = s, .asked_endpoint = {}});
+  }
+  // Submits and returns the execution it leads to at once.
+  ExecutionId run(const std::string& id, const SubmitOptions& o) {
+    submit(id, o);
+    return only<Execute>().execution;
+  }
+  ExecutionId run(const std::string& id) { return run(id, SubmitOptions{}); }
+  const std::vector<Command>& end(ExecutionId x, std::int64_t tokens = 20) {
+    return send(ExecuteEnded{x, tokens, contract::EndEvent{.tokens_in = 10, .tokens_out = tokens}, {}});
+  }
+  const std::vector<Command>& lose(ExecutionId x, base::ErrorCode code = base::ErrorCode::kWorkerReset) {
+    return send(ExecuteEnded{x, 3, {}, base::Error{code, "lost", {}}});
+  }
+  LiveJob query(const std::string& id) {
+    send(QueryJob{{++requests}, base::JobId(id)});
+    return only<AnswerQueryJob>().job.value_or(LiveJob{});
+  }
+
+  base::Time now{1'000'000, 1'700'000'000'000};
+  std::uint64_t requests = 0;
+  bool auto_commit = true;
+
+ private:
+  base::SeededEntropy entropy_{1};
+  Brain brain_;
+  std::vector<Command> commands_;
+};
+
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,248 @@
+#include <gtest/gtest.h>
+
+#include "orchestratord/brain/test/driver.h"
+
+namespace llorch::orchestratord::brain {
+namespace {
+
+using base::ErrorCode;
+using contract::PoolStatus;
+
+BrainConfig no_jitter() {
+  BrainConfig c;
+  c.retry.jitter = false;
+  return c;
+}
+
+contract::WorkerInfo started(const StartWorker& start) {
+  auto info = Driver::worker(start.request.worker_id, start.request.model_ref.substr(6, 1), start.request.gpu_id);
+  return info;
+}
+PoolView pool_of(Driver& d) {
+  d.send(QueryPools{{1}});
+  return d.only<AnswerQueryPools>().pools.front();
+}
+
+// SYS-7.2.1, ORCH-1033, ORCH-1040..1042: a job without a worker starts one; it is used once the pool says ready.
+TEST(Workers, StartOnDemand) {
+  Driver d;
+  d.submit("j1");
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_POOL");
+  d.see(d.pool_state());
+  const auto start = d.only<StartWorker>();
+  EXPECT_EQ(start.request.model_ref, "file:/a.gguf");
+  EXPECT_EQ(start.request.worker_id.substr(0, 7), "worker-");
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_WORKER_START");
+  d.submit("j2");
+  EXPECT_TRUE(d.none<StartWorker>());  // one start per model at a time
+  d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), {}});
+  EXPECT_TRUE(d.none<Execute>());
+  d.send(WorkerReady{{.pool_id = "pool-1", .worker = started(start)}});
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j1"));
+  d.send(WorkerReady{{.pool_id = "pool-1", .worker = started(start)}});
+  EXPECT_TRUE(d.none<Execute>());
+}
+
+// ORCH-1042, C-48: a start that times out is stopped and retried once; then the jobs of the model fail with the code.
+TEST(Workers, StartTimesOutTwice) {
+  Driver d(no_jitter());
+  d.see(d.pool_state());
+  d.submit("j1");
+  const auto first = d.only<StartWorker>();
+  d.send(StartWorkerAnswered{base::WorkerId(first.request.worker_id), {}});
+  d.after_ms(60'000);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, first.request.worker_id);
+  EXPECT_TRUE(d.none<Finish>());
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_START_RETRY");
+  d.send(WorkerFailed{{.worker_id = first.request.worker_id, .pool_id = "pool-1"}});
+  d.after_ms(1000);
+  d.see(d.pool_state());
+  const auto second = d.only<StartWorker>();
+  d.send(StartWorkerAnswered{base::WorkerId(second.request.worker_id),
+                             base::Error{ErrorCode::kInsufficientVram, "too small", {}}});
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kInsufficientVram);
+}
+
+TEST(Workers, ABrokenFileFailsItsJobsAtOnceAndOnlyThose) {
+  Driver d;
+  d.see(d.pool_state("pool-1", 2));
+  d.submit("j1");
+  const auto start = d.only<StartWorker>();
+  d.submit("other", {.model = "b"});
+  d.send(WorkerFailed{{.worker_id = start.request.worker_id, .pool_id = "pool-1", .gpu_id = "0",
+                       .error_code = "CORRUPT_FILE", .error_message = "bad magic"}});
+  EXPECT_EQ(d.only<Finish>().job_id, base::JobId("j1"));
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kCorruptFile);
+}
+
+// An unreachable pool is no fault of the model: nothing fails, the start is repeated when the pool is back.
+TEST(Workers, AnUnreachablePoolCountsNoFailure) {
+  Driver d;
+  d.see(d.pool_state());
+  d.submit("j1");
+  for (int i = 0; i < 4; ++i) {
+    const auto start = d.only<StartWorker>();
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), base::Error{ErrorCode::kUnreachable, "", {}}});
+    EXPECT_TRUE(d.none<Finish>());
+    EXPECT_EQ(pool_of(d).status, PoolStatus::kUnhealthy);
+    d.after_ms(1000);
+    EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
+    d.see(d.pool_state());
+  }
+}
+
+// Two models, one device: the idle worker makes room; the start waits until the pool reports the memory free.
+TEST(Workers, EvictsAnIdleWorkerAndWaitsForTheMemory) {
+  Driver d;
+  d.add_worker();
+  d.submit("j1", {.model = "b", .memory_bytes = 6 * kGb});
+  EXPECT_EQ(d.only<StopWorker>().worker_id, base::WorkerId("w1"));
+  EXPECT_TRUE(d.none<StartWorker>());
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_MEMORY");
+  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0",
+                       .category = contract::FailureCategory::kExplicitStop}});
+  EXPECT_TRUE(d.none<StartWorker>());
+  EXPECT_EQ(d.all<AskPoolState>().size(), 1u);
+  d.after_ms(10);
+  d.see(d.pool_state());
+  EXPECT_EQ(d.only<StartWorker>().request.model_ref, "file:/b.gguf");
+}
+
+TEST(Workers, AWorkerInUseIsNotEvictedUntilPatienceEnds) {
+  Driver d;
+  d.add_worker();
+  ExecutionId x = d.run("a1");
+  d.submit("b1", {.model = "b", .memory_bytes = 6 * kGb});
+  d.submit("a2");
+  d.submit("a3");
+  d.send(ExecuteStarted{x});
+  d.end(x);
+  x = d.only<Execute>().execution;  // a2: b1 holds nobody up
+  EXPECT_TRUE(d.none<StopWorker>());
+  d.after_ms(30'000);
+  EXPECT_TRUE(d.none<StopWorker>());  // claimed, still at work
+  d.end(x);
+  EXPECT_TRUE(d.none<Execute>());
+  EXPECT_EQ(d.only<StopWorker>().worker_id, base::WorkerId("w1"));
+}
+
+TEST(Workers, AClaimEndsWithItsReason) {
+  Driver d;
+  d.add_worker();
+  const ExecutionId x = d.run("a1");
+  d.submit("b1", {.model = "b", .memory_bytes = 6 * kGb});
+  d.submit("a2");
+  d.after_ms(30'000);
+  d.send(CancelRequested{{}, base::JobId("b1"), jobs::CancelReason::kDisconnect});
+  d.end(x);
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("a2"));
+}
+
+TEST(Workers, AStopThePoolDidNotHearIsRepeated) {
+  Driver d;
+  d.add_worker();
+  d.submit("j1", {.model = "b", .memory_bytes = 6 * kGb});
+  EXPECT_EQ(d.all<StopWorker>().size(), 1u);
+  d.after_ms(6000);
+  d.add_worker();  // still listed as ready
+  EXPECT_EQ(d.all<StopWorker>().size(), 1u);
+  EXPECT_TRUE(d.none<StartWorker>());
+}
+
+// Promise 1 and the catalog: other bytes under the same name are another model.
+TEST(Workers, AReplacedModelFileFailsTheJobsOfTheOldBytes) {
+  Driver d;
+  d.see(d.pool_state());
+  d.submit("j1");
+  const auto start = d.only<StartWorker>();
+  auto info = started(start);
+  info.model_digest = "sha256:other";
+  d.send(WorkerReady{{.pool_id = "pool-1", .worker = info}});
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kModelNotFound);
+}
+
+// SYS-8.3.2, SYS-6.2.4: three missed heartbeats make a pool unhealthy: no new work; its return makes it healthy again.
+TEST(Pools, MissedHeartbeats) {
+  Driver d;
+  d.add_worker();
+  d.after_ms(22'500);
+  EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");  // SYS-7.1.1: stale state is refreshed
+  EXPECT_EQ(pool_of(d).status, PoolStatus::kHealthy);
+  d.after_ms(22'499);
+  EXPECT_EQ(pool_of(d).status, PoolStatus::kHealthy);
+  d.after_ms(1);
+  EXPECT_EQ(pool_of(d).status, PoolStatus::kUnhealthy);
+  d.submit("j1");
+  EXPECT_TRUE(d.none<Execute>());
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_POOL");
+  d.add_worker();
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j1"));
+}
+
+// POOLREG-19040: a pool that stays away is dropped after its grace.
+TEST(Pools, ForgottenAfterTheGrace) {
+  Driver d;
+  d.add_worker();
+  for (int i = 0; i < 30; ++i) d.after_ms(15'000);
+  d.send(QueryPools{{1}});
+  EXPECT_TRUE(d.only<AnswerQueryPools>().pools.empty());
+}
+
+// SYS-5.2.1: a conflicting registration is refused and its holder asked; goodbye removes the pool.
+TEST(Pools, ConflictAndGoodbye) {
+  Driver d;
+  d.see(d.pool_state());
+  EXPECT_EQ(d.only<RememberPool>().endpoint, "http://pool-1");
+  auto other = d.pool_state();
+  other.endpoint = "http://elsewhere";
+  other.boot_id = "boot-2";
+  d.send(PoolSeen{RequestId{5}, other, {}});
+  EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kConflict);
+  EXPECT_EQ(d.only<AskPoolState>().endpoint, "http://pool-1");
+  d.send(PoolUnreachable{"http://pool-1"});
+  d.send(PoolSeen{RequestId{6}, other, {}});
+  EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.value(), 15'000);
+  d.send(PoolLeft{RequestId{7}, base::PoolId("pool-1")});
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+  EXPECT_EQ(d.all<ForgetPool>().size(), 1u);
+  d.send(PoolLeft{RequestId{8}, base::PoolId("pool-1")});
+  EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kPoolNotFound);
+}
+
+// DECISIONS §3: another boot means the old workers are gone; their jobs are replayed.
+TEST(Pools, ARestartedPoolHasLostItsWorkers) {
+  Driver d(no_jitter());
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  auto s = d.pool_state();
+  s.boot_id = "boot-2";
+  d.after_ms(10);
+  d.see(s);
+  EXPECT_TRUE(d.none<Finish>());
+  d.lose(x);
+  d.after_ms(1000);
+  EXPECT_EQ(d.all<StartWorker>().size(), 1u);
+}
+
+// OC-CORE-1010, ORCH-1004: only Ready workers get work; a full one shows as busy.
+TEST(Pools, OnlyReadyWorkersGetWork) {
+  for (const auto status : {contract::WorkerStatus::kStarting, contract::WorkerStatus::kDraining}) {
+    Driver d;
+    auto s = d.pool_state();
+    s.workers = {Driver::worker("w1")};
+    s.workers[0].status = status;
+    s.gpus[0].vram_available_bytes = 0;
+    d.see(s);
+    d.submit("j1");
+    EXPECT_TRUE(d.none<Execute>());
+  }
+  Driver d;
+  d.add_worker();
+  d.run("j1");
+  EXPECT_EQ(pool_of(d).workers[0].status, contract::WorkerStatus::kBusy);
+  d.send(QueryGauges{{1}});
+  EXPECT_EQ(d.only<AnswerQueryGauges>().gauges.executions_active, 1);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,150 @@
+#pragma once
+// A whole system around one Brain: store, pools, workers, relay, clients. Messages are delayed and reordered between
+// sources, doubled and lost; commits fail; workers, pools and the orchestrator itself die. Everything follows from one
+// seed. What must hold is checked at every command; heal() ends the faults and requires that every job ends.
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "orchestratord/brain/brain.h"
+
+namespace llorch::orchestratord::brain {
+
+class World {
+ public:
+  explicit World(std::uint64_t seed);
+
+  void chaos(int steps);
+  void heal();
+
+  // Of all commands so far; equal for equal seeds.
+  const std::string& transcript() const { return transcript_; }
+  // What the run met, to see that it met enough.
+  std::map<std::string, std::int64_t> seen;
+  // First violated rule; empty if none.
+  const std::string& violation() const { return violation_; }
+
+ private:
+  struct Message {
+    std::string source;  // messages of one source keep their order; "" has none
+    Event event;
+  };
+  struct Row {
+    jobs::JobSpec spec;
+    contract::JobStatus status = contract::JobStatus::kQueued;
+    std::int64_t attempts = 0, submitted_unix_ms = 0;
+    int terminal_writes = 0;
+  };
+  struct Write {
+    CommitId commit;
+    std::optional<CommitAdmission> admission;
+    std::optional<CommitTransition> transition;
+  };
+  struct SimWorker {
+    contract::WorkerInfo info;
+    std::int64_t bytes = 0;
+    bool draining = false;
+  };
+  struct SimPool {
+    contract::PoolState base;  // id, endpoint, boot id, devices
+    bool reachable = true;
+    std::map<std::string, SimWorker> workers;
+  };
+  struct SimExecution {
+    Execute command;
+    bool started = false, ended = false, aborted = false;
+    bool deaf = false;  // does not react to an abort
+    std::int64_t tokens = 0;
+  };
+  // What the checker knows about a job over all lives of the orchestrator.
+  struct Known {
+    jobs::JobSpec spec;
+    std::uint64_t order = 0;  // of submission
+    bool answered = false, accepted = false, committed_told = false, restored = false;
+    bool dispatched = false, retried = false, sealed = false;
+    int finishes = 0;
+    contract::JobStatus told = contract::JobStatus::kQueued;  // last status commanded to the store
+  };
+  struct InFlight {
+    base::JobId job_id;
+    base::WorkerId worker_id;
+    std::optional<std::int64_t> aborted_ms;
+  };
+
+  std::uint64_t pick(std::uint64_t n) { return n == 0 ? 0 : rng_() % n; }
+  bool chance(int percent) { return static_cast<int>(pick(100)) < percent; }
+  void violate(std::string what);
+
+  // world_actions
+  void boot();
+  void feed(Event event);
+  void deliver_random();
+  void deliver_all();
+  void act();
+  void submit();
+  void cancel();
+  void commit_writes(bool fail);
+  void worker_action(bool healthy);
+  void execution_action(SimExecution& x, bool healthy);
+  void kill_worker();
+  void restart_pool();
+  void report(SimPool& pool);
+  void tell(std::string source, Event event, bool may_be_lost = false);
+  contract::PoolState state_of(const SimPool& pool) const;
+  SimPool* pool_at(const std::string& endpoint);
+  void drop_worker(SimPool& pool, const std::string& id);
+  void end_execution(SimExecution& x, std::optional<base::ErrorCode> error);
+  std::int64_t active_on(const std::string& worker_id) const;
+
+  // the world obeys
+  void obey(const Command& command);
+  void obey(const CommitAdmission& c);
+  void obey(const CommitTransition& c);
+  void obey(const Execute& c);
+  void obey(const AbortExecute& c);
+  void obey(const StartWorker& c);
+  void obey(const StopWorker& c);
+  void obey(const AskPoolState& c);
+  void obey(const AnswerSubmit& c);
+  void obey(const Finish& c);
+  void obey(const SealStream& c);
+  void obey(const Log& c);
+  template <class T>
+  void obey(const T&) {}
+
+  // the checker
+  void before_event(const Event& event);
+  void check_execute(const Execute& c);
+  void check_start(const StartWorker& c);
+  void expire_in_flight();
+  void check_end();
+
+  std::mt19937_64 rng_;
+  std::uint64_t seed_;
+  base::SeededEntropy entropy_;
+  base::Time now_{1'000'000, 1'700'000'000'000};
+  BrainConfig config_;
+  std::unique_ptr<Brain> brain_;
+  int lives_ = 0;
+  bool healing_ = false;
+
+  std::vector<Message> messages_;
+  std::deque<Write> writes_;
+  std::map<std::string, Row> rows_;  // what is on disk
+  std::vector<std::string> row_order_;
+  std::vector<SimPool> pools_;
+  std::map<std::uint64_t, SimExecution> executions_;
+
+  std::map<std::string, Known> known_;
+  std::map<std::uint64_t, InFlight> in_flight_;               // attempts the brain must count as running
+  std::map<std::string, std::pair<std::string, bool>> starts_;  // worker id -> (digest @ pool / gpu, settled)
+  std::uint64_t submissions_ = 0, requests_ = 0, boots_ = 0;
+  std::string transcript_, violation_;
+};
+
+}  // namespace llorch::orchestratord::brain
