@@ -221,15 +221,17 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
     return;
   }
   Worker& w = pool.workers.at(id);
-  unindex(w);
   const WorkerStatus was = w.info.status;
+  w.listed = true;
+  w.reported_bytes = info.vram_bytes;
+  // Written before the worker was ready: it lacks what the ready call told us.
+  if (said == WorkerStatus::kStarting && was != WorkerStatus::kStarting) return;
+  unindex(w);
   const std::string digest = w.info.model_digest;
   w.info = info;
   if (info.model_digest.empty()) w.info.model_digest = digest;
   // A report never takes a status back: ours may be newer.
   w.info.status = is_legal(was, said) ? said : was;
-  w.listed = true;
-  w.reported_bytes = info.vram_bytes;
   index(w);
   if (was == WorkerStatus::kStarting && said == WorkerStatus::kReady) changes.became_ready.push_back(id);
 }

@@ -136,8 +136,10 @@ TEST_F(RegistryTest, ReadyArrivesByCallbackAndAnOlderReportDoesNotTakeItBack) {
   EXPECT_EQ(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now).became_ready.size(), 1u);
   EXPECT_TRUE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now).became_ready.empty());
   state.workers = {worker("w1", WorkerStatus::kStarting)};
+  state.workers[0].uri = "";
   EXPECT_TRUE(report().became_ready.empty());
   EXPECT_EQ(registry.find_worker(base::WorkerId("w1"))->info.status, WorkerStatus::kReady);
+  EXPECT_EQ(registry.find_worker(base::WorkerId("w1"))->info.uri, "http://127.0.0.1:1");
 }
 
 // DECISIONS §3: a restarted pool manager has none of its old workers.

@@ -99,6 +99,7 @@ void Brain::State::on(StartWorkerAnswered& e) {
 
 void Brain::State::on(WorkerReady& e) {
   const auto changes = registry.worker_ready(e.ready, now);
+  dirty = true;
   for (const base::WorkerId& id : changes.adopted) worker_adopted(id);
   for (const base::WorkerId& id : changes.became_ready) worker_ready(id);
 }

@@ -41,6 +41,7 @@ World::World(std::uint64_t seed) : rng_(seed), seed_(seed), entropy_(seed) {
   config_.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(pick(3));
   config_.worker_slots = 1 + static_cast<std::int64_t>(pick(3));
   config_.workers_per_gpu = 1 + static_cast<std::int64_t>(pick(2));
+  config_.retry.max_attempts = 1 + static_cast<std::int64_t>(pick(5));
   config_.timeout.queue_ms = chance(20) ? 120'000 : 0;
   config_.restart.running_jobs = chance(10) ? contract::RunningJobs::kFail : contract::RunningJobs::kReplay;
   const std::size_t pool_count = 1 + pick(2);
