@@ -156,6 +156,11 @@ void capture_log_lines(std::function<void(std::string_view)> sink) {
 
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
                std::initializer_list<LogField> fields) {
+  log_event(level, event, correlation_id, human, std::span<const LogField>(fields.begin(), fields.size()));
+}
+
+void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
+               std::span<const LogField> fields) {
   LogState& s = state();
   if (level < s.options.level) return;
   std::string line = fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(SystemClock().now().unix_ms),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -42,6 +43,8 @@ LogLevel parse_log_level(std::string_view text, LogLevel fallback);
 // `event`: stable code, e.g. "admission.accepted". `human`: one plain sentence without ids.
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
                std::initializer_list<LogField> fields = {});
+void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
+               std::span<const LogField> fields);
 
 // Replaces bearer tokens, api keys, JWTs, PEM keys and URL passwords by [REDACTED]; strips control and zero-width
 // characters (NARR-3001..3008, NARR-4002).

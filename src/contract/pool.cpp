@@ -60,6 +60,18 @@ struct Table<PoolState> {
       optional("boot_id", &S::boot_id), required("gpus", &S::gpus), required("workers", &S::workers)};
 };
 template <>
+struct Table<PoolInfo> {
+  using S = PoolInfo;
+  static constexpr auto fields = std::tuple{
+      required("pool_id", &S::pool_id), required("status", &S::status), required("endpoint", &S::endpoint),
+      optional("version", &S::version), required("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
+      required("gpus", &S::gpus), required("workers", &S::workers)};
+};
+template <>
+struct Table<PoolList> {
+  static constexpr auto fields = std::tuple{required("pools", &PoolList::pools)};
+};
+template <>
 struct Table<RegisterReply> {
   using S = RegisterReply;
   static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id), required("status", &S::status),
@@ -137,6 +149,7 @@ struct Table<ModelFacts> {
 
 using namespace llorch::contract;
 LLORCH_INSTANTIATE_WIRE(PoolState)
+LLORCH_INSTANTIATE_WIRE(PoolList)
 LLORCH_INSTANTIATE_WIRE(RegisterReply)
 LLORCH_INSTANTIATE_WIRE(HeartbeatReply)
 LLORCH_INSTANTIATE_WIRE(StartWorkerRequest)

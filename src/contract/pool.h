@@ -56,6 +56,20 @@ struct PoolState {
   std::vector<WorkerInfo> workers;
 };
 
+// GET /v2/pools: the pools as orchestratord sees them.
+struct PoolInfo {
+  std::string pool_id;
+  PoolStatus status = PoolStatus::kHealthy;
+  std::string endpoint;
+  std::string version;
+  std::int64_t last_heartbeat_ms = 0;  // ago
+  std::vector<GpuInfo> gpus;
+  std::vector<WorkerInfo> workers;
+};
+struct PoolList {
+  std::vector<PoolInfo> pools;
+};
+
 // POST /v2/pools/register
 struct RegisterReply {
   std::string pool_id;

@@ -108,7 +108,8 @@ class Store {
   virtual void forget_pool(base::PoolId pool_id) = 0;
 
   virtual void find(base::JobId job_id, Found done) = 0;
-  virtual void find_task(std::string task_id, Found done) = 0;
+  // The job that has this id as its task_id, or as its job_id.
+  virtual void find_task(std::string id, Found done) = 0;
   // The newest first.
   virtual void list(std::int64_t count_max, Listed done) = 0;
   // Blocks. REQUIRES: not on the store's thread.

@@ -190,7 +190,7 @@ base::Result<std::optional<JobRecord>> find_job(Database& database, const base::
 }
 
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id) {
-  return read_one(database, "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = ?", task_id);
+  return read_one(database, "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = ?1 OR j.job_id = ?1", task_id);
 }
 
 base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max) {

@@ -1,0 +1,72 @@
+#pragma once
+// Wire types in which orchestratord tells about itself (control-plane §2.5). Field tables: meta.cpp.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace llorch::contract {
+
+// GET /v2/health
+struct PoolHealth {
+  std::string pool_id;
+  std::string status;  // a PoolStatus
+  std::int64_t gpus = 0;
+  std::int64_t workers = 0;
+};
+struct HealthReply {
+  std::string status;  // "healthy" | "degraded": no healthy pool | "stopping"
+  std::int64_t uptime_seconds = 0;
+  std::vector<PoolHealth> pools;
+};
+
+// GET /v2/meta/version
+struct VersionReply {
+  std::string api_version;
+  std::string version;
+  std::string build;
+};
+
+// GET /v2/meta/capabilities: the founding documents' two forms in one document.
+struct EngineCapability {
+  std::string engine;
+  std::string engine_version;
+  std::string sampler_profile_version;
+  std::int64_t ctx_max = 0;
+  std::int64_t max_tokens_out = 0;
+  std::int64_t slots_total = 0;
+  std::vector<std::string> supported_workloads;
+  std::vector<std::string> pools;
+};
+struct FeatureFlags {
+  bool determinism = true;
+  bool streaming = true;
+  bool sessions = false;
+  bool cancellation = true;
+};
+struct ServiceLimits {
+  std::int64_t max_context_length = 0;
+  std::int64_t max_batch_size = 1;
+  std::int64_t queue_capacity = 0;
+  std::int64_t max_tokens = 0;
+  std::int64_t prompt_bytes_max = 0;
+  std::int64_t request_bytes_max = 0;
+};
+struct CapabilitiesReply {
+  std::string api_version;
+  std::string version;
+  std::vector<EngineCapability> engines;  // one per engine build of the ready workers
+  FeatureFlags features;
+  ServiceLimits limits;
+};
+
+// GET /v2/catalog/models
+struct CatalogModel {
+  std::string model_id;  // what a request may name
+  std::string model_ref;
+  std::string lifecycle_state;  // "Active"
+};
+struct CatalogModelList {
+  std::vector<CatalogModel> models;
+};
+
+}  // namespace llorch::contract

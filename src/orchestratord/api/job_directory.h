@@ -1,0 +1,46 @@
+#pragma once
+// What the shell keeps of every live job: what the brain must not see and the store need not be asked for.
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "contract/worker.h"
+#include "orchestratord/state_store/store.h"
+#include "orchestratord/streaming/stream.h"
+
+namespace llorch::orchestratord::api {
+
+struct LiveJobData {
+  state_store::JobRecord record;      // as admitted
+  contract::ExecuteRequest request;   // what a worker is sent, but for the time limit; the payload
+  streaming::StreamPtr stream;
+};
+using LiveJobPtr = std::shared_ptr<const LiveJobData>;
+
+// Thread-safe.
+class JobDirectory {
+ public:
+  void add(LiveJobPtr job) {
+    const std::lock_guard lock(mutex_);
+    jobs_[job->record.job_id] = std::move(job);
+  }
+  LiveJobPtr find(const base::JobId& job_id) const {
+    const std::lock_guard lock(mutex_);
+    const auto it = jobs_.find(job_id);
+    return it == jobs_.end() ? nullptr : it->second;
+  }
+  void remove(const base::JobId& job_id) {
+    LiveJobPtr dropped;  // outlives the lock
+    const std::lock_guard lock(mutex_);
+    const auto it = jobs_.find(job_id);
+    if (it == jobs_.end()) return;
+    dropped = std::move(it->second);
+    jobs_.erase(it);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<base::JobId, LiveJobPtr> jobs_;
+};
+
+}  // namespace llorch::orchestratord::api

@@ -1,0 +1,68 @@
+#include "orchestratord/api/job_view.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "contract/json.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+std::optional<std::string> time_text(const std::optional<std::int64_t>& unix_ms) {
+  if (!unix_ms) return std::nullopt;
+  return base::rfc3339(*unix_ms);
+}
+
+void add_live(const LiveDetails& live, contract::JobView& view) {
+  const brain::LiveJob& job = live.job;
+  view.status = job.status;
+  view.attempts = job.attempts;
+  view.queue_position = job.queue_position;
+  view.predicted_start_ms = job.predicted_start_ms;
+  view.reason = job.reason;
+  if (job.worker_id) view.worker_id = job.worker_id->value;
+  if (job.pool_id) view.pool_id = job.pool_id->value;
+  view.started_at = time_text(job.started_unix_ms);
+  view.tokens_out = job.tokens_out;
+  if (!live.last_event_id.empty()) view.last_event_id = live.last_event_id;
+}
+
+}  // namespace
+
+std::string events_url(const base::JobId& job_id) { return "/v2/tasks/" + job_id.value + "/events"; }
+
+contract::JobView job_view(const state_store::JobRecord& record, const std::optional<LiveDetails>& live) {
+  const state_store::JobProgress& p = record.progress;
+  contract::JobView view;
+  view.job_id = record.job_id.value;
+  view.task_id = record.task_id;
+  view.status = p.status;
+  view.model = record.model;
+  view.model_ref = record.model_ref;
+  view.priority = record.priority;
+  view.submitted_at = base::rfc3339(record.submitted_unix_ms);
+  view.started_at = time_text(p.started_unix_ms);
+  view.finished_at = time_text(p.finished_unix_ms);
+  view.attempts = p.attempts;
+  view.worker_id = p.worker_id;
+  view.pool_id = p.pool_id;
+  view.tokens_in = record.tokens_in;
+  view.tokens_out = p.tokens_out.value_or(0);
+  view.error = p.error;
+  view.on_disconnect = record.on_disconnect;
+  view.events_url = events_url(record.job_id);
+  view.last_event_id = p.last_event_id;
+  if (p.end) {
+    view.stop_reason = p.end->stop_reason;
+    view.receipt = p.end->receipt;
+  }
+  if (live) add_live(*live, view);
+  return view;
+}
+
+TerminalEvent terminal_event(const state_store::JobProgress& progress) {
+  ASSERT(progress.end.has_value() != progress.error.has_value());
+  if (progress.end) return {"end", contract::encode(*progress.end)};
+  return {"error", contract::encode(*progress.error)};
+}
+
+}  // namespace llorch::orchestratord::api

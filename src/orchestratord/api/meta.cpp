@@ -1,0 +1,110 @@
+#include "orchestratord/api/meta.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/build_id.h"
+#include "base/version.h"
+#include "contract/json.h"
+#include "contract/meta.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+using contract::WorkerStatus;
+
+// One entry per engine build, in order of its name.
+std::vector<contract::EngineCapability> engines_of(const std::vector<brain::PoolView>& pools, std::int64_t max_tokens) {
+  std::map<std::string, contract::EngineCapability> engines;
+  for (const brain::PoolView& pool : pools) {
+    for (const contract::WorkerInfo& worker : pool.workers) {
+      if (worker.status != WorkerStatus::kReady && worker.status != WorkerStatus::kBusy) continue;
+      contract::EngineCapability& engine = engines[worker.engine_build];
+      engine.engine = "worker-orcd";
+      engine.engine_version = worker.engine_build;
+      engine.sampler_profile_version = worker.sampler;
+      engine.ctx_max = std::max(engine.ctx_max, worker.context_length);
+      engine.max_tokens_out = max_tokens;
+      engine.slots_total += worker.slots_total;
+      engine.supported_workloads = {"completion"};
+      if (engine.pools.empty() || engine.pools.back() != pool.pool_id.value) engine.pools.push_back(pool.pool_id.value);
+    }
+  }
+  std::vector<contract::EngineCapability> out;
+  for (auto& [build, engine] : engines) out.push_back(std::move(engine));
+  return out;
+}
+
+}  // namespace
+
+void Meta::health(net::Request, net::ExchangePtr exchange) {
+  context_.brain->ask<brain::AnswerQueryPools>(
+      brain::QueryPools{}, [this, exchange = std::move(exchange)](brain::AnswerQueryPools answer) {
+        contract::HealthReply out;
+        out.uptime_seconds = (context_.clock->now().mono_ms - context_.started_mono_ms) / 1000;
+        bool healthy = false;
+        for (const brain::PoolView& pool : answer.pools) {
+          healthy = healthy || pool.status == contract::PoolStatus::kHealthy;
+          out.pools.push_back({.pool_id = pool.pool_id.value,
+                               .status = std::string(contract::enum_name(pool.status)),
+                               .gpus = static_cast<std::int64_t>(pool.gpus.size()),
+                               .workers = static_cast<std::int64_t>(pool.workers.size())});
+        }
+        out.status = *context_.stopping ? "stopping" : healthy ? "healthy" : "degraded";
+        exchange->respond(net::http::json_response(200, contract::encode(out)));
+      });
+}
+
+void Meta::version(net::Request, net::ExchangePtr exchange) {
+  const contract::VersionReply out{
+      .api_version = std::string(kApiVersion), .version = std::string(base::kVersion), .build = base::build_id()};
+  exchange->respond(net::http::json_response(200, contract::encode(out)));
+}
+
+void Meta::capabilities(net::Request, net::ExchangePtr exchange) {
+  context_.brain->ask<brain::AnswerQueryPools>(
+      brain::QueryPools{}, [this, exchange = std::move(exchange)](brain::AnswerQueryPools answer) {
+        const contract::OrchestratordConfig& config = context_.config->orchestratord;
+        contract::CapabilitiesReply out;
+        out.api_version = std::string(kApiVersion);
+        out.version = std::string(base::kVersion);
+        out.engines = engines_of(answer.pools, config.limits.max_tokens);
+        out.limits = {.max_batch_size = config.worker_slots,
+                      .queue_capacity = config.queue.capacity,
+                      .max_tokens = config.limits.max_tokens,
+                      .prompt_bytes_max = config.limits.prompt_bytes_max,
+                      .request_bytes_max = config.limits.request_bytes_max};
+        for (const auto& engine : out.engines) {
+          out.limits.max_context_length = std::max(out.limits.max_context_length, engine.ctx_max);
+        }
+        exchange->respond(net::http::json_response(200, contract::encode(out)));
+      });
+}
+
+void Meta::models(net::Request, net::ExchangePtr exchange) {
+  contract::CatalogModelList out;
+  for (const auto& [alias, ref] : context_.config->models.aliases) {
+    const auto resolved = catalog::resolve_model_ref(alias, context_.config->models.aliases, context_.roots);
+    out.models.push_back({.model_id = alias, .model_ref = resolved ? *resolved : ref, .lifecycle_state = "Active"});
+  }
+  exchange->respond(net::http::json_response(200, contract::encode(out)));
+}
+
+void Meta::metrics(net::Request, net::ExchangePtr exchange) {
+  context_.brain->ask<brain::AnswerQueryGauges>(
+      brain::QueryGauges{}, [this, exchange = std::move(exchange)](brain::AnswerQueryGauges answer) {
+        // Rendering walks every stream: not on the brain's thread.
+        context_.runtime->post([this, exchange, gauges = std::move(answer.gauges)] {
+          const auto streams = context_.hub->gauges();
+          net::Response response = net::http::text_response(
+              200, context_.metrics->render(gauges, {.streams = streams.streams,
+                                                     .clients = streams.clients,
+                                                     .bytes_held = streams.bytes_held,
+                                                     .relays_paused = streams.relays_paused}));
+          response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
+          exchange->respond(std::move(response));
+        });
+      });
+}
+
+}  // namespace llorch::orchestratord::api

@@ -1,0 +1,24 @@
+#pragma once
+// What the service says about itself: health, version, capabilities, models it can name, metrics.
+#include "orchestratord/api/context.h"
+
+namespace llorch::orchestratord::api {
+
+inline constexpr std::string_view kApiVersion = "2.0.0";  // info.version of the OpenAPI file (ORCH-3096)
+
+// Thread-safe. REQUIRES: `context` outlives it.
+class Meta {
+ public:
+  explicit Meta(const Context& context) : context_(context) {}
+
+  void health(net::Request request, net::ExchangePtr exchange);
+  void version(net::Request request, net::ExchangePtr exchange);
+  void capabilities(net::Request request, net::ExchangePtr exchange);
+  void models(net::Request request, net::ExchangePtr exchange);
+  void metrics(net::Request request, net::ExchangePtr exchange);
+
+ private:
+  const Context& context_;
+};
+
+}  // namespace llorch::orchestratord::api

@@ -1,0 +1,114 @@
+#include "orchestratord/api/pools.h"
+
+#include "contract/json.h"
+#include "net/http/url.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+tl::unexpected<Error> invalid(std::string field, std::string reason, std::string message) {
+  return base::fail(Error{ErrorCode::kInvalidParams, std::move(message), {}}
+                        .with("field", std::move(field))
+                        .with("reason", std::move(reason)));
+}
+
+base::Result<contract::PoolState> parse_state(const std::string& body) {
+  auto state = TRY(contract::decode<contract::PoolState>(body));
+  if (!base::is_valid_identifier(state.pool_id)) {
+    return invalid("pool_id", "charset", "pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+  }
+  if (const auto url = net::http::parse_url(state.endpoint); !url) {
+    return invalid("endpoint", "url", "endpoint must be the pool manager's base URL, http://host:port");
+  }
+  while (state.endpoint.ends_with('/')) state.endpoint.pop_back();
+  return state;
+}
+
+}  // namespace
+
+contract::PoolInfo pool_info(const brain::PoolView& view) {
+  return {.pool_id = view.pool_id.value,
+          .status = view.status,
+          .endpoint = view.endpoint,
+          .version = view.version,
+          .last_heartbeat_ms = view.last_heartbeat_ms,
+          .gpus = view.gpus,
+          .workers = view.workers};
+}
+
+void Pools::list(net::Request, net::ExchangePtr exchange) {
+  context_.brain->ask<brain::AnswerQueryPools>(
+      brain::QueryPools{}, [exchange = std::move(exchange)](brain::AnswerQueryPools answer) {
+        contract::PoolList out;
+        for (const brain::PoolView& view : answer.pools) out.pools.push_back(pool_info(view));
+        exchange->respond(net::http::json_response(200, contract::encode(out)));
+      });
+}
+
+void Pools::register_pool(net::Request request, net::ExchangePtr exchange) {
+  auto state = parse_state(request.body);
+  if (!state) return refuse(context_, exchange, std::move(state).error());
+  context_.catalog->pool_seen(state->endpoint);
+  contract::RegisterReply reply{.pool_id = state->pool_id, .status = "registered"};
+  context_.brain->ask<brain::AnswerPool>(
+      brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = {}},
+      [this, reply = std::move(reply), exchange = std::move(exchange)](brain::AnswerPool answer) mutable {
+        if (!answer.heartbeat_interval_ms) {
+          return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
+        }
+        reply.heartbeat_interval_ms = *answer.heartbeat_interval_ms;
+        exchange->respond(net::http::json_response(200, contract::encode(reply)));
+      });
+}
+
+void Pools::heartbeat(net::Request request, net::ExchangePtr exchange) {
+  auto state = parse_state(request.body);
+  if (!state) return refuse(context_, exchange, std::move(state).error());
+  if (state->pool_id != request.path_param("id")) {
+    return refuse(context_, exchange, invalid("pool_id", "mismatch", "pool_id must be the one of the path").value());
+  }
+  context_.catalog->pool_seen(state->endpoint);
+  context_.brain->ask<brain::AnswerPool>(
+      brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = {}},
+      [this, exchange = std::move(exchange)](brain::AnswerPool answer) {
+        if (!answer.heartbeat_interval_ms) {
+          return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
+        }
+        const contract::HeartbeatReply reply{.status = "healthy", .next_heartbeat_ms = *answer.heartbeat_interval_ms};
+        exchange->respond(net::http::json_response(200, contract::encode(reply)));
+      });
+}
+
+void Pools::leave(net::Request request, net::ExchangePtr exchange) {
+  context_.brain->ask<brain::AnswerPool>(
+      brain::PoolLeft{.request = {}, .pool_id = base::PoolId(request.path_param("id"))},
+      [this, exchange = std::move(exchange)](brain::AnswerPool answer) {
+        if (!answer.heartbeat_interval_ms) {
+          return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
+        }
+        exchange->respond({.status = 204, .headers = {}, .body = {}});
+      });
+}
+
+void Pools::worker_ready(net::Request request, net::ExchangePtr exchange) {
+  auto ready = contract::decode<contract::WorkerReady>(request.body);
+  if (!ready) return refuse(context_, exchange, std::move(ready).error());
+  if (const auto url = net::http::parse_url(ready->worker.uri); !url) {
+    return refuse(context_, exchange, invalid("worker.uri", "url", "uri must be the worker's base URL").value());
+  }
+  context_.brain->post(brain::WorkerReady{std::move(*ready)});
+  exchange->respond(net::http::json_response(200, contract::encode(contract::ReadyReply{"ready"})));
+}
+
+void Pools::worker_failed(net::Request request, net::ExchangePtr exchange) {
+  auto failed = contract::decode<contract::WorkerFailed>(request.body);
+  if (!failed) return refuse(context_, exchange, std::move(failed).error());
+  contract::WorkerStatusReply reply{.worker_id = failed->worker_id, .status = "failed"};
+  context_.brain->post(brain::WorkerFailed{std::move(*failed)});
+  exchange->respond(net::http::json_response(200, contract::encode(reply)));
+}
+
+}  // namespace llorch::orchestratord::api

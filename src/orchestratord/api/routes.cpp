@@ -1,0 +1,50 @@
+#include "orchestratord/api/routes.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+constexpr std::int64_t kRetryAfterMs = 1000;
+
+template <class Part>
+net::Handler handler(Part& part, void (Part::*method)(net::Request, net::ExchangePtr)) {
+  return [&part, method](net::Request request, net::ExchangePtr exchange) {
+    (part.*method)(std::move(request), std::move(exchange));
+  };
+}
+
+}  // namespace
+
+void refuse(const Context& context, const net::ExchangePtr& exchange, base::Error error) {
+  const base::ErrorInfo& row = base::info(error.code);
+  context.metrics->error(row.name);
+  bool says_when = false;
+  for (const auto& [key, value] : error.details) says_when = says_when || key == "retry_after_ms";
+  if (row.http_status == 503 && !says_when) error = std::move(error).with("retry_after_ms", kRetryAfterMs);
+  exchange->respond_error(error);
+}
+
+std::vector<Api::Route> Api::routes() {
+  return {
+      {"POST", "/v2/tasks", handler(submitter_, &Submitter::handle)},
+      {"GET", "/v2/tasks", handler(tasks_, &Tasks::list)},
+      {"GET", "/v2/tasks/{id}", handler(tasks_, &Tasks::show)},
+      {"DELETE", "/v2/tasks/{id}", handler(tasks_, &Tasks::cancel)},
+      {"POST", "/v2/tasks/{id}/cancel", handler(tasks_, &Tasks::cancel)},
+      {"GET", "/v2/tasks/{id}/events", handler(tasks_, &Tasks::events)},
+      {"GET", "/v2/tasks/{id}/stream", handler(tasks_, &Tasks::events)},
+      {"GET", "/v2/pools", handler(pools_, &Pools::list)},
+      {"POST", "/v2/pools/register", handler(pools_, &Pools::register_pool)},
+      {"POST", "/v2/pools/{id}/heartbeat", handler(pools_, &Pools::heartbeat)},
+      {"DELETE", "/v2/pools/{id}", handler(pools_, &Pools::leave)},
+      {"POST", "/v2/internal/workers/ready", handler(pools_, &Pools::worker_ready)},
+      {"POST", "/v2/internal/workers/failed", handler(pools_, &Pools::worker_failed)},
+      {"GET", "/v2/catalog/models", handler(meta_, &Meta::models)},
+      {"GET", "/v2/meta/capabilities", handler(meta_, &Meta::capabilities)},
+      {"GET", "/v2/meta/version", handler(meta_, &Meta::version)},
+      {"GET", "/v2/health", handler(meta_, &Meta::health)},
+      {"GET", "/health", handler(meta_, &Meta::health)},
+      {"GET", "/metrics", handler(meta_, &Meta::metrics)},
+  };
+}
+
+}  // namespace llorch::orchestratord::api

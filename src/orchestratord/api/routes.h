@@ -1,0 +1,35 @@
+#pragma once
+// The /v2 surface of orchestratord, as contracts/openapi/orchestratord.yaml describes it.
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "orchestratord/api/context.h"
+#include "orchestratord/api/meta.h"
+#include "orchestratord/api/pools.h"
+#include "orchestratord/api/submit.h"
+#include "orchestratord/api/tasks.h"
+
+namespace llorch::orchestratord::api {
+
+class Api {
+ public:
+  // REQUIRES: `context` outlives the Api, and the Api the server.
+  explicit Api(const Context& context) : submitter_(context), tasks_(context), pools_(context), meta_(context) {}
+
+  struct Route {
+    std::string_view method;
+    std::string_view pattern;
+    net::Handler handler;
+  };
+  // Everything that is served.
+  std::vector<Route> routes();
+
+ private:
+  Submitter submitter_;
+  Tasks tasks_;
+  Pools pools_;
+  Meta meta_;
+};
+
+}  // namespace llorch::orchestratord::api

@@ -1,0 +1,237 @@
+#include "orchestratord/api/submit.h"
+
+#include <fmt/core.h>
+
+#include "base/sha256.h"
+#include "base/utf8.h"
+#include "contract/json.h"
+#include "orchestratord/api/job_view.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+// POST /v2/tasks waits this long for a model nobody has looked at yet.
+constexpr std::int64_t kModelWaitMs = 2000;
+constexpr double kDefaultTemperature = 0.7;
+// 63 bits, so that every JSON reader keeps it.
+constexpr std::uint64_t kSeedMask = 0x7fff'ffff'ffff'ffffu;
+
+tl::unexpected<Error> invalid(std::string field, std::string reason, std::string message) {
+  return base::fail(Error{ErrorCode::kInvalidParams, std::move(message), {}}
+                        .with("field", std::move(field))
+                        .with("reason", std::move(reason)));
+}
+
+// What operators may see of the parameters; nothing text-like.
+std::string params_json(const contract::ExecuteRequest& r) {
+  return fmt::format(R"({{"temperature":{},"top_p":{},"top_k":{},"min_p":{},"repetition_penalty":{},"stop_count":{}}})",
+                     r.temperature, r.top_p, r.top_k, r.min_p, r.repetition_penalty, r.stop.size());
+}
+
+Error stopping_error() {
+  return Error{ErrorCode::kShuttingDown, "orchestratord is stopping; try again when it is back", {}}.with(
+      "retry_after_ms", std::int64_t{1000});
+}
+
+}  // namespace
+
+base::Result<contract::SubmitRequest> parse_submission(const std::string& body, const contract::LimitsConfig& limits) {
+  if (!base::is_valid_utf8(body)) return invalid("", "utf8", "the body is not valid UTF-8");
+  auto request = TRY(contract::decode<contract::SubmitRequest>(body, contract::UnknownKeys::kRefuse));
+  const auto prompt_bytes = static_cast<std::int64_t>(request.prompt.size());
+  if (prompt_bytes > limits.prompt_bytes_max) {
+    return invalid("prompt", "length",
+                   fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)", prompt_bytes,
+                               limits.prompt_bytes_max));
+  }
+  if (request.max_tokens > limits.max_tokens) {
+    return invalid("max_tokens", "range",
+                   fmt::format("max_tokens is {}; this server allows up to {} (limits.max_tokens)", request.max_tokens,
+                               limits.max_tokens));
+  }
+  return request;
+}
+
+contract::ExecuteRequest execute_request(const contract::SubmitRequest& request, ExecutionInput input) {
+  const double omitted = request.determinism == contract::Determinism::kStrict ? 0.0 : kDefaultTemperature;
+  contract::ExecuteRequest out;
+  out.job_id = input.job_id.value;
+  out.prompt_tokens = std::move(input.prompt_tokens);
+  out.prompt_sha256 = std::move(input.prompt_sha256);
+  out.max_tokens = request.max_tokens;
+  out.temperature = request.temperature.value_or(omitted);
+  out.top_p = request.top_p;
+  out.top_k = request.top_k;
+  out.min_p = request.min_p;
+  out.repetition_penalty = request.repetition_penalty;
+  out.stop = request.stop;
+  out.seed = input.seed;
+  return out;
+}
+
+void Submitter::handle(net::Request request, net::ExchangePtr exchange) {
+  if (*context_.stopping) return refuse(context_, exchange, stopping_error());
+  auto parsed = parse_submission(request.body, context_.config->orchestratord.limits);
+  if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
+  const auto pending = std::make_shared<Pending>();
+  pending->exchange = std::move(exchange);
+  pending->correlation_id = std::move(request.correlation_id);
+  pending->request = std::move(*parsed);
+  pending->request_sha256 = base::to_hex(base::sha256(contract::encode(pending->request)));
+  pending->client_named = pending->request.task_id.has_value();
+  pending->task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
+  // C-42: the client's id is the job's id as well if it is a UUID.
+  pending->job_id = base::JobId(base::is_uuid(pending->task_id) ? pending->task_id : base::uuid_v4(*context_.entropy));
+  if (!pending->client_named) return find_model(pending);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [it, first] = gate_.try_emplace(pending->task_id);
+    if (!first) return it->second.push_back(pending);
+  }
+  look_up_task(pending);
+}
+
+void Submitter::look_up_task(const PendingPtr& pending) {
+  context_.store->find_task(pending->task_id, [this, pending](base::Result<std::optional<state_store::JobRecord>> found) {
+    if (!found) return refuse_pending(pending, std::move(found).error());
+    if (!*found) return context_.runtime->post([this, pending] { find_model(pending); });
+    const state_store::JobRecord& record = **found;
+    if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
+      return refuse_pending(pending, Error{ErrorCode::kConflict,
+                                           "another request was submitted under this task_id; use a new one", {}}
+                                         .with("task_id", pending->task_id));
+    }
+    repeat_answer(pending, record);
+  });
+}
+
+// The same submission again: the same job, as it stands now.
+void Submitter::repeat_answer(const PendingPtr& pending, const state_store::JobRecord& record) {
+  contract::SubmitReply reply;
+  reply.job_id = record.job_id.value;
+  reply.task_id = record.task_id;
+  reply.status = record.progress.status;
+  reply.events_url = events_url(record.job_id);
+  context_.brain->ask<brain::AnswerQueryJob>(
+      brain::QueryJob{.request = {}, .job_id = record.job_id},
+      [this, pending, reply = std::move(reply)](brain::AnswerQueryJob answer) mutable {
+        if (answer.job) {
+          reply.status = answer.job->status;
+          reply.queue_position = answer.job->queue_position.value_or(0);
+          reply.predicted_start_ms = answer.job->predicted_start_ms.value_or(0);
+        }
+        pending->exchange->respond(net::http::json_response(202, contract::encode(reply)));
+        leave_gate(pending);
+      });
+}
+
+void Submitter::find_model(const PendingPtr& pending) {
+  const contract::SubmitRequest& request = pending->request;
+  auto ref = catalog::resolve_model_ref(request.model ? *request.model : *request.model_ref, context_.config->models.aliases,
+                                        context_.roots);
+  if (!ref) return refuse_pending(pending, std::move(ref).error());
+  context_.catalog->find(*ref, kModelWaitMs, [this, pending, ref = *ref](base::Result<catalog::KnownModel> model) {
+    if (!model) return refuse_pending(pending, std::move(model).error());
+    tokenise(pending, ref, *model);
+  });
+}
+
+void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model) {
+  contract::SubmitRequest& request = pending->request;
+  std::vector<std::int32_t> tokens;
+  for (const auto token : model.tokenizer->encode(request.prompt)) {
+    tokens.push_back(static_cast<std::int32_t>(base::index(token)));
+  }
+  if (tokens.empty()) {
+    return refuse_pending(pending, invalid("prompt", "empty", "the prompt has no tokens").value());
+  }
+  const auto job = std::make_shared<LiveJobData>();
+  state_store::JobRecord& record = job->record;
+  record.job_id = pending->job_id;
+  record.task_id = pending->task_id;
+  record.session_id = request.session_id;
+  record.correlation_id = pending->correlation_id;
+  record.request_sha256 = pending->request_sha256;
+  record.priority = request.priority;
+  record.model = request.model ? *request.model : *request.model_ref;
+  record.model_ref = model_ref;
+  record.facts = model.facts;
+  record.prompt_sha256 = base::to_hex(base::sha256(request.prompt));
+  record.max_tokens = request.max_tokens;
+  record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
+  record.on_disconnect = request.on_disconnect;
+  record.timeout_ms = request.timeout_ms;
+  record.deadline_ms = request.deadline_ms;
+  record.tokens_in = static_cast<std::int64_t>(tokens.size());
+  record.submitted_unix_ms = context_.clock->now().unix_ms;
+  job->request = execute_request(request, {.job_id = record.job_id,
+                                           .prompt_tokens = std::move(tokens),
+                                           .prompt_sha256 = record.prompt_sha256,
+                                           .seed = record.seed});
+  record.params = params_json(job->request);
+  request.prompt.clear();  // from here on only the tokens are held
+  submit(pending, job);
+}
+
+void Submitter::submit(const PendingPtr& pending, std::shared_ptr<LiveJobData> job) {
+  const state_store::JobRecord& record = job->record;
+  // The stream is there before the 202, so that a client that is quick finds it.
+  job->stream = context_.hub->open(record.job_id, record.on_disconnect);
+  context_.jobs->add(job);
+  brain::Submit event;
+  event.job = {.job_id = record.job_id,
+               .correlation_id = record.correlation_id,
+               .model = record.facts,
+               .priority = record.priority,
+               .tokens_in = record.tokens_in,
+               .max_tokens = record.max_tokens,
+               .timeout_ms = record.timeout_ms,
+               .deadline_ms = record.deadline_ms};
+  context_.brain->ask<brain::AnswerSubmit>(
+      std::move(event), [this, pending](brain::AnswerSubmit reply) { answer(pending, std::move(reply)); });
+}
+
+void Submitter::answer(const PendingPtr& pending, brain::AnswerSubmit reply) {
+  if (!reply.result) {
+    context_.jobs->remove(pending->job_id);
+    context_.hub->forget(pending->job_id);
+    return refuse_pending(pending, std::move(reply.result).error());
+  }
+  contract::SubmitReply body;
+  body.job_id = pending->job_id.value;
+  body.task_id = pending->task_id;
+  body.queue_position = reply.result->queue_position;
+  body.predicted_start_ms = reply.result->predicted_start_ms;
+  body.backoff_ms = reply.result->backoff_ms;
+  body.events_url = events_url(pending->job_id);
+  pending->exchange->respond(net::http::json_response(202, contract::encode(body)));
+  leave_gate(pending);
+}
+
+void Submitter::refuse_pending(const PendingPtr& pending, Error error) {
+  refuse(context_, pending->exchange, std::move(error));
+  leave_gate(pending);
+}
+
+// The next submission of the same task_id finds the row, or is the first one now.
+void Submitter::leave_gate(const PendingPtr& pending) {
+  if (!pending->client_named) return;
+  PendingPtr next;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = gate_.find(pending->task_id);
+    if (it == gate_.end()) return;
+    if (it->second.empty()) {
+      gate_.erase(it);
+      return;
+    }
+    next = std::move(it->second.front());
+    it->second.erase(it->second.begin());
+  }
+  look_up_task(next);
+}
+
+}  // namespace llorch::orchestratord::api

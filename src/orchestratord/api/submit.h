@@ -1,0 +1,62 @@
+#pragma once
+// POST /v2/tasks: from bytes to an admitted job. Everything that can be refused without the brain is refused here.
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contract/task.h"
+#include "orchestratord/api/context.h"
+
+namespace llorch::orchestratord::api {
+
+// Parses the body and checks what needs no model: JSON, fields, ranges, this server's caps. Errors: INVALID_PARAMS,
+// DEADLINE_UNMET.
+base::Result<contract::SubmitRequest> parse_submission(const std::string& body, const contract::LimitsConfig& limits);
+
+// What a worker is sent. Temperature omitted: 0.7, or 0 with determinism strict (C-42, DECISIONS §6).
+struct ExecutionInput {
+  base::JobId job_id;
+  std::vector<std::int32_t> prompt_tokens;
+  std::string prompt_sha256;
+  std::uint64_t seed = 0;
+};
+contract::ExecuteRequest execute_request(const contract::SubmitRequest& request, ExecutionInput input);
+
+// Thread-safe. REQUIRES: `context` outlives it.
+class Submitter {
+ public:
+  explicit Submitter(const Context& context) : context_(context) {}
+
+  void handle(net::Request request, net::ExchangePtr exchange);
+
+ private:
+  // One submission on its way.
+  struct Pending {
+    net::ExchangePtr exchange;
+    base::CorrelationId correlation_id;
+    contract::SubmitRequest request;
+    std::string request_sha256;
+    base::JobId job_id;
+    std::string task_id;
+    bool client_named = false;  // the client gave the task_id
+  };
+  using PendingPtr = std::shared_ptr<Pending>;
+
+  void look_up_task(const PendingPtr& pending);
+  void repeat_answer(const PendingPtr& pending, const state_store::JobRecord& record);
+  void find_model(const PendingPtr& pending);
+  void tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model);
+  void submit(const PendingPtr& pending, std::shared_ptr<LiveJobData> job);
+  void answer(const PendingPtr& pending, brain::AnswerSubmit reply);
+  void refuse_pending(const PendingPtr& pending, base::Error error);
+  void leave_gate(const PendingPtr& pending);
+
+  const Context& context_;
+  std::mutex mutex_;
+  // Task ids between their first submission and its answer; a second submission waits for the first.
+  std::map<std::string, std::vector<PendingPtr>> gate_;
+};
+
+}  // namespace llorch::orchestratord::api

@@ -1,0 +1,170 @@
+#include "orchestratord/api/tasks.h"
+
+#include <charconv>
+#include <unordered_map>
+
+#include "contract/json.h"
+#include "net/sse/sse.h"
+#include "orchestratord/api/job_view.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+constexpr std::int64_t kListDefault = 50;
+constexpr std::int64_t kListMax = 1000;
+
+Error not_found(const base::JobId& job_id) {
+  return Error{ErrorCode::kJobNotFound,
+               "no job has this id: it never was, or it ended longer ago than persistence.retention_ms", {}}
+      .with("job_id", job_id.value);
+}
+
+// Ids are checked before they are looked up or repeated in an answer.
+base::Result<base::JobId> job_id_of(const net::Request& request) {
+  const std::string& text = request.path_param("id");
+  if (base::is_valid_identifier(text)) return base::JobId(text);
+  return base::fail(ErrorCode::kJobNotFound, "no job has this id: job ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+}
+
+base::Result<std::int64_t> limit_of(const net::Request& request) {
+  const auto text = request.query_param("limit");
+  if (!text) return kListDefault;
+  std::int64_t value = 0;
+  const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (ec != std::errc() || end != text->data() + text->size() || value < 1 || value > kListMax) {
+    return base::fail(Error{ErrorCode::kInvalidParams, "limit must be between 1 and 1000", {}}
+                          .with("field", "limit")
+                          .with("reason", "range"));
+  }
+  return value;
+}
+
+std::string last_event_id_of(const streaming::StreamPtr& stream) {
+  return stream == nullptr ? std::string() : streaming::to_string(stream->progress(0).id);
+}
+
+}  // namespace
+
+void Tasks::find_stored(const base::JobId& job_id, const net::ExchangePtr& exchange,
+                        std::function<void(const state_store::JobRecord&)> then) {
+  context_.store->find(job_id, [this, job_id, exchange, then = std::move(then)](
+                                   base::Result<std::optional<state_store::JobRecord>> found) {
+    if (!found) return refuse(context_, exchange, std::move(found).error());
+    if (!*found) return refuse(context_, exchange, not_found(job_id));
+    then(**found);
+  });
+}
+
+void Tasks::show(net::Request request, net::ExchangePtr exchange) {
+  const auto job_id = job_id_of(request);
+  if (!job_id) return refuse(context_, exchange, job_id.error());
+  context_.brain->ask<brain::AnswerQueryJob>(
+      brain::QueryJob{.request = {}, .job_id = *job_id},
+      [this, job_id = *job_id, exchange = std::move(exchange)](brain::AnswerQueryJob answer) {
+        const LiveJobPtr live = answer.job ? context_.jobs->find(job_id) : nullptr;
+        if (live == nullptr) return show_stored(job_id, exchange);
+        const auto view = job_view(live->record, LiveDetails{std::move(*answer.job), last_event_id_of(live->stream)});
+        exchange->respond(net::http::json_response(200, contract::encode(view)));
+      });
+}
+
+void Tasks::show_stored(const base::JobId& job_id, const net::ExchangePtr& exchange) {
+  find_stored(job_id, exchange, [exchange](const state_store::JobRecord& record) {
+    exchange->respond(net::http::json_response(200, contract::encode(job_view(record, std::nullopt))));
+  });
+}
+
+void Tasks::list(net::Request request, net::ExchangePtr exchange) {
+  const auto limit = limit_of(request);
+  if (!limit) return refuse(context_, exchange, limit.error());
+  context_.brain->ask<brain::AnswerQueryJobs>(
+      brain::QueryJobs{}, [this, limit = *limit, exchange = std::move(exchange)](brain::AnswerQueryJobs answer) {
+        auto live = std::make_shared<std::unordered_map<base::JobId, brain::LiveJob>>();
+        for (brain::LiveJob& job : answer.jobs) live->emplace(job.job_id, std::move(job));
+        context_.store->list(limit, [this, live, exchange](base::Result<std::vector<state_store::JobRecord>> records) {
+          if (!records) return refuse(context_, exchange, std::move(records).error());
+          contract::JobList out;
+          for (const state_store::JobRecord& record : *records) {
+            const auto it = live->find(record.job_id);
+            // A job that ended since the brain was asked is shown as its row has it.
+            const bool use_live = it != live->end() && !contract::is_terminal(record.progress.status);
+            out.tasks.push_back(job_view(
+                record, use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
+                                 : std::nullopt));
+          }
+          exchange->respond(net::http::json_response(200, contract::encode(out)));
+        });
+      });
+}
+
+void Tasks::events(net::Request request, net::ExchangePtr exchange) {
+  const auto job_id = job_id_of(request);
+  if (!job_id) return refuse(context_, exchange, job_id.error());
+  std::optional<streaming::EventId> last_event_id;
+  if (const auto header = request.headers.get("Last-Event-ID"); header && !header->empty()) {
+    auto parsed = streaming::parse_event_id(*header);
+    if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
+    last_event_id = *parsed;
+  }
+  if (const streaming::StreamPtr stream = context_.hub->find(*job_id)) {
+    return stream->attach({.exchange = std::move(exchange), .last_event_id = last_event_id}, context_.clock->now().mono_ms);
+  }
+  find_stored(*job_id, exchange, [this, last_event_id, exchange](const state_store::JobRecord& record) {
+    serve_stored_events(record, last_event_id, exchange);
+  });
+}
+
+void Tasks::serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
+                                const net::ExchangePtr& exchange) {
+  const auto& progress = record.progress;
+  const auto id = streaming::parse_event_id(progress.last_event_id.value_or(""));
+  if (!contract::is_terminal(progress.status) || !id) {
+    return refuse(context_, exchange, Error{ErrorCode::kInternal, "the job's stream is missing; report this as a bug", {}});
+  }
+  const auto answer = streaming::answer_from_store({*id}, last_event_id);
+  if (answer == streaming::StoredAnswer::kOffsetGone) {
+    return refuse(context_, exchange,
+                  Error{ErrorCode::kStreamOffsetGone,
+                        "the job has ended and the events after this id are not held any more: tokens are kept in memory "
+                        "until a client has read them, or for stream.retain_ms. Ask without Last-Event-ID for the "
+                        "terminal event, or submit the job again with its seed",
+                        {}}
+                      .with("last_event_id", *progress.last_event_id)
+                      .with("seed", std::to_string(record.seed)));
+  }
+  exchange->start_stream(200, net::http::sse_headers());
+  if (answer == streaming::StoredAnswer::kTerminalEvent) {
+    const TerminalEvent event = terminal_event(progress);
+    std::string frame;
+    net::sse::append_event(frame, {.event = event.event, .id = *progress.last_event_id, .data = event.data});
+    exchange->write(std::move(frame));
+  }
+  exchange->end();
+}
+
+void Tasks::cancel(net::Request request, net::ExchangePtr exchange) {
+  const auto job_id = job_id_of(request);
+  if (!job_id) return refuse(context_, exchange, job_id.error());
+  context_.brain->ask<brain::AnswerCancel>(
+      brain::CancelRequested{.request = {}, .job_id = *job_id, .reason = jobs::CancelReason::kClientRequest},
+      [this, exchange = std::move(exchange)](brain::AnswerCancel answer) { answer_cancel(exchange, std::move(answer)); });
+}
+
+void Tasks::answer_cancel(const net::ExchangePtr& exchange, brain::AnswerCancel answer) {
+  const auto respond = [exchange, job_id = answer.job_id](int status, std::string_view state) {
+    const contract::CancelReply reply{.job_id = job_id.value, .status = std::string(state)};
+    exchange->respond(net::http::json_response(status, contract::encode(reply)));
+  };
+  if (!answer.status) {
+    return find_stored(answer.job_id, exchange, [respond](const state_store::JobRecord& record) {
+      respond(200, contract::enum_name(record.progress.status));
+    });
+  }
+  if (*answer.status == contract::JobStatus::kRunning) return respond(202, "cancelling");
+  respond(*answer.status == contract::JobStatus::kCancelled ? 202 : 200, contract::enum_name(*answer.status));
+}
+
+}  // namespace llorch::orchestratord::api

@@ -1,0 +1,29 @@
+#pragma once
+// GET and DELETE of /v2/tasks and what lies below it.
+#include "orchestratord/api/context.h"
+
+namespace llorch::orchestratord::api {
+
+// Thread-safe. REQUIRES: `context` outlives it.
+class Tasks {
+ public:
+  explicit Tasks(const Context& context) : context_(context) {}
+
+  void show(net::Request request, net::ExchangePtr exchange);
+  void list(net::Request request, net::ExchangePtr exchange);
+  void events(net::Request request, net::ExchangePtr exchange);
+  void cancel(net::Request request, net::ExchangePtr exchange);
+
+ private:
+  void show_stored(const base::JobId& job_id, const net::ExchangePtr& exchange);
+  void serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
+                           const net::ExchangePtr& exchange);
+  void answer_cancel(const net::ExchangePtr& exchange, brain::AnswerCancel answer);
+  // The stored row, or an answered error.
+  void find_stored(const base::JobId& job_id, const net::ExchangePtr& exchange,
+                   std::function<void(const state_store::JobRecord&)> then);
+
+  const Context& context_;
+};
+
+}  // namespace llorch::orchestratord::api

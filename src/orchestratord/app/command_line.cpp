@@ -1,0 +1,102 @@
+#include "orchestratord/app/command_line.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/build_id.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/version.h"
+
+namespace llorch::orchestratord::app {
+namespace {
+
+int exit_code_of(base::ErrorCode code) {
+  switch (code) {
+    case base::ErrorCode::kConfigInvalid: return 2;
+    case base::ErrorCode::kNonLoopbackWithoutToken: return 4;
+    default: return 1;
+  }
+}
+
+base::Result<> serve(const CommandLine& command_line) {
+  auto options = TRY(load_options(command_line));
+  base::init_logging({.component = "orchestratord",
+                      .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo)});
+  base::log_event(base::LogLevel::kInfo, "startup", {}, "orchestratord starts.", {{"build", base::build_id()}});
+  const auto orchestrator = TRY(Orchestrator::open(std::move(options)));
+  fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", orchestrator->bind());
+  std::fflush(stdout);
+  const int signal = base::wait_for_stop_signal();
+  base::log_event(base::LogLevel::kInfo, "shutdown", {}, "orchestratord stops.", {{"signal", signal}});
+  orchestrator->stop();
+  return {};
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CommandLine out;
+  CLI::App app{"orchestratord: accepts jobs, decides where they run, streams their results"};
+  app.set_version_flag("--version", std::string(base::kVersion));
+  std::string config, state_directory, bind;
+  std::vector<std::string> sets, roots;
+  app.add_option("--config", config, "Configuration file");
+  app.add_option("--state-dir", state_directory, "Folder for the job store, keys and run files");
+  app.add_option("--bind", bind, "address:port; beyond loopback only with a token");
+  app.add_option("--model-root", roots, "Folder that file: references may point into; repeatable");
+  app.add_option("--set", sets, "One configuration key: dotted.key=value; repeatable");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const bool asked = e.get_exit_code() == 0;  // --help, --version
+    out.exit_code = asked ? 0 : 2;
+    out.message = dynamic_cast<const CLI::CallForHelp*>(&e) != nullptr ? app.help() : fmt::format("{}\n", e.what());
+    return out;
+  }
+  if (!config.empty()) out.sources.file = config;
+  if (!state_directory.empty()) out.state_directory = state_directory;
+  out.model_roots.assign(roots.begin(), roots.end());
+  out.sources.getenv = [](const char* name) -> const char* { return std::getenv(name); };
+  for (const std::string& item : sets) {
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos) {
+      out.exit_code = 2;
+      out.message = fmt::format("--set {}: must be dotted.key=value\n", item);
+      return out;
+    }
+    out.sources.overrides.emplace_back(item.substr(0, equals), item.substr(equals + 1));
+  }
+  if (!bind.empty()) out.sources.overrides.emplace_back("orchestratord.bind", bind);
+  return out;
+}
+
+base::Result<OrchestratorOptions> load_options(const CommandLine& command_line) {
+  OrchestratorOptions out;
+  out.config = TRY(contract::load_config(command_line.sources));
+  out.api_token = TRY(contract::load_api_token(out.config, command_line.sources.getenv));
+  out.state_directory = command_line.state_directory.value_or(base::default_state_directory());
+  out.model_roots = command_line.model_roots;
+  return out;
+}
+
+int run_orchestratord(int argc, const char* const* argv) {
+  base::harden_process();
+  base::block_stop_signals();
+  const CommandLine command_line = parse_command_line(argc, argv);
+  if (command_line.exit_code) {
+    std::fputs(command_line.message.c_str(), *command_line.exit_code == 0 ? stdout : stderr);
+    return *command_line.exit_code;
+  }
+  const auto outcome = serve(command_line);
+  if (outcome) return 0;
+  base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message, {{"error_code", outcome.error().name()}});
+  fmt::print(stderr, "orchestratord: {}: {}\n", outcome.error().name(), outcome.error().message);
+  return exit_code_of(outcome.error().code);
+}
+
+}  // namespace llorch::orchestratord::app

@@ -1,0 +1,27 @@
+#pragma once
+// orchestratord's command line, and the program around an Orchestrator.
+#include <optional>
+#include <string>
+
+#include "orchestratord/app/orchestrator.h"
+
+namespace llorch::orchestratord::app {
+
+struct CommandLine {
+  contract::ConfigSources sources;
+  std::optional<std::filesystem::path> state_directory;
+  std::vector<std::filesystem::path> model_roots;
+  // Set: print `message` (help, version, usage error) and exit with it.
+  std::optional<int> exit_code;
+  std::string message;
+};
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+// Loads configuration and token. Errors: CONFIG_INVALID.
+base::Result<OrchestratorOptions> load_options(const CommandLine& command_line);
+
+// The whole program. Returns 0 after an orderly stop, 2 for usage and configuration, 4 when refused by policy (a bind
+// beyond loopback without a token), else 1.
+int run_orchestratord(int argc, const char* const* argv);
+
+}  // namespace llorch::orchestratord::app

@@ -1,0 +1,126 @@
+#include "orchestratord/app/command_runner.h"
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "contract/json.h"
+#include "orchestratord/api/job_view.h"
+
+namespace llorch::orchestratord::app {
+namespace {
+
+state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::LiveJobData& live) {
+  state_store::JobProgress p;
+  p.status = record.status;
+  p.attempts = record.attempts;
+  if (record.worker_id) p.worker_id = record.worker_id->value;
+  if (record.pool_id) p.pool_id = record.pool_id->value;
+  p.dispatched_unix_ms = record.dispatched_unix_ms;
+  p.started_unix_ms = record.started_unix_ms;
+  p.finished_unix_ms = record.finished_unix_ms;
+  p.tokens_out = record.tokens_out;
+  p.end = record.end;
+  if (record.error) p.error = contract::error_body(*record.error, live.record.correlation_id);
+  if (contract::is_terminal(record.status)) {
+    // The stream is sealed or its worker has ended: what it holds is what there was.
+    const streaming::EventId id = live.stream->terminal_id();
+    p.last_event_id = streaming::to_string(id);
+    p.tokens_out = id.seq - streaming::kFirstTokenSeq;
+  }
+  return p;
+}
+
+}  // namespace
+
+void CommandRunner::execute(brain::Command command) {
+  std::visit([this](auto& c) { run(c); }, command);
+}
+
+state_store::Store::Done CommandRunner::committed(brain::CommitId id) {
+  return [brain = context_.brain, id](base::Result<> result) {
+    if (result) return brain->post(brain::Committed{{id}});
+    brain->post(brain::CommitFailed{{id}, std::move(result).error()});
+  };
+}
+
+void CommandRunner::run(brain::CommitAdmission& command) {
+  const api::LiveJobPtr live = context_.jobs->find(command.job_id);
+  ASSERT(live != nullptr, "job {}", command.job_id.value);
+  state_store::Admission admission{live->record, std::nullopt};
+  if (context_.config->orchestratord.persistence.payload_spool == contract::PayloadSpool::kEncrypted) {
+    admission.payload = contract::encode(live->request);
+  }
+  context_.store->admit(std::move(admission), committed(command.commit));
+}
+
+void CommandRunner::run(brain::CommitTransition& command) {
+  const api::LiveJobPtr live = context_.jobs->find(command.record.job_id);
+  ASSERT(live != nullptr, "job {}", command.record.job_id.value);
+  context_.store->transition({command.record.job_id, progress_of(command.record, *live)}, committed(command.commit));
+}
+
+void CommandRunner::run(brain::RememberPool& command) {
+  context_.store->remember_pool({command.pool_id, command.endpoint});
+}
+
+void CommandRunner::run(brain::ForgetPool& command) { context_.store->forget_pool(command.pool_id); }
+
+void CommandRunner::run(brain::PublishQueued& command) {
+  if (const api::LiveJobPtr live = context_.jobs->find(command.job_id)) {
+    live->stream->queued({.job_id = command.job_id.value,
+                          .queue_position = command.queue_position,
+                          .predicted_start_ms = command.predicted_start_ms});
+  }
+}
+
+void CommandRunner::run(brain::SealStream& command) {
+  if (const api::LiveJobPtr live = context_.jobs->find(command.job_id)) live->stream->seal();
+}
+
+void CommandRunner::run(brain::Finish& command) {
+  const api::LiveJobPtr live = context_.jobs->find(command.job_id);
+  ASSERT(live != nullptr, "job {}", command.job_id.value);
+  state_store::JobProgress progress;
+  progress.end = std::move(command.end);
+  if (command.error) {
+    context_.metrics->error(command.error->name());
+    progress.error = contract::error_body(*command.error, live->record.correlation_id);
+  }
+  const api::TerminalEvent event = api::terminal_event(progress);
+  live->stream->finish({.event = event.event, .data = event.data}, context_.clock->now().mono_ms);
+  context_.jobs->remove(command.job_id);
+}
+
+void CommandRunner::run(brain::Execute& command) {
+  const api::LiveJobPtr live = context_.jobs->find(command.job_id);
+  ASSERT(live != nullptr, "job {}", command.job_id.value);
+  contract::ExecuteRequest request = live->request;
+  request.timeout_ms = command.timeout_ms;
+  const auto execution = command.execution;
+  api::BrainPort* brain = context_.brain;
+  options_.relay->execute(
+      {.execution = execution.value,
+       .stream = live->stream,
+       .worker_uri = command.uri,
+       .body = contract::encode(request),
+       .correlation_id = live->record.correlation_id,
+       .worker_id = command.worker_id.value,
+       .model = live->record.model,
+       .queue_wait_ms = command.queue_wait_ms},
+      {.started = [brain, execution] { brain->post(brain::ExecuteStarted{execution}); },
+       .progress = [brain, execution](std::int64_t tokens) { brain->post(brain::ExecuteProgress{execution, tokens}); },
+       .ended = [brain, execution](streaming::Relay::Reports::Outcome outcome) {
+         brain->post(brain::ExecuteEnded{.execution = execution,
+                                         .tokens_out = outcome.tokens_out,
+                                         .end = std::move(outcome.end),
+                                         .error = std::move(outcome.error)});
+       }});
+}
+
+void CommandRunner::run(brain::AbortExecute& command) { options_.relay->abort(command.execution.value); }
+
+void CommandRunner::run(brain::Log& command) {
+  base::log_event(command.level, command.event, command.correlation_id, command.human,
+                  std::span<const base::LogField>(command.fields));
+}
+
+}  // namespace llorch::orchestratord::app

@@ -1,0 +1,259 @@
+#include "orchestratord/app/orchestrator.h"
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <future>
+
+#include "base/build_id.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "contract/json.h"
+#include "contract/worker.h"
+#include "orchestratord/api/routes.h"
+#include "orchestratord/app/brain_thread.h"
+#include "orchestratord/app/command_runner.h"
+#include "orchestratord/app/pool_client.h"
+#include "orchestratord/app/run_file.h"
+#include "orchestratord/state_store/sqlite_store.h"
+
+namespace llorch::orchestratord::app {
+namespace {
+
+using base::ErrorCode;
+
+constexpr int kIoThreads = 2;
+constexpr std::int64_t kHubTickMs = 1000;
+// Workers confirm an abort within 100 ms; the brain gives up on one after timeout.cancellation_deadline_ms.
+constexpr std::chrono::seconds kDrainTimeout{10};
+constexpr std::int64_t kServerGraceMs = 500;
+
+struct BindAddress {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+base::Result<BindAddress> parse_bind(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  BindAddress out;
+  if (colon != std::string::npos && colon > 0) {
+    out.host = text.substr(0, colon);
+    if (out.host.front() == '[' && out.host.back() == ']') out.host = out.host.substr(1, out.host.size() - 2);
+    const char* end = text.data() + text.size();
+    const auto [rest, ec] = std::from_chars(text.data() + colon + 1, end, out.port);
+    if (ec == std::errc() && rest == end) return out;
+  }
+  return base::fail(ErrorCode::kConfigInvalid,
+                    fmt::format("orchestratord.bind is '{}': must be address:port, for example 127.0.0.1:8080", text));
+}
+
+brain::BrainConfig brain_config(const contract::OrchestratordConfig& config) { return brain::BrainConfig::from(config); }
+
+}  // namespace
+
+// In order of dependency: what is declared later may use what is declared earlier.
+struct Orchestrator::Parts {
+  explicit Parts(OrchestratorOptions o) : options(std::move(o)) {}
+
+  const OrchestratorOptions options;
+  base::SystemClock clock;
+  base::SystemEntropy entropy;
+  std::atomic<bool> stopping{false};
+  std::promise<void> drained;
+  std::optional<state_store::StateDirectoryLock> lock;
+  std::optional<RunFile> run_file;
+  std::unique_ptr<state_store::Store> store;
+  std::optional<net::IoRuntime> runtime;
+  std::optional<telemetry::Metrics> metrics;
+  api::JobDirectory jobs;
+  std::optional<api::BrainPort> port;
+  std::optional<streaming::StreamHub> hub;
+  std::optional<net::Client> client;
+  std::optional<catalog::Catalog> catalog;
+  std::optional<streaming::Relay> relay;
+  std::optional<PoolClient> pools;
+  api::Context context;
+  std::optional<CommandRunner> runner;
+  std::optional<BrainThread> brain;
+  std::optional<api::Api> api;
+  std::optional<net::Server> server;
+  net::Timer hub_timer;
+
+  base::Result<> open_store();
+  void make_parts();
+  void make_hub();
+  base::Result<brain::Restored> restore();
+  brain::Restored restored_state(state_store::RestoredState state);
+  base::Result<> serve(const BindAddress& bind);
+  void stop();
+};
+
+base::Result<> Orchestrator::Parts::open_store() {
+  lock.emplace(TRY(state_store::lock_state_directory(options.state_directory)));
+  state_store::SqliteStoreOptions store_options;
+  store_options.directory = options.state_directory;
+  store_options.retention_ms = options.config.orchestratord.persistence.retention_ms;
+  store_options.clock = &clock;
+  store_options.entropy = &entropy;
+  store = TRY(state_store::open_sqlite_store(std::move(store_options)));
+  return {};
+}
+
+void Orchestrator::Parts::make_hub() {
+  hub.emplace(streaming::StreamHub::Options{
+      .limits = options.config.orchestratord.stream,
+      .clock = &clock,
+      .on_clients_gone =
+          [this](const base::JobId& job_id) {
+            if (stopping) return;  // it is us who went
+            port->post(brain::CancelRequested{.request = {}, .job_id = job_id, .reason = jobs::CancelReason::kDisconnect});
+          },
+      .on_checkpoints =
+          [this](const std::vector<streaming::StreamHub::Checkpoint>& moved) {
+            std::vector<state_store::Checkpoint> rows;
+            const std::int64_t now = clock.now().unix_ms;
+            for (const auto& point : moved) {
+              const std::string text = streaming::to_string(point.id);
+              rows.push_back({point.job_id, point.id.seq, "token", text.substr(text.find('-') + 1), now});
+            }
+            store->checkpoint(std::move(rows));
+          }});
+}
+
+void Orchestrator::Parts::make_parts() {
+  const contract::OrchestratordConfig& config = options.config.orchestratord;
+  runtime.emplace(net::IoRuntimeOptions{.threads = kIoThreads});
+  metrics.emplace(telemetry::Metrics::Options{.engine_version = base::build_id(),
+                                              .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
+  port.emplace([this](brain::Event event) { brain->post(std::move(event)); });
+  make_hub();
+  client.emplace(*runtime, net::ClientOptions{.token = options.api_token});
+  catalog.emplace(catalog::CatalogOptions{.client = &*client,
+                                          .runtime = &*runtime,
+                                          .clock = &clock,
+                                          .worker_slots = config.worker_slots,
+                                          .worker_context_tokens = config.worker_context_tokens,
+                                          .kv_dtype = config.kv_dtype});
+  relay.emplace(streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock});
+  pools.emplace(PoolClient::Options{
+      .client = &*client, .catalog = &*catalog, .post = [this](brain::Event event) { port->post(std::move(event)); }});
+  context.config = &options.config;
+  context.clock = &clock;
+  context.entropy = &entropy;
+  context.runtime = &*runtime;
+  context.brain = &*port;
+  context.store = store.get();
+  context.hub = &*hub;
+  context.catalog = &*catalog;
+  context.roots = catalog::allowed_roots(options.config.models, options.model_roots);
+  context.jobs = &jobs;
+  context.metrics = &*metrics;
+  context.stopping = &stopping;
+  context.started_mono_ms = clock.now().mono_ms;
+  runner.emplace(CommandRunner::Options{
+      .context = &context, .relay = &*relay, .pools = &*pools, .on_drained = [this] { drained.set_value(); }});
+  brain.emplace(BrainThread::Options{.config = brain_config(config),
+                                     .entropy = &entropy,
+                                     .clock = &clock,
+                                     .execute = [this](brain::Command command) { runner->execute(std::move(command)); },
+                                     .on_dispatch_latency = [this](double ms) { metrics->scheduling_latency_ms(ms); }});
+}
+
+// Streams and payloads of what the store holds, before the brain may dispatch any of it.
+brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState state) {
+  brain::Restored out;
+  out.pool_endpoints = std::move(state.pool_endpoints);
+  for (state_store::RestoredJob& restored : state.jobs) {
+    const auto live = std::make_shared<api::LiveJobData>();
+    live->record = std::move(restored.job);
+    const state_store::JobRecord& record = live->record;
+    bool payload_available = false;
+    if (restored.payload) {
+      if (auto request = contract::decode<contract::ExecuteRequest>(*restored.payload)) {
+        live->request = std::move(*request);
+        payload_available = true;
+      }
+    }
+    live->stream = hub->open(record.job_id, record.on_disconnect);
+    jobs.add(live);
+    out.jobs.push_back({.spec = {.job_id = record.job_id,
+                                 .correlation_id = record.correlation_id,
+                                 .model = record.facts,
+                                 .priority = record.priority,
+                                 .tokens_in = record.tokens_in,
+                                 .max_tokens = record.max_tokens,
+                                 .timeout_ms = record.timeout_ms,
+                                 .deadline_ms = record.deadline_ms},
+                        .status = record.progress.status,
+                        .attempts = record.progress.attempts,
+                        .submitted_unix_ms = record.submitted_unix_ms,
+                        .payload_available = payload_available});
+  }
+  return out;
+}
+
+base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
+  net::ServerOptions server_options;
+  server_options.component = "orchestratord";
+  server_options.bind_address = bind.host;
+  server_options.port = bind.port;
+  server_options.request_bytes_max = static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_max);
+  if (!options.api_token.empty()) server_options.auth.tokens = {options.api_token};
+  server_options.auth.loopback_optional = options.config.auth.optional_on_loopback;
+  api.emplace(context);
+  server.emplace(*runtime, std::move(server_options));
+  for (api::Api::Route& route : api->routes()) server->route(route.method, route.pattern, std::move(route.handler));
+  TRY(server->start());
+  hub_timer = runtime->every(kHubTickMs, [this] { hub->tick(); });
+  return {};
+}
+
+base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptions options) {
+  const BindAddress bind = TRY(parse_bind(options.config.orchestratord.bind));
+  TRY(net::http::validate_bind(bind.host, !options.api_token.empty()));
+  std::unique_ptr<Orchestrator> self(new Orchestrator(std::make_unique<Parts>(std::move(options))));
+  Parts& parts = *self->parts_;
+  TRY(parts.open_store());
+  auto state = TRY(parts.store->restore());
+  parts.make_parts();
+  const std::size_t restored_count = state.jobs.size();
+  parts.brain->start(parts.restored_state(std::move(state)));
+  TRY(parts.serve(bind));
+  const bool is_ipv6 = bind.host.find(':') != std::string::npos;
+  self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
+                        : fmt::format("{}:{}", bind.host, parts.server->port());
+  parts.run_file.emplace(TRY(RunFile::write(parts.options.state_directory, self->bind_)));
+  base::log_event(base::LogLevel::kInfo, "listening", {}, "orchestratord serves.",
+                  {{"bind", self->bind_}, {"restored_jobs", restored_count}});
+  return self;
+}
+
+Orchestrator::Orchestrator(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Orchestrator::~Orchestrator() { stop(); }
+
+void Orchestrator::stop() {
+  if (parts_) parts_->stop();
+}
+
+void Orchestrator::Parts::stop() {
+  if (stopping.exchange(true)) return;
+  if (brain) {
+    auto done = drained.get_future();
+    port->post(brain::Shutdown{.grace_ms = 0});
+    done.wait_for(kDrainTimeout);
+  }
+  hub_timer.cancel();
+  if (hub) hub->abort_clients();
+  if (server) server->stop(kServerGraceMs);
+  if (brain) brain->stop();
+  if (port) port->drop_all();
+  client.reset();
+  if (store) store->stop();
+  if (runtime) runtime->stop();
+  run_file.reset();
+}
+
+}  // namespace llorch::orchestratord::app

@@ -1,0 +1,44 @@
+#pragma once
+// The whole daemon as one object: parts, the order they start and stop in, and who owns what.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "contract/config.h"
+
+namespace llorch::orchestratord::app {
+
+struct OrchestratorOptions {
+  contract::Config config;
+  std::string api_token;  // empty: none, loopback only
+  std::filesystem::path state_directory;
+  std::vector<std::filesystem::path> model_roots;  // named on the command line
+};
+
+class Orchestrator {
+ public:
+  // Checks the bind address, locks the state directory, opens the store, restores, asks the pools, serves.
+  // Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID, ALREADY_RUNNING, STORE_UNAVAILABLE, CORRUPT_FILE,
+  // UNSUPPORTED_FORMAT_VERSION, PORT_IN_USE.
+  static base::Result<std::unique_ptr<Orchestrator>> open(OrchestratorOptions options);
+  Orchestrator(const Orchestrator&) = delete;
+  Orchestrator& operator=(const Orchestrator&) = delete;
+  ~Orchestrator();  // stop()
+
+  // "127.0.0.1:8080", with the real port.
+  const std::string& bind() const { return bind_; }
+  // Refuses new work, ends running attempts without a verdict (the next process replays them), cuts the streams, closes
+  // the store. Idempotent. REQUIRES: not on one of the daemon's own threads.
+  void stop();
+
+ private:
+  struct Parts;
+  explicit Orchestrator(std::unique_ptr<Parts> parts);
+
+  std::unique_ptr<Parts> parts_;
+  std::string bind_;
+};
+
+}  // namespace llorch::orchestratord::app

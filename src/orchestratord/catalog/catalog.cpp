@@ -1,0 +1,175 @@
+#include "orchestratord/catalog/catalog.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "contract/json.h"
+#include "engine/text/tokenizer_data.h"
+#include "net/http/error_response.h"
+#include "net/http/url.h"
+
+namespace llorch::orchestratord::catalog {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+using engine::text::Tokenizer;
+
+// A pool answers from its own cache in a fraction of a millisecond; a replaced file is noticed after this.
+constexpr std::int64_t kFreshMs = 5000;
+constexpr std::int64_t kRetryAfterMs = 1000;
+
+Error unready(std::string message) {
+  return Error{ErrorCode::kPoolUnready, std::move(message), {}}.with("retry_after_ms", kRetryAfterMs);
+}
+
+base::Result<std::string> body_of(base::Result<net::Response> response) {
+  if (!response) return base::fail(std::move(response).error());
+  if (response->status >= 400) return base::fail(net::http::error_of(*response));
+  return std::move(response->body);
+}
+
+base::Result<std::shared_ptr<const Tokenizer>> tokenizer_of(const std::string& blob) {
+  auto data = TRY(engine::text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
+  return std::shared_ptr<const Tokenizer>(std::make_shared<Tokenizer>(TRY(Tokenizer::create(std::move(data)))));
+}
+
+// Whether another pool may answer better.
+bool nobody_answered(ErrorCode code) {
+  return code == ErrorCode::kUnreachable || code == ErrorCode::kIoError || code == ErrorCode::kTimeout ||
+         code == ErrorCode::kShuttingDown;
+}
+
+}  // namespace
+
+void Catalog::pool_seen(const std::string& endpoint) {
+  const std::lock_guard lock(mutex_);
+  if (std::find(endpoints_.begin(), endpoints_.end(), endpoint) == endpoints_.end()) endpoints_.push_back(endpoint);
+}
+
+void Catalog::pool_lost(const std::string& endpoint) {
+  const std::lock_guard lock(mutex_);
+  std::erase(endpoints_, endpoint);
+}
+
+void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done) {
+  std::optional<base::Result<KnownModel>> answer;
+  std::optional<Question> question;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[model_ref];
+    const bool stale = options_.clock->now().mono_ms - entry.known_since_ms >= kFreshMs;
+    if (entry.known) {
+      answer = *entry.known;
+    } else if (endpoints_.empty()) {
+      answer = base::fail(unready("no pool manager is registered, so no model can be looked at; start pool-managerd"));
+    } else {
+      const std::uint64_t waiter = ++waiters_count_;
+      entry.waiters.emplace(waiter, std::move(done));
+      options_.runtime->post_after(wait_ms, [this, model_ref, waiter] { expire(model_ref, waiter); });
+    }
+    if (!entry.asking && !endpoints_.empty() && (!entry.known || stale)) {
+      entry.asking = true;
+      question = Question{model_ref, endpoints_};
+    }
+  }
+  if (answer) options_.runtime->post([done = std::move(done), answer = std::move(*answer)] { done(answer); });
+  if (question) ask(std::move(*question));
+}
+
+std::string Catalog::describe_path(const std::string& model_ref) const {
+  std::string path = fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(model_ref),
+                                 options_.worker_slots, net::http::percent_encode(options_.kv_dtype));
+  if (options_.worker_context_tokens) path += fmt::format("&context_tokens={}", *options_.worker_context_tokens);
+  return path;
+}
+
+void Catalog::ask(Question question) {
+  if (question.endpoints.empty()) {
+    return settle(question.model_ref, base::fail(unready("no pool manager answers; the model cannot be looked at now")));
+  }
+  net::ClientRequest request;
+  request.url = question.endpoints.front() + describe_path(question.model_ref);
+  request.timeout_ms = options_.describe_timeout_ms;
+  options_.client->request(std::move(request), [this, question = std::move(question)](base::Result<net::Response> response) {
+    on_facts(question, std::move(response));
+  });
+}
+
+void Catalog::on_facts(Question question, base::Result<net::Response> response) {
+  auto body = body_of(std::move(response));
+  if (!body && nobody_answered(body.error().code)) {
+    question.endpoints.erase(question.endpoints.begin());
+    return ask(std::move(question));
+  }
+  if (!body) return settle(question.model_ref, base::fail(std::move(body).error()));
+  auto facts = contract::decode<contract::ModelFacts>(*body);
+  if (!facts) return settle(question.model_ref, base::fail(unready("the pool's description of the model is not valid")));
+  std::shared_ptr<const Tokenizer> cached;
+  {
+    const std::lock_guard lock(mutex_);
+    cached = tokenizers_[facts->digest].lock();
+  }
+  if (cached != nullptr) return settle(question.model_ref, KnownModel{std::move(*facts), std::move(cached)});
+  net::ClientRequest request;
+  request.url = fmt::format("{}/v2/models/{}/tokenizer", question.endpoints.front(), net::http::percent_encode(facts->digest));
+  options_.client->request(std::move(request), [this, question = std::move(question), facts = std::move(*facts)](
+                                                   base::Result<net::Response> reply) mutable {
+    on_tokenizer(question, std::move(facts), std::move(reply));
+  });
+}
+
+void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts, base::Result<net::Response> response) {
+  auto body = body_of(std::move(response));
+  if (!body) {
+    const bool pool_gone = nobody_answered(body.error().code);
+    return settle(question.model_ref, base::fail(pool_gone ? unready("the pool went away; try again") : std::move(body).error()));
+  }
+  auto tokenizer = tokenizer_of(*body);
+  if (!tokenizer) return settle(question.model_ref, base::fail(std::move(tokenizer).error()));
+  {
+    const std::lock_guard lock(mutex_);
+    tokenizers_[facts.digest] = *tokenizer;
+  }
+  settle(question.model_ref, KnownModel{std::move(facts), std::move(*tokenizer)});
+}
+
+void Catalog::settle(const std::string& model_ref, base::Result<KnownModel> result) {
+  std::map<std::uint64_t, Done> waiters;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& entry = entries_[model_ref];
+    entry.asking = false;
+    waiters = std::exchange(entry.waiters, {});
+    if (result) {
+      entry.known = *result;
+      entry.known_since_ms = options_.clock->now().mono_ms;
+    } else if (!base::info(result.error().code).retriable) {
+      entries_.erase(model_ref);  // gone, or not a model: nothing to serve from memory
+    }
+  }
+  if (!result) {
+    base::log_event(base::LogLevel::kWarn, "catalog.describe_failed", {}, "A model could not be looked at.",
+                    {{"code", result.error().name()}});
+  }
+  for (auto& [id, done] : waiters) done(result);
+}
+
+void Catalog::expire(const std::string& model_ref, std::uint64_t waiter) {
+  Done done;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto entry = entries_.find(model_ref);
+    if (entry == entries_.end()) return;
+    const auto it = entry->second.waiters.find(waiter);
+    if (it == entry->second.waiters.end()) return;
+    done = std::move(it->second);
+    entry->second.waiters.erase(it);
+  }
+  done(base::fail(unready("the pool is still reading the model; try again")));
+}
+
+}  // namespace llorch::orchestratord::catalog

@@ -1,0 +1,77 @@
+#pragma once
+// What is known of models: facts and tokenizers, asked from the pools and cached by digest.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "contract/pool.h"
+#include "engine/text/tokenizer.h"
+#include "net/client.h"
+
+namespace llorch::orchestratord::catalog {
+
+struct KnownModel {
+  contract::ModelFacts facts;
+  std::shared_ptr<const engine::text::Tokenizer> tokenizer;
+};
+
+struct CatalogOptions {
+  net::Client* client = nullptr;       // these three REQUIRE not null and outlive the catalog
+  net::IoRuntime* runtime = nullptr;
+  const base::Clock* clock = nullptr;
+  // What a worker of ours would need: decides memory_bytes of the facts.
+  std::int64_t worker_slots = 1;
+  std::optional<std::int64_t> worker_context_tokens;
+  std::string kv_dtype = "f16";
+  std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
+};
+
+// Thread-safe. REQUIRES: destroyed after `client` has no callback running.
+class Catalog {
+ public:
+  explicit Catalog(CatalogOptions options) : options_(std::move(options)) {}
+
+  // Pools that can be asked, in the order they came.
+  void pool_seen(const std::string& endpoint);
+  void pool_lost(const std::string& endpoint);
+
+  using Done = std::function<void(base::Result<KnownModel>)>;
+  // Calls `done` once, on an io thread, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
+  // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...).
+  // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
+  void find(const std::string& model_ref, std::int64_t wait_ms, Done done);
+
+ private:
+  struct Entry {
+    std::optional<KnownModel> known;
+    std::int64_t known_since_ms = 0;
+    bool asking = false;
+    std::map<std::uint64_t, Done> waiters;
+  };
+  struct Question {
+    std::string model_ref;
+    std::vector<std::string> endpoints;  // still to be asked; the first one is
+  };
+
+  void ask(Question question);
+  void on_facts(Question question, base::Result<net::Response> response);
+  void on_tokenizer(const Question& question, contract::ModelFacts facts, base::Result<net::Response> response);
+  void settle(const std::string& model_ref, base::Result<KnownModel> result);
+  void expire(const std::string& model_ref, std::uint64_t waiter);
+  std::string describe_path(const std::string& model_ref) const;
+
+  const CatalogOptions options_;
+  std::mutex mutex_;
+  std::vector<std::string> endpoints_;
+  std::map<std::string, Entry> entries_;  // by model_ref
+  std::map<std::string, std::weak_ptr<const engine::text::Tokenizer>> tokenizers_;  // by digest
+  std::uint64_t waiters_count_ = 0;
+};
+
+}  // namespace llorch::orchestratord::catalog

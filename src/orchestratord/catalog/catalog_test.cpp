@@ -1,0 +1,132 @@
+#include "orchestratord/catalog/catalog.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "contract/json.h"
+#include "engine/text/test_vocabularies.h"
+#include "net/server.h"
+
+namespace llorch::orchestratord::catalog {
+namespace {
+
+using base::ErrorCode;
+
+class CatalogTest : public testing::Test {
+ protected:
+  CatalogTest() {
+    server_.route("GET", "/v2/models/describe", [this](net::Request request, net::ExchangePtr exchange) {
+      ++describes_;
+      query_ = std::string(request.query_param("ref").value_or("")) + " " +
+               std::string(request.query_param("kv_dtype").value_or(""));
+      if (silent_) return kept_.push_back(exchange);
+      if (error_) return void(exchange->respond_error(*error_));
+      contract::ModelFacts facts;
+      facts.model_ref = "file:/m.gguf";
+      facts.digest = digest_;
+      facts.context_length = 512;
+      exchange->respond(net::http::json_response(200, contract::encode(facts)));
+    });
+    server_.route("GET", "/v2/models/{digest}/tokenizer", [this](net::Request, net::ExchangePtr exchange) {
+      ++tokenizers_;
+      exchange->respond({200, {{"Content-Type", "application/octet-stream"}}, blob_});
+    });
+    EXPECT_TRUE(server_.start());
+    client_ = std::make_unique<net::Client>(runtime_);
+    catalog_ = std::make_unique<Catalog>(
+        CatalogOptions{.client = client_.get(), .runtime = &runtime_, .clock = &clock_, .kv_dtype = "f16"});
+  }
+  ~CatalogTest() override {
+    kept_.clear();
+    server_.stop(0);
+    client_.reset();
+    runtime_.stop();
+    catalog_.reset();
+  }
+  base::Result<KnownModel> find(std::int64_t wait_ms = 60'000) {
+    std::promise<base::Result<KnownModel>> done;
+    catalog_->find("file:/m.gguf", wait_ms, [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
+    return done.get_future().get();
+  }
+
+  base::ManualClock clock_;
+  net::IoRuntime runtime_{{.threads = 2}};
+  net::Server server_{runtime_, {.component = "test-pool"}};
+  std::unique_ptr<net::Client> client_;
+  std::unique_ptr<Catalog> catalog_;
+  std::atomic<int> describes_{0}, tokenizers_{0};
+  std::string query_;
+  std::string digest_ = "sha256:aa";
+  std::string blob_ = engine::text::serialize(engine::text::byte_bpe_data({}));
+  std::optional<base::Error> error_;
+  std::atomic<bool> silent_{false};
+  std::vector<net::ExchangePtr> kept_;
+};
+
+// ORCH-3091: never hang; say what is missing.
+TEST_F(CatalogTest, WithoutAPoolItSaysSo) {
+  const auto result = find();
+  EXPECT_EQ(result.error().code, ErrorCode::kPoolUnready);
+}
+
+TEST_F(CatalogTest, AsksOnceAndThenKnows) {
+  catalog_->pool_seen(server_.url());
+  catalog_->pool_seen(server_.url());
+  const auto first = find().value();
+  EXPECT_EQ(first.facts.context_length, 512);
+  EXPECT_EQ(first.tokenizer->encode("ab").size(), 2u);
+  EXPECT_EQ(query_, "file:/m.gguf f16");
+  const auto second = find().value();
+  EXPECT_EQ(second.tokenizer, first.tokenizer);
+  EXPECT_EQ(describes_, 1);
+  EXPECT_EQ(tokenizers_, 1);
+}
+
+TEST_F(CatalogTest, AReplacedFileIsNoticed) {
+  catalog_->pool_seen(server_.url());
+  ASSERT_TRUE(find());
+  digest_ = "sha256:bb";
+  clock_.advance_ms(10'000);
+  EXPECT_EQ(find()->facts.digest, "sha256:aa") << "answered from memory while it asks";
+  while (find()->facts.digest != "sha256:bb") std::this_thread::yield();
+  EXPECT_EQ(tokenizers_, 2);
+}
+
+TEST_F(CatalogTest, ThePoolsErrorIsTheAnswerAndIsNotKept) {
+  catalog_->pool_seen(server_.url());
+  error_ = base::Error{ErrorCode::kModelNotFound, "no such file", {}};
+  EXPECT_EQ(find().error().code, ErrorCode::kModelNotFound);
+  error_.reset();
+  EXPECT_TRUE(find());
+}
+
+TEST_F(CatalogTest, ASlowPoolIsNotWaitedForForEver) {
+  catalog_->pool_seen(server_.url());
+  silent_ = true;
+  const auto result = find(20);
+  EXPECT_EQ(result.error().code, ErrorCode::kPoolUnready);
+  bool has_retry = false;
+  for (const auto& [key, value] : result.error().details) has_retry = has_retry || key == "retry_after_ms";
+  EXPECT_TRUE(has_retry);
+}
+
+TEST_F(CatalogTest, ADeadPoolIsPassedOver) {
+  net::Server dead(runtime_, {.component = "dead"});
+  ASSERT_TRUE(dead.start());
+  catalog_->pool_seen(dead.url());
+  dead.stop(0);
+  EXPECT_EQ(find().error().code, ErrorCode::kPoolUnready);
+  catalog_->pool_seen(server_.url());
+  EXPECT_TRUE(find());
+}
+
+TEST_F(CatalogTest, ABlobThatIsNoTokenizerIsAnError) {
+  catalog_->pool_seen(server_.url());
+  blob_ = "garbage";
+  EXPECT_EQ(find().error().code, ErrorCode::kCorruptFile);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::catalog

@@ -1,0 +1,71 @@
+#include "orchestratord/catalog/model_ref.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+
+namespace llorch::orchestratord::catalog {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+
+constexpr std::string_view kFile = "file:";
+
+tl::unexpected<base::Error> refuse(ErrorCode code, std::string_view reason, std::string message) {
+  return base::fail(base::Error{code, std::move(message), {}}.with("field", "model").with("reason", std::string(reason)));
+}
+
+fs::path real_path(const fs::path& path) {
+  std::error_code ec;
+  fs::path out = fs::weakly_canonical(path, ec);
+  return ec ? path.lexically_normal() : out;
+}
+
+bool is_below(const fs::path& path, const fs::path& folder) {
+  const auto [in_folder, in_path] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return in_folder == folder.end() && in_path != path.end();
+}
+
+}  // namespace
+
+AllowedRoots allowed_roots(const contract::ModelsConfig& config, const std::vector<fs::path>& named) {
+  AllowedRoots roots;
+  roots.folders.push_back(real_path(config.cache_dir.empty() ? base::default_model_cache() : fs::path(config.cache_dir)));
+  for (const std::string& folder : config.allowed_roots) roots.folders.push_back(real_path(folder));
+  for (const fs::path& folder : named) roots.folders.push_back(real_path(folder));
+  return roots;
+}
+
+base::Result<std::string> resolve_model_ref(std::string_view model, const std::map<std::string, std::string>& aliases,
+                                            const AllowedRoots& roots) {
+  const auto alias = aliases.find(std::string(model));
+  const std::string_view ref = alias == aliases.end() ? model : std::string_view(alias->second);
+  if (ref.starts_with("hf:")) {
+    return refuse(ErrorCode::kModelNotFound, "hf",
+                  "hf: references are not fetched yet: download the GGUF file into the model cache and name it as "
+                  "file:/absolute/path.gguf");
+  }
+  if (!ref.starts_with(kFile)) {
+    return refuse(ErrorCode::kModelNotFound, "unknown_alias",
+                  "no model has this name: use an alias of models.aliases (GET /v2/catalog/models lists them) or "
+                  "file:/absolute/path.gguf");
+  }
+  const fs::path path(ref.substr(kFile.size()));
+  if (!path.is_absolute()) {
+    return refuse(ErrorCode::kInvalidParams, "relative_path", "a file: reference needs an absolute path: file:/absolute/path.gguf");
+  }
+  const fs::path real = real_path(path);
+  const bool allowed =
+      std::any_of(roots.folders.begin(), roots.folders.end(), [&](const fs::path& folder) { return is_below(real, folder); });
+  if (!allowed) {
+    return refuse(ErrorCode::kForbidden, "outside_allowed_roots",
+                  "the file is outside the folders models may come from: add its folder to models.allowed_roots, or move "
+                  "the file into the model cache");
+  }
+  return fmt::format("file:{}", real.string());
+}
+
+}  // namespace llorch::orchestratord::catalog

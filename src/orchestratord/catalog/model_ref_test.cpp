@@ -1,0 +1,66 @@
+#include "orchestratord/catalog/model_ref.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace llorch::orchestratord::catalog {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ErrorCode;
+
+class ModelRefTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = fs::temp_directory_path() / ("llorch-model-ref-" + std::to_string(::getpid()));
+    fs::create_directories(dir_ / "models/sub");
+    fs::create_directories(dir_ / "models-other");
+    std::ofstream(dir_ / "models/a.gguf") << "x";
+    std::ofstream(dir_ / "models-other/b.gguf") << "x";
+    fs::create_symlink(dir_ / "models-other/b.gguf", dir_ / "models/link.gguf");
+    fs::create_symlink(dir_ / "models", dir_ / "folder-link");
+    config_.cache_dir = (dir_ / "cache").string();
+    config_.allowed_roots = {(dir_ / "models").string()};
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+  base::Result<std::string> resolve(const std::string& model) {
+    return resolve_model_ref(model, {{"demo", "file:" + (dir_ / "models/a.gguf").string()}, {"cloud", "hf:org/repo"}},
+                             allowed_roots(config_, {}));
+  }
+  std::string file(const std::string& path) const { return "file:" + (dir_ / path).string(); }
+
+  fs::path dir_;
+  contract::ModelsConfig config_;
+};
+
+TEST_F(ModelRefTest, AliasesAndFilesBecomeCanonicalPaths) {
+  EXPECT_EQ(resolve("demo").value(), file("models/a.gguf"));
+  EXPECT_EQ(resolve(file("models/sub/../a.gguf")).value(), file("models/a.gguf"));
+  EXPECT_EQ(resolve(file("folder-link/a.gguf")).value(), file("models/a.gguf"));
+  EXPECT_EQ(resolve(file("models/not-there-yet.gguf")).value(), file("models/not-there-yet.gguf"));
+  EXPECT_EQ(resolve(file("cache/c.gguf")).value(), file("cache/c.gguf"));
+}
+
+// VALID: a path is canonical before it is compared with the allowed roots.
+TEST_F(ModelRefTest, NothingOutsideTheRoots) {
+  for (const std::string& bad : {file("models/../models-other/b.gguf"), file("models/link.gguf"), file("models-other/b.gguf"),
+                                 std::string("file:/etc/passwd"), file("models")}) {
+    const auto result = resolve(bad);
+    ASSERT_FALSE(result) << bad;
+    EXPECT_EQ(result.error().code, ErrorCode::kForbidden) << bad;
+    EXPECT_EQ(result.error().message.find(dir_.string()), std::string::npos) << "the path is repeated";
+  }
+}
+
+TEST_F(ModelRefTest, WhatCannotBeResolvedSaysWhatToDo) {
+  EXPECT_EQ(resolve("nobody").error().code, ErrorCode::kModelNotFound);
+  EXPECT_EQ(resolve("hf:org/repo").error().code, ErrorCode::kModelNotFound);
+  EXPECT_EQ(resolve("cloud").error().code, ErrorCode::kModelNotFound);
+  EXPECT_EQ(resolve("file:relative.gguf").error().code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(resolve("").error().code, ErrorCode::kModelNotFound);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::catalog

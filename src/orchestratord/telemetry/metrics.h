@@ -1,0 +1,44 @@
+#pragma once
+// The counters of orchestratord in both name families (control-plane §15). The only folder that sees prometheus-cpp.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "orchestratord/brain/commands.h"
+#include "orchestratord/brain/view.h"
+
+namespace llorch::orchestratord::telemetry {
+
+struct StreamGauges {
+  std::int64_t streams = 0;
+  std::int64_t clients = 0;
+  std::int64_t bytes_held = 0;
+  std::int64_t relays_paused = 0;
+};
+
+// Thread-safe.
+class Metrics {
+ public:
+  struct Options {
+    std::string engine_version;  // this build
+    std::string algorithm;       // of placement
+  };
+  explicit Metrics(Options options);
+  ~Metrics();
+
+  void count(const brain::Count& count);
+  // An error answered to a client, by its code.
+  void error(std::string_view code);
+  // One pass of the brain that dispatched something.
+  void scheduling_latency_ms(double ms);
+
+  // Prometheus text, version 0.0.4.
+  std::string render(const brain::Gauges& gauges, const StreamGauges& streams);
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace llorch::orchestratord::telemetry
