@@ -407,3 +407,5 @@ base::Result<std::string> load_api_token(const Config& config, const std::functi
 }
 
 }  // namespace llorch::contract
+
+LLORCH_INSTANTIATE_ENUM(llorch::contract::PlacementAlgorithm)

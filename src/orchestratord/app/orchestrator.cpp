@@ -50,8 +50,6 @@ base::Result<BindAddress> parse_bind(const std::string& text) {
                     fmt::format("orchestratord.bind is '{}': must be address:port, for example 127.0.0.1:8080", text));
 }
 
-brain::BrainConfig brain_config(const contract::OrchestratordConfig& config) { return brain::BrainConfig::from(config); }
-
 }  // namespace
 
 // In order of dependency: what is declared later may use what is declared earlier.
@@ -68,9 +66,9 @@ struct Orchestrator::Parts {
   std::unique_ptr<state_store::Store> store;
   std::optional<net::IoRuntime> runtime;
   std::optional<telemetry::Metrics> metrics;
-  api::JobDirectory jobs;
   std::optional<api::BrainPort> port;
   std::optional<streaming::StreamHub> hub;
+  api::JobDirectory jobs;  // its streams report to the hub
   std::optional<net::Client> client;
   std::optional<catalog::Catalog> catalog;
   std::optional<streaming::Relay> relay;
@@ -85,7 +83,6 @@ struct Orchestrator::Parts {
   base::Result<> open_store();
   void make_parts();
   void make_hub();
-  base::Result<brain::Restored> restore();
   brain::Restored restored_state(state_store::RestoredState state);
   base::Result<> serve(const BindAddress& bind);
   void stop();
@@ -155,7 +152,7 @@ void Orchestrator::Parts::make_parts() {
   context.started_mono_ms = clock.now().mono_ms;
   runner.emplace(CommandRunner::Options{
       .context = &context, .relay = &*relay, .pools = &*pools, .on_drained = [this] { drained.set_value(); }});
-  brain.emplace(BrainThread::Options{.config = brain_config(config),
+  brain.emplace(BrainThread::Options{.config = brain::BrainConfig::from(config),
                                      .entropy = &entropy,
                                      .clock = &clock,
                                      .execute = [this](brain::Command command) { runner->execute(std::move(command)); },

@@ -25,7 +25,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
   gauges.worker_connections.push_back({base::WorkerId("worker-1"), base::PoolId("pool-1"), 2});
   const std::string text = m.render(gauges, {.streams = 5});
   for (const char* line : {
-           R"(tasks_enqueued_total{engine="llama-orch",engine_version="1.0+abc",pool_id="default",priority="batch",replica_id="r0"} 1)",
+           R"(tasks_enqueued_total{engine="llama-orch",engine_version="1.0+abc",pool_id="default",replica_id="r0",priority="batch"} 1)",
            R"(tasks_rejected_total{engine="llama-orch",reason="ADMISSION_REJECT"} 1)",
            R"(admission_backpressure_events_total{engine="llama-orch",policy="reject"} 1)",
            R"(queue_depth{engine="llama-orch",engine_version="1.0+abc",pool_id="default",priority="interactive"} 3)",
@@ -33,7 +33,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
            R"(orchd_tasks_enqueued_total{component="orchestratord",outcome="accepted"} 1)",
            R"(orchd_queue_depth{component="orchestratord",priority="batch"} 1)",
            R"(orchd_worker_connections_active{component="orchestratord",worker_id="worker-1"} 2)",
-           R"(orchd_errors_total{class="retry_later",code="STORE_UNAVAILABLE",component="orchestratord"} 1)",
+           R"(orchd_errors_total{component="orchestratord",class="retry_later",code="STORE_UNAVAILABLE"} 1)",
            R"(orchd_active_streams{component="orchestratord"} 5)"}) {
     EXPECT_TRUE(has(text, line)) << line << "\n--- in ---\n" << text;
   }
@@ -41,7 +41,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
                       "priority=\"interactive\",le=\"150\"} 1"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("orchd_scheduling_latency_ms_bucket{algorithm=\"least-loaded\""), std::string::npos);
+  EXPECT_NE(text.find("orchd_scheduling_latency_ms_bucket{component=\"orchestratord\",algorithm=\"least-loaded\""), std::string::npos);
 }
 
 TEST(Metrics, AWorkerThatLeftHasNoSeries) {
