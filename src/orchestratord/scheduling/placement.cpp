@@ -108,7 +108,11 @@ std::optional<Reclaim> reclaim(std::span<const DeviceChoice> devices, const Plac
 
 const DeviceChoice* start_device(std::span<const DeviceChoice> devices, const PlacementInput& input, DecisionLog& log) {
   const DeviceChoice* best = nullptr;
-  const auto key = [](const DeviceChoice& d) { return std::tuple(d.failed_before, -d.room_bytes, d.device); };
+  const auto key = [&](const DeviceChoice& d) {
+    const auto& failed = input.failed_devices;
+    const bool failed_before = std::find(failed.begin(), failed.end(), d.device) != failed.end();
+    return std::tuple(failed_before, -d.room_bytes, d.device);
+  };
   for (const DeviceChoice& device : devices) {
     ++log.candidates_considered;
     if (!device.usable || !holds(device, input)) continue;
@@ -136,10 +140,11 @@ Decision find_room(std::span<const DeviceChoice> devices, const PlacementInput& 
   if (!could_hold && !devices.empty() && !input.pools_expected) return Infeasible{potential_max};
   if (!usable_could_hold) return Wait{WaitCode::kPool, room_max};
   if (on_its_way) return Wait{WaitCode::kMemory, room_max};
-  const auto idle = [](const Tenant& t) { return t.idle && (!t.queued || !t.useful) && !(t.same_model && t.useful); };
+  const auto same_model = [&](const Tenant& t) { return t.model == input.model; };
+  const auto idle = [&](const Tenant& t) { return t.idle && (!t.useful || (!t.queued && !same_model(t))); };
   if (auto found = reclaim(devices, input, idle)) return Evict{found->device, std::move(found->workers)};
   if (input.impatient) {
-    const auto later = [&](const Tenant& t) { return !t.same_model && (!t.queued || *t.queued > input.rank); };
+    const auto later = [&](const Tenant& t) { return !same_model(t) && (!t.queued || *t.queued > input.rank); };
     if (auto found = reclaim(devices, input, later)) return Claim{found->device, std::move(found->workers)};
   }
   return Wait{WaitCode::kMemory, room_max};

@@ -39,7 +39,7 @@ struct Tenant {
   bool ready = false;
   bool leaving = false;          // draining, failed, or claimed for a waiting model
   bool idle = false;
-  bool same_model = false;       // holds the waiting model (with too little context if it is of no use)
+  std::optional<jobs::ModelIndex> model;  // absent: nobody ever asked for what it holds
   bool useful = true;            // can serve its model's jobs at all
   std::optional<Rank> queued;    // first job waiting for its model
 };
@@ -47,8 +47,7 @@ struct Tenant {
 // `device` rises with (pool_id, gpu_id).
 struct DeviceChoice {
   std::uint32_t device = 0;
-  bool usable = true;          // its pool is healthy and the device itself is
-  bool failed_before = false;  // the last start of this model here failed
+  bool usable = true;  // its pool is healthy and the device itself is
   std::int64_t room_bytes = 0;
   std::int64_t potential_bytes = 0;
   std::vector<Tenant> tenants;
@@ -56,6 +55,7 @@ struct DeviceChoice {
 
 struct PlacementInput {
   Rank rank;
+  jobs::ModelIndex model;
   std::int64_t memory_bytes = 0;  // of one worker of the model
   contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
   std::optional<std::uint32_t> last_worker;  // round-robin: who got the last job
@@ -63,6 +63,7 @@ struct PlacementInput {
   bool has_worker = false;        // a Ready worker of the model exists, free or not
   bool starting = false;          // a start of the model is in flight
   bool start_backing_off = false; // the last start failed a moment ago
+  std::vector<std::uint32_t> failed_devices;  // where the last start of the model failed
   bool impatient = false;         // waited long enough to claim memory from models with later jobs
   bool pools_expected = false;    // pools that did not answer yet may have what nobody has
   std::int64_t workers_per_device = 1;
@@ -114,7 +115,7 @@ struct DecisionLog {
   std::vector<std::string_view> tie_breakers_applied;
 };
 
-// Asked only if no worker has a free slot. The span lives until the next call.
+// Asked only if no worker has a free slot. Says nothing about the waiting model, so one answer serves many decisions.
 using DeviceSource = std::function<std::span<const DeviceChoice>()>;
 
 // Algorithms over workers with a free slot, as tuples; the smallest wins:

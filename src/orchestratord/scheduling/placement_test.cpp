@@ -76,7 +76,7 @@ TEST(Placement, StartsWhereThereIsMostRoom) {
   Case c;
   c.devices = {device(0, 3 * kGb, 8 * kGb), device(1, 5 * kGb, 8 * kGb), device(2, 6 * kGb, 8 * kGb)};
   EXPECT_EQ(c.expect<StartOn>().device, 2u);
-  c.devices[2].failed_before = true;
+  c.input.failed_devices = {2};
   EXPECT_EQ(c.expect<StartOn>().device, 1u);
   c.devices[1].usable = false;
   EXPECT_EQ(c.expect<StartOn>().device, 2u);
@@ -161,7 +161,7 @@ TEST(Placement, IsAFunctionOfItsInput) {
     }
     for (std::uint32_t i = 0; i < 4; ++i) {
       DeviceChoice d = device(i, small(8) * kGb, 8 * kGb);
-      d.failed_before = small(2);
+      if (small(2) == 1) c.input.failed_devices.push_back(i);
       for (std::uint32_t t = 0; t < small(3); ++t) {
         d.tenants.push_back({.worker = i * 4 + t, .bytes = small(5) * kGb, .last_used_ms = small(3), .ready = true,
                              .idle = small(2) == 1});

@@ -22,9 +22,11 @@ struct Brain::State::PassScratch {
   std::vector<Worker*> workers;  // of the model at hand; index = WorkerChoice::worker
   std::vector<scheduling::WorkerChoice> worker_choices;
   struct Place {
-    base::PoolId pool_id;
-    std::string gpu_id;
+    const Pool* pool = nullptr;
+    const std::string* gpu_id = nullptr;
   };
+  // All devices, good for every model until a decision changes something.
+  bool devices_valid = false;
   std::vector<Place> places;     // index = DeviceChoice::device
   std::vector<Worker*> tenants;  // index = Tenant::worker
   std::vector<DeviceChoice> device_choices;
@@ -61,6 +63,7 @@ void Brain::State::schedule_class(Priority priority, PassScratch& scratch) {
 void Brain::State::place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch) {
   Model& m = model(model_index);
   scheduling::PlacementInput input{.rank = {priority, arrival},
+                                   .model = model_index,
                                    .memory_bytes = m.facts.memory_bytes,
                                    .algorithm = config.scheduling.algorithm,
                                    .start_backing_off = m.starts.backing_off(now.mono_ms),
@@ -69,14 +72,18 @@ void Brain::State::place(ModelIndex model_index, Arrival arrival, Priority prior
                                    .pools_expected = pools_expected(),
                                    .workers_per_device = config.workers_per_gpu};
   collect_workers(m, scratch, input);
-  const auto devices = [&]() -> std::span<const DeviceChoice> {
-    collect_devices(model_index, scratch);
-    return scratch.device_choices;
+  const auto devices = [&] {
+    const auto all = collect_devices(scratch);
+    for (std::uint32_t i = 0; m.starts.last_error() && i < scratch.places.size(); ++i) {
+      if (m.starts.failed_on(scratch.places[i].pool->id, *scratch.places[i].gpu_id)) input.failed_devices.push_back(i);
+    }
+    return all;
   };
   scheduling::DecisionLog how;
   const Decision decision = scheduling::decide(input, devices, how);
   Job& job = jobs.at(arrival);
   log_decision(job, decision, how);
+  if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
   apply(decision, model_index, job, scratch);
 }
 
@@ -103,42 +110,49 @@ void Brain::State::collect_workers(Model& m, PassScratch& scratch, scheduling::P
   input.workers = scratch.worker_choices;
 }
 
-void Brain::State::collect_devices(ModelIndex model_index, PassScratch& scratch) {
+std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch) {
+  if (scratch.devices_valid) return scratch.device_choices;
+  scratch.devices_valid = true;
   scratch.places.clear();
   scratch.tenants.clear();
   scratch.device_choices.clear();
-  const Model& waiting_model = model(model_index);
   for (auto& [pool_id, pool] : registry.pools()) {
     for (auto& [gpu_id, device] : pool.devices) {
       DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
                           .usable = pool.status == contract::PoolStatus::kHealthy && device.info.healthy,
-                          .failed_before = waiting_model.starts.failed_on(pool_id, gpu_id),
                           .room_bytes = device.room_bytes(),
                           .potential_bytes = device.potential_bytes()};
-      scratch.places.push_back({pool_id, gpu_id});
+      scratch.places.push_back({&pool, &gpu_id});
+      choice.tenants.reserve(device.workers.size());
       for (Worker* w : device.workers) {
-        const bool ready = w->info.status == contract::WorkerStatus::kReady;
-        scheduling::Tenant tenant{.worker = static_cast<std::uint32_t>(scratch.tenants.size()),
-                                  .bytes = w->bytes(),
-                                  .last_used_ms = w->last_used_ms,
-                                  .ready = ready,
-                                  .leaving = w->claimed_by || (!ready && w->info.status != contract::WorkerStatus::kStarting),
-                                  .idle = w->slots_in_use == 0,
-                                  .same_model = w->info.model_digest == waiting_model.facts.digest};
-        if (const auto known = model_of.find(w->info.model_digest); known != model_of.end()) {
-          tenant.useful = useful(*w, model(known->second).facts);
-          if (const auto head = queue.head_of(known->second)) {
-            tenant.queued = scheduling::Rank{head->first, head->second};
-          } else if (queue.count_of(known->second) > 0) {
-            tenant.queued = scheduling::Rank{};  // not dispatchable this moment, but about to be: before everybody
-          }
-        }
+        choice.tenants.push_back(tenant(*w, static_cast<std::uint32_t>(scratch.tenants.size())));
         scratch.tenants.push_back(w);
-        choice.tenants.push_back(tenant);
       }
       scratch.device_choices.push_back(std::move(choice));
     }
   }
+  return scratch.device_choices;
+}
+
+scheduling::Tenant Brain::State::tenant(const Worker& w, std::uint32_t number) {
+  const bool ready = w.info.status == contract::WorkerStatus::kReady;
+  const bool starting = w.info.status == contract::WorkerStatus::kStarting;
+  scheduling::Tenant t{.worker = number,
+                       .bytes = w.bytes(),
+                       .last_used_ms = w.last_used_ms,
+                       .ready = ready,
+                       .leaving = w.claimed_by.has_value() || (!ready && !starting),
+                       .idle = w.slots_in_use == 0};
+  const auto known = model_of.find(w.info.model_digest);
+  if (known == model_of.end()) return t;
+  t.model = known->second;
+  t.useful = useful(w, model(known->second).facts);
+  if (const auto head = queue.head_of(known->second)) {
+    t.queued = scheduling::Rank{head->first, head->second};
+  } else if (queue.count_of(known->second) > 0) {
+    t.queued = scheduling::Rank{};  // not dispatchable this moment, but about to be: before everybody
+  }
+  return t;
 }
 
 void Brain::State::set_wait(ModelIndex model_index, Wait wait) {
@@ -159,7 +173,7 @@ void Brain::State::apply(const Decision& decision, ModelIndex model_index, Job& 
   }
   if (const auto* start = std::get_if<StartOn>(&decision)) {
     const auto& place = scratch.places[start->device];
-    start_worker(model_index, place.pool_id, place.gpu_id);
+    start_worker(model_index, place.pool->id, *place.gpu_id);
     return set_wait(model_index, {.code = WaitCode::kWorkerStart});
   }
   if (const auto* evict = std::get_if<Evict>(&decision)) {
@@ -206,6 +220,11 @@ void Brain::State::stop_claimed() {
 }
 
 void Brain::State::log_decision(const Job& job, const Decision& decision, const scheduling::DecisionLog& how) {
+  std::optional<std::pair<Arrival, WaitCode>> wait;
+  if (const auto* w = std::get_if<Wait>(&decision)) wait = {job.arrival, w->code};
+  auto& logged = model(job.model).logged_wait;
+  if (wait && wait == logged) return;
+  logged = wait;
   const bool assigned = std::holds_alternative<UseWorker>(decision);
   count(Metric::kPlacementDecisions, assigned ? "assigned" : "no_capacity");
   const auto joined = [](const std::vector<std::string_view>& words) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -74,6 +75,7 @@ struct Model {
   scheduling::Average run_ms, start_ms;
   scheduling::StartControl starts;
   std::optional<scheduling::Wait> wait;  // of its first waiting job, from the last scheduling pass
+  std::optional<std::pair<Arrival, scheduling::WaitCode>> logged_wait;  // said once, not at every pass
   std::optional<std::int64_t> memory_wait_since_ms;
   std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
 };
@@ -218,7 +220,8 @@ struct Brain::State {
   void schedule_class(Priority priority, PassScratch& scratch);
   void place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch);
   void collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input);
-  void collect_devices(ModelIndex model_index, PassScratch& scratch);
+  std::span<const scheduling::DeviceChoice> collect_devices(PassScratch& scratch);
+  scheduling::Tenant tenant(const Worker& worker, std::uint32_t number);
   void apply(const scheduling::Decision& decision, ModelIndex model_index, Job& job, PassScratch& scratch);
   void set_wait(ModelIndex model_index, scheduling::Wait wait);
   void give_up_claims();
