@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 namespace llorch::pool_managerd::worker_lifecycle {
 
 using base::ErrorCode;
@@ -53,16 +55,14 @@ Failure classify(const ExitFacts& facts, Cause cause, bool was_starting) {
 
 std::optional<ErrorCode> logged_error_code(std::string_view log_tail) {
   std::optional<ErrorCode> found;
-  std::size_t found_at = 0;
-  for (const std::string_view key : {std::string_view("\"error_code\":\""), std::string_view("\"code\":\"")}) {
-    const std::size_t at = log_tail.rfind(key);
-    if (at == std::string_view::npos) continue;
-    const std::string_view rest = log_tail.substr(at + key.size());
-    const auto code = base::error_code_from_name(rest.substr(0, rest.find('"')));
-    if (code && (!found || at > found_at)) {
-      found = code;
-      found_at = at;
-    }
+  while (!log_tail.empty()) {
+    const std::string_view line = log_tail.substr(0, log_tail.find('\n'));
+    log_tail.remove_prefix(std::min(line.size() + 1, log_tail.size()));
+    constexpr std::string_view kKey = "\"code\":\"";
+    const std::size_t at = line.find(kKey);
+    if (at == std::string_view::npos || line.find("\"event\":\"error\"") == std::string_view::npos) continue;
+    const std::string_view rest = line.substr(at + kKey.size());
+    if (const auto code = base::error_code_from_name(rest.substr(0, rest.find('"')))) found = code;
   }
   return found;
 }

@@ -31,7 +31,7 @@ struct Failure {
 // `was_starting`: it never became ready.
 Failure classify(const ExitFacts& facts, Cause cause, bool was_starting);
 
-// The last error of the table that a worker's JSON log lines name ("error_code" or "code"); nothing else is read.
+// The code of the last "error" event among a worker's JSON log lines; other events name codes of jobs.
 std::optional<base::ErrorCode> logged_error_code(std::string_view log_tail);
 
 }  // namespace llorch::pool_managerd::worker_lifecycle

@@ -45,14 +45,16 @@ TEST(Classify, MemoryShortages) {
             "WORKER_RESET");
 }
 
-TEST(LoggedErrorCode, LastKnownNameWins) {
-  EXPECT_EQ(logged_error_code(R"({"event":"error","error_code":"IO_ERROR"}
-{"event":"error","error_code":"MODEL_LOAD_FAILED"}
+TEST(LoggedErrorCode, LastErrorEventWins) {
+  EXPECT_EQ(logged_error_code(R"({"event":"error","code":"IO_ERROR"}
+{"event":"error","human":"x","code":"MODEL_LOAD_FAILED"}
+{"event":"execute_end","code":"CANCELLED"}
+{"event":"listening"}
 )"),
             ErrorCode::kModelLoadFailed);
-  EXPECT_EQ(logged_error_code(R"({"code":"VRAM_OOM"})"), ErrorCode::kVramOom);
-  EXPECT_FALSE(logged_error_code(R"({"error_code":"NO_SUCH_CODE"})"));
-  EXPECT_FALSE(logged_error_code(R"({"error_code":")"));
+  EXPECT_FALSE(logged_error_code(R"({"event":"execute_end","code":"CANCELLED"})"));
+  EXPECT_FALSE(logged_error_code(R"({"event":"error","code":"NO_SUCH_CODE"})"));
+  EXPECT_FALSE(logged_error_code(R"({"event":"error","code":")"));
   EXPECT_FALSE(logged_error_code(""));
 }
 
