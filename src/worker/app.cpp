@@ -150,7 +150,7 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
                    .numerics = health.numerics,
                    .device_class = health.device_class,
                    .kv_dtype = health.kv_dtype},
-                  static_cast<std::size_t>(o.prefill_chunk), clock);
+                  clock);
   net::Server server(runtime,
                      {.component = "worker-orcd", .bind_address = o.bind, .port = o.port, .auth = std::move(auth)});
   add_routes(server, {.loop = loop,

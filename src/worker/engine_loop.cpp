@@ -24,25 +24,25 @@ struct EngineLoop::Job {
 };
 
 EngineLoop::EngineLoop(engine::inference::Engine& engine, const engine::text::Tokenizer& tokenizer, Identity identity,
-                       std::size_t rows_max, const base::Clock& clock)
+                       const base::Clock& clock)
     : engine_(engine),
       tokenizer_(tokenizer),
       identity_(std::move(identity)),
       clock_(clock),
       slots_total_(engine.facts().slots),
-      rows_max_(rows_max),
       slots_(static_cast<std::size_t>(slots_total_)),
       thread_([this] { run(); }) {}
 
 EngineLoop::~EngineLoop() { stop(0); }
 
-base::Result<> EngineLoop::start(SequenceSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
-                                 const std::function<void()>& on_accepted) {
+base::Result<EngineLoop::Run> EngineLoop::start(SequenceSpec spec, std::shared_ptr<JobSink> sink,
+                                                std::int64_t timeout_ms, const std::function<void()>& on_accepted) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return base::fail(ErrorCode::kShuttingDown, "this worker is stopping and takes no new job");
   for (const auto& job : known_) {
-    if (job->sequence.spec().job_id == spec.job_id)
-      return base::fail(ErrorCode::kConflict, "this job already runs here");
+    if (job->sequence.spec().job_id == spec.job_id) {
+      return base::fail(ErrorCode::kWorkerBusy, "an earlier run of this job is still ending here; try again");
+    }
   }
   if (static_cast<std::int64_t>(known_.size()) >= slots_total_) {
     return base::fail(
@@ -55,11 +55,13 @@ base::Result<> EngineLoop::start(SequenceSpec spec, std::shared_ptr<JobSink> sin
   job->accepted_ms = clock_.now().mono_ms;
   job->deadline_ms = job->accepted_ms + timeout_ms;
   on_accepted();
+  Run run;
+  run.job_ = job;
   known_.push_back(job);
   incoming_.push_back(std::move(job));
   woken_ = true;
-  changed_.notify_one();
-  return {};
+  changed_.notify_all();
+  return run;
 }
 
 bool EngineLoop::cancel(const base::JobId& job_id) {
@@ -68,16 +70,23 @@ bool EngineLoop::cancel(const base::JobId& job_id) {
     if (job->sequence.spec().job_id != job_id) continue;
     job->cancelled.store(true);
     woken_ = true;
-    changed_.notify_one();
+    changed_.notify_all();
     return true;
   }
   return false;
 }
 
+void EngineLoop::cancel(const Run& run) {
+  const auto job = run.job_.lock();
+  if (job == nullptr) return;
+  job->cancelled.store(true);
+  wake();
+}
+
 void EngineLoop::wake() {
   const std::lock_guard lock(mutex_);
   woken_ = true;
-  changed_.notify_one();
+  changed_.notify_all();
 }
 
 std::int64_t EngineLoop::slots_free() const {
@@ -153,7 +162,7 @@ void EngineLoop::end_overdue_jobs() {
 // One ragged batch: every sequence that decodes gives one row, then prompts share what is left of the row budget.
 bool EngineLoop::step() {
   batch_.clear();
-  std::size_t rows_left = rows_max_;
+  std::size_t rows_left = engine_.facts().rows_max;
   const auto add = [&](std::size_t slot, bool decoding) {
     Job* job = slots_[slot].get();
     if (job == nullptr || rows_left == 0) return;

@@ -47,22 +47,31 @@ struct JobCounts {
 };
 
 class EngineLoop {
+  struct Job;
+
  public:
-  // The engine, tokenizer and clock outlive the loop. `rows_max`: rows of one step, as the engine was loaded with. The
-  // thread starts at once.
+  // Names one run of a job; outlives it harmlessly.
+  class Run {
+    friend class EngineLoop;
+    std::weak_ptr<Job> job_;
+  };
+
+  // The engine, tokenizer and clock outlive the loop. The thread starts at once.
   EngineLoop(engine::inference::Engine& engine, const engine::text::Tokenizer& tokenizer, Identity identity,
-             std::size_t rows_max, const base::Clock& clock);
+             const base::Clock& clock);
   ~EngineLoop();  // stop(0)
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
   // Thread-safe, all of them.
-  // WORKER_BUSY: no free slot. SHUTTING_DOWN. CONFLICT: the job already runs here. `on_accepted` runs on this thread
-  // before the sink can be called.
-  base::Result<> start(SequenceSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
-                       const std::function<void()>& on_accepted);
+  // WORKER_BUSY: no free slot, or an earlier run of this job has not ended here yet. SHUTTING_DOWN. `on_accepted` runs on
+  // this thread before the sink can be called.
+  base::Result<Run> start(SequenceSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
+                          const std::function<void()>& on_accepted);
   // Ends the job before its next step with CANCELLED. False when no such job runs here.
   bool cancel(const base::JobId& job_id);
+  // The same for exactly this run, which may be over.
+  void cancel(const Run& run);
   void wake();
   std::int64_t slots_total() const { return slots_total_; }
   std::int64_t slots_free() const;
@@ -74,8 +83,6 @@ class EngineLoop {
   void stop(std::int64_t grace_ms);
 
  private:
-  struct Job;
-
   void run();
   void take_in_new_jobs();
   void end_overdue_jobs();
@@ -90,7 +97,6 @@ class EngineLoop {
   const Identity identity_;
   const base::Clock& clock_;
   const std::int64_t slots_total_;
-  const std::size_t rows_max_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -89,11 +89,11 @@ class HttpApi {
     auto stream = std::make_shared<ExecuteStream>(exchange, c_.loop, request.correlation_id);
     const std::int64_t timeout_ms = std::min(decoded->timeout_ms.value_or(c_.timeout_ms_max), c_.timeout_ms_max);
     // The loop starts the job only after the stream's head and `started` are queued.
-    if (auto ok = c_.loop.start(std::move(*spec), stream, timeout_ms, [&] { stream->begin(started); }); !ok) {
-      return void(exchange->respond_error(ok.error()));
-    }
-    exchange->on_close([loop = &c_.loop, job_id](net::CloseReason reason) {
-      if (reason != net::CloseReason::kFinished) loop->cancel(job_id);
+    const auto run = c_.loop.start(std::move(*spec), stream, timeout_ms, [&] { stream->begin(started); });
+    if (!run) return void(exchange->respond_error(run.error()));
+    // This run and no later one of the same job.
+    exchange->on_close([loop = &c_.loop, run = *run](net::CloseReason reason) {
+      if (reason != net::CloseReason::kFinished) loop->cancel(run);
     });
     base::log_event(LogLevel::kInfo, "execute_start", request.correlation_id, "A job started.",
                     {{"job_id", job_id}, {"tokens_in", tokens_in}, {"max_tokens", decoded->max_tokens}});

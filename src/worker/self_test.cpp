@@ -25,7 +25,7 @@ constexpr std::int64_t kStepTimeoutMs = 30'000;
 // The ids 0, 1, 2, ... of the vocabulary: any model has them, and nothing about them needs to mean anything.
 std::vector<std::int32_t> fixed_prompt(std::size_t vocab_size, std::int64_t context_tokens) {
   std::vector<std::int32_t> ids;
-  const auto count = std::min<std::int64_t>(kPromptTokens, context_tokens / 2);
+  const auto count = std::max<std::int64_t>(1, std::min<std::int64_t>(kPromptTokens, context_tokens / 2));
   for (std::int64_t i = 0; i < count; ++i)
     ids.push_back(static_cast<std::int32_t>(i % static_cast<std::int64_t>(vocab_size)));
   return ids;
@@ -34,8 +34,32 @@ std::vector<std::int32_t> fixed_prompt(std::size_t vocab_size, std::int64_t cont
 // Collects a stream's events until it ends or `enough` says so.
 class StreamReader {
  public:
-  explicit StreamReader(std::function<bool(const net::sse::Event&)> enough) : enough_(std::move(enough)) {}
+  // Reads until the stream ends; `enough` is asked after every event.
+  StreamReader(net::Client& client, net::ClientRequest request, std::function<bool(const net::sse::Event&)> enough)
+      : enough_(std::move(enough)), handle_(client.stream(std::move(request), callbacks())) {}
+  // The callbacks refer to this object, so it waits for the last one.
+  ~StreamReader() {
+    handle_.cancel();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_; });
+  }
+  StreamReader(const StreamReader&) = delete;
+  StreamReader& operator=(const StreamReader&) = delete;
 
+  bool wait(bool for_end) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::milliseconds(kStepTimeoutMs), [&] { return for_end ? ended_ : done_; });
+  }
+  int status() {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  net::sse::Event last() {
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
+
+ private:
   net::StreamCallbacks callbacks() {
     return {.on_response =
                 [this](int status, const net::http::Headers&) {
@@ -60,20 +84,7 @@ class StreamReader {
                   changed_.notify_all();
                 }};
   }
-  bool wait(bool for_end) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::milliseconds(kStepTimeoutMs), [&] { return for_end ? ended_ : done_; });
-  }
-  int status() {
-    const std::lock_guard lock(mutex_);
-    return status_;
-  }
-  net::sse::Event last() {
-    const std::lock_guard lock(mutex_);
-    return last_;
-  }
 
- private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::function<bool(const net::sse::Event&)> enough_;
@@ -82,6 +93,7 @@ class StreamReader {
   int status_ = 0;
   bool done_ = false;
   bool ended_ = false;
+  net::StreamHandle handle_;  // last: the stream starts when everything it writes to exists
 };
 
 tl::unexpected<base::Error> failed(std::string what) {
@@ -111,7 +123,8 @@ base::Result<std::string> self_test_hash(engine::inference::Engine& engine) {
     tokens.push_back(static_cast<TokenId>(id));
   }
   TRY(engine.reset(0));
-  for (int step = 0; step <= kGreedySteps; ++step) {
+  for (int step = 0; step <= kGreedySteps && engine.length(0) + tokens.size() <= engine.facts().context_tokens;
+       ++step) {
     const std::span<const float> logits = TRY(engine.prefill(0, tokens));
     hash.update(std::as_bytes(logits));
     tokens = {static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin())};
@@ -136,14 +149,13 @@ base::Result<> check_self_test_record(const std::filesystem::path& folder, const
 }
 
 base::Result<> self_test_http(net::Client& client, const std::string& url) {
-  StreamReader short_job([](const net::sse::Event&) { return false; });
-  client.stream(execute_request(url, 2), short_job.callbacks());
+  StreamReader short_job(client, execute_request(url, 2), [](const net::sse::Event&) { return false; });
   if (!short_job.wait(true) || short_job.status() != 200 || short_job.last().event != "end") {
     return failed(fmt::format("a job of two tokens ended with status {} and event {}", short_job.status(),
                               short_job.last().event));
   }
-  StreamReader long_job([](const net::sse::Event& event) { return event.event == "token"; });
-  client.stream(execute_request(url, 1'000'000), long_job.callbacks());
+  StreamReader long_job(client, execute_request(url, 1'000'000),
+                        [](const net::sse::Event& event) { return event.event == "token"; });
   if (!long_job.wait(false)) return failed("a second job gave no token");
   const auto cancelled = client.call({.method = "POST", .url = url + "/cancel", .body = R"({"job_id":"self-test"})"});
   if (!cancelled || cancelled->status != 202) return failed("/cancel did not answer 202");

@@ -178,6 +178,7 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .context_tokens = draft.limits.context_tokens_max,
             .context_tokens_model = config.context_tokens,
             .slots = options.slots,
+            .rows_max = draft.limits.rows_max,
             .layers = config.layers,
             .width = config.width,
             .parameters_count = draft.model.parameters_count,

@@ -39,6 +39,7 @@ struct EngineFacts {
   std::uint32_t context_tokens = 0;        // per slot, as loaded
   std::uint32_t context_tokens_model = 0;  // what the model was made for
   std::uint32_t slots = 0;
+  std::uint32_t rows_max = 0;  // rows one step takes, never fewer than slots
   std::uint32_t layers = 0;
   std::uint32_t width = 0;
   std::uint64_t parameters_count = 0;
