@@ -1,6 +1,7 @@
 #include "pool_managerd/worker_lifecycle/worker_process.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -52,6 +53,8 @@ struct ChildPlan {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   if (dup2(plan.null_fd, 0) < 0 || dup2(plan.output_fd, 1) < 0 || dup2(plan.output_fd, 2) < 0) give_up();
+  // Asio's sockets are not close-on-exec: a worker that kept the listener would hold the port after this daemon's death.
+  if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) give_up();
   execve(plan.executable, plan.argv, plan.envp);
   give_up();
   _exit(127);
