@@ -64,7 +64,9 @@ void Tasks::show(net::Request request, net::ExchangePtr exchange) {
   context_.brain->ask<brain::AnswerQueryJob>(
       brain::QueryJob{.request = {}, .job_id = *job_id},
       [this, job_id = *job_id, exchange = std::move(exchange)](brain::AnswerQueryJob answer) {
-        const LiveJobPtr live = answer.job ? context_.jobs->find(job_id) : nullptr;
+        // An ending that is not committed yet is nobody's to see, and the store knows it with its receipt once it is.
+        const bool running = answer.job && !contract::is_terminal(answer.job->status);
+        const LiveJobPtr live = running ? context_.jobs->find(job_id) : nullptr;
         if (live == nullptr) return show_stored(job_id, exchange);
         const auto view = job_view(live->record, LiveDetails{std::move(*answer.job), last_event_id_of(live->stream)});
         exchange->respond(net::http::json_response(200, contract::encode(view)));
@@ -89,8 +91,9 @@ void Tasks::list(net::Request request, net::ExchangePtr exchange) {
           contract::JobList out;
           for (const state_store::JobRecord& record : *records) {
             const auto it = live->find(record.job_id);
-            // A job that ended since the brain was asked is shown as its row has it.
-            const bool use_live = it != live->end() && !contract::is_terminal(record.progress.status);
+            // A job that is ending, or ended since the brain was asked, is shown as its row has it.
+            const bool use_live = it != live->end() && !contract::is_terminal(record.progress.status) &&
+                                  !contract::is_terminal(it->second.status);
             out.tasks.push_back(job_view(
                 record, use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
                                  : std::nullopt));
