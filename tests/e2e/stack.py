@@ -121,10 +121,18 @@ class EventStream:
         self.connection.close()
 
 
-def kill_group(process):
-    if process.poll() is None:
-        process.kill()
-    process.wait()
+def clean_env(state_dir, more=None):
+    """The environment without the user's own stack and configuration."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("LLORCH_")}
+    return {**env, "LLORCH_CONFIG": os.devnull, "LLORCH_STATE_DIR": str(state_dir), **(more or {})}
+
+
+def process_runs(pid):
+    """False also for a zombie that nobody has reaped."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 class Stack:
@@ -133,10 +141,11 @@ class Stack:
     `slow` puts a model of a few hundred tokens per second behind the alias instead of the demo model.
     """
 
-    def __init__(self, settings=None, env=None, state_dir=None, slow=False):
+    def __init__(self, settings=None, env=None, state_dir=None, slow=False, token=None):
         self._temporary = None if state_dir else tempfile.TemporaryDirectory(prefix="llorch-e2e-")
         self.dir = pathlib.Path(state_dir or self._temporary.name)
-        self.env = {**os.environ, **(env or {})}
+        self.token = token
+        self.env = clean_env(self.dir, {**(env or {}), **({"LLORCH_API_TOKEN": token} if token else {})})
         self.settings = {
             f"models.aliases.{ALIAS}": f"file:{slow_model() if slow else MODEL}",
             "models.aliases.demo-f16": f"file:{MODEL_F16}",
@@ -192,7 +201,11 @@ class Stack:
         return self
 
     def __enter__(self):
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def __exit__(self, *_):
         self.stop()
@@ -204,7 +217,8 @@ class Stack:
                 try:
                     process.wait(20)
                 except subprocess.TimeoutExpired:
-                    kill_group(process)
+                    process.kill()
+                    process.wait()
         if self._temporary:
             self._temporary.cleanup()
 
@@ -215,6 +229,8 @@ class Stack:
 
     # What a client does.
     def request(self, method, path, body=None, headers=None):
+        if headers is None and self.token:
+            headers = {"Authorization": f"Bearer {self.token}"}
         return request(self.url, method, path, body, headers)
 
     def submit(self, prompt="Once upon a time", max_tokens=32, expect=202, **fields):
@@ -299,4 +315,4 @@ class ResumingClient:
 
 def llorch(*args, state_dir, timeout_s=120, env=None, **kwargs):
     return subprocess.run([str(BIN / "llorch"), "--state-dir", str(state_dir), *args], capture_output=True, timeout=timeout_s,
-                          env={**os.environ, **(env or {})}, **kwargs)
+                          env=clean_env(state_dir, env), **kwargs)

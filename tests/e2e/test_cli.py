@@ -4,13 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 
-from stack import BIN, MODEL, llorch, slow_model, wait_for
+from stack import BIN, MODEL, clean_env, llorch, process_runs, slow_model, wait_for
 
 UP = ["--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
+# Where nothing answers, whatever else runs on this machine.
+NOWHERE = ["--url", "http://127.0.0.1:1"]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def box(tmp_path_factory):
     done = llorch("down", state_dir=state)
     assert done.returncode == 0, done.stderr
     assert b"stopped supervisor" in done.stdout
-    assert llorch("ps", state_dir=state).returncode == 3
+    assert llorch(*NOWHERE, "ps", state_dir=state).returncode == 3
 
 
 NAME = MODEL.stem
@@ -59,7 +60,7 @@ def test_ls_names_the_model(box):
 
 def test_ctrl_c_cancels_the_job(box):
     process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "run", "slow", "Once", "--max-tokens", "2000"],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env(box))
     process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 130
@@ -95,7 +96,7 @@ def test_without_gpu_and_without_cpu_flag_up_says_what_to_do(tmp_path):
         pytest.skip("this machine has an NVIDIA GPU")
     done = llorch(*UP, "up", state_dir=tmp_path)
     assert done.returncode == 4 and b"NO_GPU" in done.stderr and b"--cpu" in done.stderr
-    assert llorch("ps", state_dir=tmp_path).returncode == 3
+    assert llorch(*NOWHERE, "ps", state_dir=tmp_path).returncode == 3
 
 
 def test_usage_errors_exit_2(tmp_path):
@@ -104,7 +105,7 @@ def test_usage_errors_exit_2(tmp_path):
 
 
 def test_doctor_and_version(tmp_path):
-    done = llorch("--json", "doctor", state_dir=tmp_path)
+    done = llorch("--json", *NOWHERE, "doctor", state_dir=tmp_path)
     checks = {c["check"]: c for c in json.loads(done.stdout)["checks"]}
     assert checks["cpu"]["ok"] and not checks["stack"]["ok"]
     assert llorch("version", state_dir=tmp_path).stdout.startswith(b"llorch 0.")
@@ -123,10 +124,9 @@ def test_model_commands(tmp_path):
 
 def test_sigterm_of_a_foreground_up_stops_everything(tmp_path):
     process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(tmp_path), *UP, "up", "--cpu", "--model", str(MODEL)],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env(tmp_path))
     assert b"orchestratord" in process.stdout.readline()
     pids = [json.loads(p.read_text())["pid"] for p in (tmp_path / "run").glob("*.json")]
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
-    time.sleep(0.1)
-    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+    assert not [pid for pid in pids if process_runs(pid)]

@@ -81,19 +81,23 @@ def test_thirty_queued_jobs_survive_kill_9(undisturbed):
             assert not seen & set(jobs.values())
             seen |= set(jobs.values())
             assert NEEDLE.encode() not in state_bytes(stack)
-        with sqlite3.connect(f"file:{stack.dir}/orchestrator.db?mode=ro", uri=True) as db:
-            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         for log in stack.dir.rglob("*.log"):
             assert NEEDLE not in log.read_text(errors="replace"), log
         # A second after the last terminal event no key is left that opens what the database still holds.
         time.sleep(1.5)
         keys = (stack.dir / "payload.keys").read_bytes()
         assert keys.count(0) == len(keys), "a key slot was not destroyed"
+        # The daemon holds the database alone, so it is looked at after one more kill.
+        stack.orchestrator.kill()
+        stack.orchestrator.wait()
+        with sqlite3.connect(stack.dir / "orchestrator.db") as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_the_queue_resumes_in_order_after_a_restart():
     """OC-CORE-1003 OC-CORE-1004: arrival order within a class, interactive before batch, also across a restart."""
     with Stack(slow=True) as stack:
+        stack.submit(prompt="first", max_tokens=200)
         batch = [stack.submit(prompt=f"b{n}", max_tokens=4, priority="batch", seed=n)["job_id"] for n in range(4)]
         interactive = [stack.submit(prompt=f"i{n}", max_tokens=4, seed=n)["job_id"] for n in range(4)]
         stack.orchestrator.kill()
@@ -104,6 +108,7 @@ def test_the_queue_resumes_in_order_after_a_restart():
         for group in (batch, interactive):
             times = [ended[job]["finished_at"] for job in group]
             assert times == sorted(times)
+        assert max(ended[job]["finished_at"] for job in interactive) <= min(ended[job]["started_at"] for job in batch)
 
 
 def test_two_orchestrators_cannot_share_a_state_folder():
