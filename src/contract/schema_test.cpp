@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "contract/config.h"
 #include "contract/json.h"
+#include "contract/meta.h"
 #include "contract/pool.h"
 #include "contract/task.h"
 #include "contract/worker.h"
@@ -51,6 +52,13 @@ const std::vector<SchemaFile>& schema_files() {
       {"model_facts", "GET /v2/models/describe", json_schema<ModelFacts>},
       {"execute_request", "POST /execute of a worker", json_schema<ExecuteRequest>},
       {"worker_health", "GET /health of a worker", json_schema<WorkerHealth>},
+      {"pool_list", "GET /v2/pools", json_schema<PoolList>},
+      {"register_reply", "200 of POST /v2/pools/register", json_schema<RegisterReply>},
+      {"heartbeat_reply", "200 of POST /v2/pools/{id}/heartbeat", json_schema<HeartbeatReply>},
+      {"health_reply", "GET /v2/health", json_schema<HealthReply>},
+      {"version_reply", "GET /v2/meta/version", json_schema<VersionReply>},
+      {"capabilities_reply", "GET /v2/meta/capabilities", json_schema<CapabilitiesReply>},
+      {"catalog_models", "GET /v2/catalog/models", json_schema<CatalogModelList>},
   };
   return files;
 }

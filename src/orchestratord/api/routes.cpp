@@ -25,13 +25,13 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
 
 std::vector<Api::Route> Api::routes() {
   return {
-      {"POST", "/v2/tasks", handler(submitter_, &Submitter::handle)},
-      {"GET", "/v2/tasks", handler(tasks_, &Tasks::list)},
-      {"GET", "/v2/tasks/{id}", handler(tasks_, &Tasks::show)},
-      {"DELETE", "/v2/tasks/{id}", handler(tasks_, &Tasks::cancel)},
-      {"POST", "/v2/tasks/{id}/cancel", handler(tasks_, &Tasks::cancel)},
-      {"GET", "/v2/tasks/{id}/events", handler(tasks_, &Tasks::events)},
-      {"GET", "/v2/tasks/{id}/stream", handler(tasks_, &Tasks::events)},
+      {"POST", "/v2/tasks", handler(submitter_, &tasks::Submitter::handle)},
+      {"GET", "/v2/tasks", handler(tasks_, &tasks::Tasks::list)},
+      {"GET", "/v2/tasks/{id}", handler(tasks_, &tasks::Tasks::show)},
+      {"DELETE", "/v2/tasks/{id}", handler(tasks_, &tasks::Tasks::cancel)},
+      {"POST", "/v2/tasks/{id}/cancel", handler(tasks_, &tasks::Tasks::cancel)},
+      {"GET", "/v2/tasks/{id}/events", handler(tasks_, &tasks::Tasks::events)},
+      {"GET", "/v2/tasks/{id}/stream", handler(tasks_, &tasks::Tasks::events)},
       {"GET", "/v2/pools", handler(pools_, &Pools::list)},
       {"POST", "/v2/pools/register", handler(pools_, &Pools::register_pool)},
       {"POST", "/v2/pools/{id}/heartbeat", handler(pools_, &Pools::heartbeat)},

@@ -7,8 +7,8 @@
 #include "orchestratord/api/context.h"
 #include "orchestratord/api/meta.h"
 #include "orchestratord/api/pools.h"
-#include "orchestratord/api/submit.h"
-#include "orchestratord/api/tasks.h"
+#include "orchestratord/api/tasks/submit.h"
+#include "orchestratord/api/tasks/tasks.h"
 
 namespace llorch::orchestratord::api {
 
@@ -26,8 +26,8 @@ class Api {
   std::vector<Route> routes();
 
  private:
-  Submitter submitter_;
-  Tasks tasks_;
+  tasks::Submitter submitter_;
+  tasks::Tasks tasks_;
   Pools pools_;
   Meta meta_;
 };

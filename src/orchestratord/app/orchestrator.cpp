@@ -14,9 +14,9 @@
 #include "contract/json.h"
 #include "contract/worker.h"
 #include "orchestratord/api/routes.h"
-#include "orchestratord/app/brain_thread.h"
-#include "orchestratord/app/command_runner.h"
-#include "orchestratord/app/pool_client.h"
+#include "orchestratord/app/brain_host/brain_thread.h"
+#include "orchestratord/app/brain_host/command_runner.h"
+#include "orchestratord/app/brain_host/pool_client.h"
 #include "orchestratord/app/run_file.h"
 #include "orchestratord/state_store/sqlite_store.h"
 
@@ -72,10 +72,10 @@ struct Orchestrator::Parts {
   std::optional<net::Client> client;
   std::optional<catalog::Catalog> catalog;
   std::optional<streaming::Relay> relay;
-  std::optional<PoolClient> pools;
+  std::optional<brain_host::PoolClient> pools;
   api::Context context;
-  std::optional<CommandRunner> runner;
-  std::optional<BrainThread> brain;
+  std::optional<brain_host::CommandRunner> runner;
+  std::optional<brain_host::BrainThread> brain;
   std::optional<api::Api> api;
   std::optional<net::Server> server;
   net::Timer hub_timer;
@@ -95,6 +95,7 @@ base::Result<> Orchestrator::Parts::open_store() {
   store_options.retention_ms = options.config.orchestratord.persistence.retention_ms;
   store_options.clock = &clock;
   store_options.entropy = &entropy;
+  store_options.sqlite_vfs = options.sqlite_vfs;
   store = TRY(state_store::open_sqlite_store(std::move(store_options)));
   return {};
 }
@@ -135,7 +136,7 @@ void Orchestrator::Parts::make_parts() {
                                           .worker_context_tokens = config.worker_context_tokens,
                                           .kv_dtype = config.kv_dtype});
   relay.emplace(streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock});
-  pools.emplace(PoolClient::Options{
+  pools.emplace(brain_host::PoolClient::Options{
       .client = &*client, .catalog = &*catalog, .post = [this](brain::Event event) { port->post(std::move(event)); }});
   context.config = &options.config;
   context.clock = &clock;
@@ -150,9 +151,9 @@ void Orchestrator::Parts::make_parts() {
   context.metrics = &*metrics;
   context.stopping = &stopping;
   context.started_mono_ms = clock.now().mono_ms;
-  runner.emplace(CommandRunner::Options{
+  runner.emplace(brain_host::CommandRunner::Options{
       .context = &context, .relay = &*relay, .pools = &*pools, .on_drained = [this] { drained.set_value(); }});
-  brain.emplace(BrainThread::Options{.config = brain::BrainConfig::from(config),
+  brain.emplace(brain_host::BrainThread::Options{.config = brain::BrainConfig::from(config),
                                      .entropy = &entropy,
                                      .clock = &clock,
                                      .execute = [this](brain::Command command) { runner->execute(std::move(command)); },

@@ -15,6 +15,7 @@ struct OrchestratorOptions {
   std::string api_token;  // empty: none, loopback only
   std::filesystem::path state_directory;
   std::vector<std::filesystem::path> model_roots;  // named on the command line
+  std::string sqlite_vfs;                          // seam for disk faults; empty: the system's
 };
 
 class Orchestrator {

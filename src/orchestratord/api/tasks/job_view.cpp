@@ -1,10 +1,10 @@
-#include "orchestratord/api/job_view.h"
+#include "orchestratord/api/tasks/job_view.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "contract/json.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::api::tasks {
 namespace {
 
 std::optional<std::string> time_text(const std::optional<std::int64_t>& unix_ms) {
@@ -65,4 +65,4 @@ TerminalEvent terminal_event(const state_store::JobProgress& progress) {
   return {"error", contract::encode(*progress.error)};
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::api::tasks

@@ -1,9 +1,9 @@
-#include "orchestratord/app/pool_client.h"
+#include "orchestratord/app/brain_host/pool_client.h"
 
 #include "contract/json.h"
 #include "net/http/error_response.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::app::brain_host {
 namespace {
 
 constexpr std::int64_t kStateTimeoutMs = 5000;
@@ -57,4 +57,4 @@ void PoolClient::stop_worker(const brain::StopWorker& command) {
       [](const base::Result<net::Response>&) {});
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::app::brain_host

@@ -8,7 +8,7 @@
 #include "orchestratord/brain/events.h"
 #include "orchestratord/catalog/catalog.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::app::brain_host {
 
 // Thread-safe. REQUIRES: everything pointed to outlives it; destroyed after `client` has no callback running.
 class PoolClient {
@@ -28,4 +28,4 @@ class PoolClient {
   const Options options_;
 };
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::app::brain_host

@@ -1,13 +1,13 @@
-#include "orchestratord/api/submit.h"
+#include "orchestratord/api/tasks/submit.h"
 
 #include <fmt/core.h>
 
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "contract/json.h"
-#include "orchestratord/api/job_view.h"
+#include "orchestratord/api/tasks/job_view.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::api::tasks {
 namespace {
 
 using base::Error;
@@ -234,4 +234,4 @@ void Submitter::leave_gate(const PendingPtr& pending) {
   look_up_task(next);
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::api::tasks

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "orchestratord/brain/brain.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::app::brain_host {
 
 class BrainThread {
  public:
@@ -47,4 +47,4 @@ class BrainThread {
   std::thread thread_;
 };
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::app::brain_host

@@ -1,13 +1,13 @@
-#include "orchestratord/api/tasks.h"
+#include "orchestratord/api/tasks/tasks.h"
 
 #include <charconv>
 #include <unordered_map>
 
 #include "contract/json.h"
 #include "net/sse/sse.h"
-#include "orchestratord/api/job_view.h"
+#include "orchestratord/api/tasks/job_view.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::api::tasks {
 namespace {
 
 using base::Error;
@@ -170,4 +170,4 @@ void Tasks::answer_cancel(const net::ExchangePtr& exchange, brain::AnswerCancel 
   respond(*answer.status == contract::JobStatus::kCancelled ? 202 : 200, contract::enum_name(*answer.status));
 }
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::api::tasks

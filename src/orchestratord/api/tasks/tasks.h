@@ -2,7 +2,7 @@
 // GET and DELETE of /v2/tasks and what lies below it.
 #include "orchestratord/api/context.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::api::tasks {
 
 // Thread-safe. REQUIRES: `context` outlives it.
 class Tasks {
@@ -26,4 +26,4 @@ class Tasks {
   const Context& context_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::api::tasks

@@ -7,7 +7,7 @@
 #include "orchestratord/brain/view.h"
 #include "orchestratord/state_store/store.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::api::tasks {
 
 std::string events_url(const base::JobId& job_id);
 
@@ -25,4 +25,4 @@ struct TerminalEvent {
 };
 TerminalEvent terminal_event(const state_store::JobProgress& progress);
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::api::tasks

@@ -1,9 +1,9 @@
-#include "orchestratord/app/brain_thread.h"
+#include "orchestratord/app/brain_host/brain_thread.h"
 
 #include <algorithm>
 #include <chrono>
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::app::brain_host {
 namespace {
 
 // Bounds one wait, so that "never" needs no special case.
@@ -73,4 +73,4 @@ void BrainThread::step(brain::Event event) {
   for (brain::Command& command : commands_) options_.execute(std::move(command));
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::app::brain_host

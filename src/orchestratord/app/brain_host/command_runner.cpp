@@ -1,11 +1,11 @@
-#include "orchestratord/app/command_runner.h"
+#include "orchestratord/app/brain_host/command_runner.h"
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "contract/json.h"
-#include "orchestratord/api/job_view.h"
+#include "orchestratord/api/tasks/job_view.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::app::brain_host {
 namespace {
 
 state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::LiveJobData& live) {
@@ -85,7 +85,7 @@ void CommandRunner::run(brain::Finish& command) {
     context_.metrics->error(command.error->name());
     progress.error = contract::error_body(*command.error, live->record.correlation_id);
   }
-  const api::TerminalEvent event = api::terminal_event(progress);
+  const api::tasks::TerminalEvent event = api::tasks::terminal_event(progress);
   live->stream->finish({.event = event.event, .data = event.data}, context_.clock->now().mono_ms);
   context_.jobs->remove(command.job_id);
 }
@@ -123,4 +123,4 @@ void CommandRunner::run(brain::Log& command) {
                   std::span<const base::LogField>(command.fields));
 }
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::app::brain_host

@@ -4,10 +4,10 @@
 #include <functional>
 
 #include "orchestratord/api/context.h"
-#include "orchestratord/app/pool_client.h"
+#include "orchestratord/app/brain_host/pool_client.h"
 #include "orchestratord/streaming/relay.h"
 
-namespace llorch::orchestratord::app {
+namespace llorch::orchestratord::app::brain_host {
 
 class CommandRunner {
  public:
@@ -47,4 +47,4 @@ class CommandRunner {
   const api::Context& context_;
 };
 
-}  // namespace llorch::orchestratord::app
+}  // namespace llorch::orchestratord::app::brain_host

@@ -9,7 +9,7 @@
 #include "contract/task.h"
 #include "orchestratord/api/context.h"
 
-namespace llorch::orchestratord::api {
+namespace llorch::orchestratord::api::tasks {
 
 // Parses the body and checks what needs no model: JSON, fields, ranges, this server's caps. Errors: INVALID_PARAMS,
 // DEADLINE_UNMET.
@@ -59,4 +59,4 @@ class Submitter {
   std::map<std::string, std::vector<PendingPtr>> gate_;
 };
 
-}  // namespace llorch::orchestratord::api
+}  // namespace llorch::orchestratord::api::tasks

@@ -1,0 +1,59 @@
+#include "orchestratord/api/tasks/job_view.h"
+
+#include <gtest/gtest.h>
+
+#include "contract/json.h"
+
+namespace llorch::orchestratord::api::tasks {
+namespace {
+
+state_store::JobRecord record() {
+  state_store::JobRecord r;
+  r.job_id = base::JobId("job-1");
+  r.task_id = "task-1";
+  r.model = "demo";
+  r.model_ref = "file:/m.gguf";
+  r.tokens_in = 3;
+  r.submitted_unix_ms = 1'700'000'000'000;
+  r.facts.memory_bytes = 42;
+  return r;
+}
+
+// DECISIONS §2: a waiting job says where it stands, when it will start and what it waits for.
+TEST(JobView, AQueuedJobExplainsItself) {
+  brain::LiveJob live;
+  live.job_id = base::JobId("job-1");
+  live.queue_position = 2;
+  live.predicted_start_ms = 900;
+  live.reason = contract::WaitReason{"WAITING_FOR_SLOT", "Every worker is busy."};
+  EXPECT_EQ(contract::encode(job_view(record(), LiveDetails{live, "0-aa"})),
+            R"({"job_id":"job-1","task_id":"task-1","status":"queued","model":"demo","model_ref":"file:/m.gguf",)"
+            R"("priority":"interactive","queue_position":2,"predicted_start_ms":900,)"
+            R"("reason":{"code":"WAITING_FOR_SLOT","human":"Every worker is busy."},"submitted_at":"2023-11-14T22:13:20.000Z",)"
+            R"("attempts":0,"tokens_in":3,"tokens_out":0,"on_disconnect":"cancel","events_url":"/v2/tasks/job-1/events",)"
+            R"("last_event_id":"0-aa"})");
+}
+
+TEST(JobView, AFinishedJobShowsItsOutcomeFromTheRow) {
+  state_store::JobRecord r = record();
+  r.progress.status = contract::JobStatus::kCompleted;
+  r.progress.finished_unix_ms = 1'700'000'001'000;
+  r.progress.tokens_out = 5;
+  r.progress.last_event_id = "7-ab";
+  r.progress.end = contract::EndEvent{.job_id = "job-1", .tokens_out = 5, .stop_reason = contract::StopReason::kStop};
+  r.progress.end->receipt = contract::Receipt{.model_digest = "sha256:1"};
+  const contract::JobView view = job_view(r, std::nullopt);
+  EXPECT_EQ(view.stop_reason, contract::StopReason::kStop);
+  EXPECT_EQ(view.receipt->model_digest, "sha256:1");
+  EXPECT_EQ(view.finished_at, "2023-11-14T22:13:21.000Z");
+  EXPECT_EQ(view.tokens_out, 5);
+  EXPECT_EQ(terminal_event(r.progress).event, "end");
+  state_store::JobProgress failed;
+  failed.status = contract::JobStatus::kFailed;
+  failed.error = contract::ErrorBody{.code = "TIMEOUT", .message = "m"};
+  EXPECT_EQ(terminal_event(failed).event, "error");
+  EXPECT_EQ(terminal_event(failed).data, R"({"code":"TIMEOUT","message":"m","retriable":false})");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::api::tasks

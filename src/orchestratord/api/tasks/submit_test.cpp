@@ -1,0 +1,77 @@
+#include "orchestratord/api/tasks/submit.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/utf8.h"
+#include "contract/json.h"
+
+namespace llorch::orchestratord::api::tasks {
+namespace {
+
+TEST(ExecuteRequest, TheDefaultTemperatureDependsOnDeterminism) {
+  contract::SubmitRequest request;
+  EXPECT_EQ(execute_request(request, {}).temperature, 0.7);
+  request.determinism = contract::Determinism::kStrict;
+  EXPECT_EQ(execute_request(request, {}).temperature, 0.0);
+  request.temperature = 1.2;
+  EXPECT_EQ(execute_request(request, {}).temperature, 1.2);
+}
+
+TEST(ExecuteRequest, CarriesTokensAndNoText) {
+  contract::SubmitRequest request;
+  request.prompt = "secret";
+  request.stop = {"end"};
+  request.max_tokens = 9;
+  const auto out = execute_request(request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .seed = 5});
+  EXPECT_FALSE(out.prompt);
+  EXPECT_EQ(out.prompt_tokens->size(), 2u);
+  EXPECT_EQ(out.stop, request.stop);
+  EXPECT_EQ(out.seed, 5u);
+  EXPECT_EQ(out.max_tokens, 9);
+}
+
+// The task body under 10,000 structured mutations: an answer every time, and what passes is within all limits.
+TEST(ParseSubmission, SurvivesTenThousandMutations) {
+  static const std::vector<std::string> kKeys = {"model", "model_ref", "prompt", "max_tokens", "task_id", "session_id", "priority",
+                                                 "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "seed",
+                                                 "determinism", "on_disconnect", "timeout_ms", "deadline_ms", "PROMPT", "", "x\\u0000"};
+  static const std::vector<std::string> kValues = {
+      "null", "true", "0", "1", "-1", "16", "0.5", "1e309", "-0", "1e3", "18446744073709551615", "18446744073709551616",
+      "-9223372036854775809", "\"\"", "\"demo\"", "\"file:/m.gguf\"", "\"\\ud800\"", "\"\\u0000\"", "\"batch\"", "\"resume\"",
+      "\"strict\"", "[]", "[\"a\"]", "[\"\"]", "[1]", "[\"a\",\"b\",\"c\",\"d\",\"e\"]", "{}", "{\"a\":1}", "\"x", "\xff"};
+  const contract::LimitsConfig limits;
+  const std::random_device::result_type seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const auto pick = [&](const std::vector<std::string>& from) { return from[random() % from.size()]; };
+  int accepted = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    std::string body = R"({"model":"demo","prompt":"a","max_tokens":4)";
+    for (unsigned n = random() % 4; n > 0; --n) body += ",\"" + pick(kKeys) + "\":" + pick(kValues);
+    body += "}";
+    switch (random() % 8) {
+      case 0: body.resize(random() % body.size()); break;
+      case 1: body[random() % body.size()] = static_cast<char>(random()); break;
+      case 2: body.insert(random() % body.size(), pick(kValues)); break;
+      default: break;
+    }
+    const auto parsed = parse_submission(body, limits);
+    if (!parsed) {
+      EXPECT_EQ(parsed.error().code, base::ErrorCode::kInvalidParams) << body;
+      EXPECT_FALSE(parsed.error().message.empty());
+      continue;
+    }
+    ++accepted;
+    EXPECT_TRUE(base::is_valid_utf8(parsed->prompt));
+    EXPECT_GE(parsed->max_tokens, 1);
+    EXPECT_LE(parsed->max_tokens, limits.max_tokens);
+    EXPECT_NE(parsed->model.has_value(), parsed->model_ref.has_value());
+    EXPECT_TRUE(contract::decode<contract::SubmitRequest>(contract::encode(*parsed), contract::UnknownKeys::kRefuse)) << body;
+  }
+  EXPECT_GT(accepted, 500);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::api::tasks

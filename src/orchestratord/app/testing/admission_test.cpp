@@ -1,0 +1,266 @@
+// POST /v2/tasks and what follows from it, through real sockets.
+#include <future>
+#include <set>
+
+#include "base/sha256.h"
+#include "orchestratord/app/testing/daemon_fixture.h"
+
+namespace llorch::orchestratord::app::testing {
+namespace {
+
+class AdmissionTest : public DaemonTest {};
+
+// ORCH-2001, SYS-5.1.1, SYS-5.1.3, SYS-7.1.1: one prompt from admission to its terminal event.
+TEST_F(AdmissionTest, AJobRunsFromSubmissionToItsEnd) {
+  start_with_pool();
+  const net::Response accepted = client_->post("/v2/tasks", task(7));
+  ASSERT_EQ(accepted.status, 202) << accepted.body;
+  const std::string job_id = field(accepted.body, "job_id");
+  EXPECT_EQ(field(accepted.body, "task_id"), job_id);
+  EXPECT_EQ(field(accepted.body, "status"), "queued");
+  EXPECT_EQ(field(accepted.body, "events_url"), events_path(job_id));
+  const auto reading = client_->read(events_path(job_id));
+  EXPECT_EQ(reading.status, 200);
+  EXPECT_TRUE(reading.complete);
+  ASSERT_GE(reading.events.size(), 3u);
+  EXPECT_EQ(reading.events.front().event, "queued");
+  EXPECT_EQ(reading.events[1].event, "started");
+  EXPECT_EQ(field(reading.events[1].data, "seed"), "7");
+  EXPECT_EQ(reading.events.back().event, "end");
+  EXPECT_EQ(tokens_of(reading.events), FakePool::expected_tokens(7, 10));
+  const net::Response shown = client_->get("/v2/tasks/" + job_id);
+  EXPECT_EQ(field(shown.body, "status"), "completed");
+  EXPECT_EQ(field(shown.body, "tokens_out"), "10");
+  EXPECT_EQ(field(shown.body, "tokens_in"), "16");
+  EXPECT_EQ(field(shown.body, "stop_reason"), "max_tokens");
+  EXPECT_EQ(field(shown.body, "attempts"), "1");
+  EXPECT_EQ(field(shown.body, "last_event_id"), *reading.events.back().id);
+  EXPECT_EQ(field(shown.body, "prompt_sha256"), base::to_hex(base::sha256("Once upon a time")));
+  // The prompt is tokenised once and its text does not travel.
+  EXPECT_EQ(pool_->last_request().prompt_tokens->size(), 16u);
+  EXPECT_FALSE(pool_->last_request().prompt.has_value());
+  EXPECT_EQ(pool_->last_request().temperature, 0.7);
+}
+
+// SYS-5.6.1, ORCH-1092: the caller's correlation id reaches the worker and the log.
+TEST_F(AdmissionTest, TheCorrelationIdGoesAllTheWay) {
+  start_with_pool();
+  const net::Response accepted = client_->call("POST", "/v2/tasks", task(1), {{"X-Correlation-Id", "corr-accept-1"}});
+  EXPECT_EQ(accepted.headers.get("X-Correlation-Id"), "corr-accept-1");
+  client_->read(events_path(field(accepted.body, "job_id")));
+  EXPECT_EQ(pool_->last_correlation_id(), "corr-accept-1");
+  EXPECT_NE(log().find("\"event\":\"dispatch.sent\",\"correlation_id\":\"corr-accept-1\""), std::string::npos);
+}
+
+TEST_F(AdmissionTest, ASeedIsDrawnWhenNoneIsGiven) {
+  start_with_pool();
+  std::set<std::string> seeds;
+  for (int i = 0; i < 3; ++i) {
+    const std::string job_id = client_->submit(R"({"model":"demo","prompt":"a","max_tokens":1})");
+    const auto reading = client_->read(events_path(job_id));
+    seeds.insert(field(reading.events.at(1).data, "seed"));
+    EXPECT_LE(std::stoull(field(reading.events.at(1).data, "seed")), 0x7fff'ffff'ffff'ffffu);
+  }
+  EXPECT_EQ(seeds.size(), 3u);
+}
+
+// ORCH-2007, OC-CTRL-2011: every 429 says when to come back and under which policy.
+TEST_F(AdmissionTest, AFullQueueIsRefusedWithTheContract) {
+  options_.config.orchestratord.queue.capacity = 3;
+  start_with_pool();
+  pool_->hold(true);
+  client_->submit(task(1));
+  wait_until([this] { return pool_->running() == 1; }, "the first job to run");
+  for (int i = 0; i < 3; ++i) client_->submit(task(2));
+  const net::Response full = client_->post("/v2/tasks", task(3));
+  EXPECT_EQ(full.status, 429);
+  EXPECT_EQ(code_of(full), "QUEUE_FULL");
+  EXPECT_EQ(field(full.body, "policy_label"), "reject");
+  EXPECT_EQ(field(full.body, "retriable"), "true");
+  EXPECT_NE(field(full.body, "retry_after_ms"), "");
+  EXPECT_TRUE(full.headers.get("Retry-After"));
+  EXPECT_EQ(full.headers.get("X-Backoff-Ms"), field(full.body, "retry_after_ms"));
+  const std::string metrics = client_->get("/metrics").body;
+  EXPECT_NE(metrics.find("tasks_rejected_total{engine=\"llama-orch\",reason=\"ADMISSION_REJECT\"} 1"), std::string::npos);
+  EXPECT_NE(metrics.find("orchd_queue_depth{component=\"orchestratord\",priority=\"interactive\"} 3"), std::string::npos);
+}
+
+// OC-CORE-1020, SYS-7.1.1: a stable code for everything a client can get wrong, and nothing half-done.
+TEST_F(AdmissionTest, GarbageIsRefusedWithAStableCode) {
+  start_with_pool();
+  const std::string big(500'000, 'x');
+  const std::vector<std::tuple<std::string, int, std::string>> cases = {
+      {"", 400, "INVALID_PARAMS"},
+      {"{", 400, "INVALID_PARAMS"},
+      {"[]", 400, "INVALID_PARAMS"},
+      {"null", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a"})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"","max_tokens":1})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":0})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":1.5})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":60000})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":1,"surprise":1})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":1,"temperature":9})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":1,"priority":"urgent"})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":1,"task_id":"../x"})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a\u0000b","max_tokens":1})", 400, "INVALID_PARAMS"},
+      {"{\"model\":\"demo\",\"prompt\":\"\xff\",\"max_tokens\":1}", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":")" + big + R"(","max_tokens":1})", 400, "INVALID_PARAMS"},
+      {R"({"model":"demo","prompt":"a","max_tokens":5000})", 400, "INVALID_PARAMS"},  // beyond the context of 4096
+      {R"({"model":"nobody","prompt":"a","max_tokens":1})", 404, "MODEL_NOT_FOUND"},
+      {R"({"model":"hf:org/repo","prompt":"a","max_tokens":1})", 404, "MODEL_NOT_FOUND"},
+      {R"({"model":"file:/etc/passwd","prompt":"a","max_tokens":1})", 403, "FORBIDDEN"},
+      {std::string(5 << 20, ' '), 413, "PAYLOAD_TOO_LARGE"},
+  };
+  for (const auto& [body, status, code] : cases) {
+    const net::Response response = client_->post("/v2/tasks", body);
+    EXPECT_EQ(response.status, status) << body.substr(0, 80) << response.body;
+    EXPECT_EQ(code_of(response), code) << body.substr(0, 80);
+    EXPECT_NE(field(response.body, "correlation_id"), "") << body.substr(0, 80);
+  }
+  EXPECT_EQ(client_->get("/v2/tasks").body, R"({"tasks":[]})");
+  EXPECT_EQ(pool_->executions(), 0);
+  EXPECT_EQ(client_->call("PUT", "/v2/tasks").status, 405);
+  EXPECT_EQ(client_->get("/v2/nothing").status, 404);
+  EXPECT_EQ(client_->get("/v1/replicasets").status, 404);
+}
+
+// ORCH-3091: nothing to ask is said at once, never waited for.
+TEST_F(AdmissionTest, WithoutAPoolTheAnswerIsPoolUnready) {
+  start();
+  const net::Response response = client_->post("/v2/tasks", task(1));
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(code_of(response), "POOL_UNREADY");
+  EXPECT_TRUE(response.headers.get("Retry-After"));
+}
+
+// C-42: the same task_id and body is one job, whoever asks how often; another body is a conflict.
+TEST_F(AdmissionTest, ATaskIdNamesOneJob) {
+  start_with_pool();
+  pool_->hold(true);
+  const std::string body = task(5, 3, R"(,"task_id":"my-task")");
+  const std::string first = client_->submit(body);
+  EXPECT_EQ(client_->submit(body), first);
+  const net::Response other = client_->post("/v2/tasks", task(6, 3, R"(,"task_id":"my-task")"));
+  EXPECT_EQ(other.status, 409);
+  EXPECT_EQ(code_of(other), "CONFLICT");
+  pool_->hold(false);
+  client_->read(events_path(first));
+  const net::Response after = client_->post("/v2/tasks", body);
+  EXPECT_EQ(after.status, 202);
+  EXPECT_EQ(field(after.body, "job_id"), first);
+  EXPECT_EQ(field(after.body, "status"), "completed");
+  // A job_id of ours is taken as well, and a UUID of the client becomes the job's.
+  EXPECT_EQ(client_->post("/v2/tasks", task(5, 3, ",\"task_id\":\"" + first + "\"")).status, 409);
+  const std::string uuid = "0b5dbe0e-9c7d-4f3a-8f2b-6c1d2e3f4a5b";
+  EXPECT_EQ(client_->submit(task(5, 3, ",\"task_id\":\"" + uuid + "\"")), uuid);
+  EXPECT_EQ(pool_->completed()[first], 1);
+}
+
+TEST_F(AdmissionTest, TheSameTaskSubmittedManyTimesAtOnceIsOneJob) {
+  start_with_pool();
+  std::vector<std::future<std::string>> answers;
+  for (int i = 0; i < 8; ++i) {
+    answers.push_back(std::async(std::launch::async, [this] {
+      TestClient own(client_->url());
+      return own.submit(task(5, 3, R"(,"task_id":"my-task")"));
+    }));
+  }
+  std::set<std::string> ids;
+  for (auto& answer : answers) ids.insert(answer.get());
+  EXPECT_EQ(ids.size(), 1u);
+  client_->read(events_path(*ids.begin()));
+  EXPECT_EQ(pool_->executions(), 1);
+}
+
+TEST_F(AdmissionTest, TheListShowsTheNewestFirst) {
+  start_with_pool();
+  pool_->hold(true);
+  std::vector<std::string> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(client_->submit(task(1)));
+  wait_until([this] { return pool_->running() == 1; }, "the first job to run");
+  wait_until([&] { return status_of(ids[0]) == "running"; }, "its row");
+  const std::string list = client_->get("/v2/tasks?limit=2").body;
+  EXPECT_LT(list.find(ids[2]), list.find(ids[1]));
+  EXPECT_EQ(list.find(ids[0]), std::string::npos);
+  EXPECT_NE(list.find("\"queue_position\":1"), std::string::npos) << list;
+  EXPECT_NE(list.find("\"reason\":{\"code\":\"WAITING_FOR_"), std::string::npos) << list;
+  for (const char* bad : {"0", "1001", "x", ""}) {
+    EXPECT_EQ(client_->get(std::string("/v2/tasks?limit=") + bad).status, 400) << bad;
+  }
+}
+
+// ---- cancelling ---------------------------------------------------------------------------------------------------
+
+// ORCH-2003, SYS-7.4.1, ORCH-3026: cancel is idempotent, and no token follows its answer.
+TEST_F(AdmissionTest, CancelByPostAndByDelete) {
+  start_with_pool();
+  pool_->hold(true);
+  const std::string running = client_->submit(task(1, 1000));
+  const std::string queued = client_->submit(task(2));
+  wait_until([this] { return pool_->running() == 1; }, "the first job to run");
+
+  const net::Response by_delete = client_->call("DELETE", "/v2/tasks/" + queued);
+  EXPECT_EQ(by_delete.status, 202);
+  EXPECT_EQ(field(by_delete.body, "status"), "cancelled");
+  const auto of_queued = client_->read(events_path(queued));
+  EXPECT_EQ(names_of(of_queued.events), (std::vector<std::string>{"queued", "error"}));
+  EXPECT_EQ(field(of_queued.events.back().data, "code"), "CANCELLED");
+
+  auto reading = std::async(std::launch::async, [&] { return client_->read(events_path(running)); });
+  pool_->hold(false);
+  wait_until([&] { return client_->get("/v2/tasks/" + running).body.find("\"tokens_out\":0") == std::string::npos; }, "tokens");
+  const net::Response by_post = client_->post("/v2/tasks/" + running + "/cancel");
+  EXPECT_EQ(by_post.status, 202);
+  const std::string tokens_at_answer = field(client_->get("/v2/tasks/" + running).body, "tokens_out");
+  const auto events = reading.get().events;
+  EXPECT_EQ(events.back().event, "error");
+  EXPECT_LE(tokens_of(events).size(), std::stoul(tokens_at_answer));
+  wait_until([this] { return pool_->running() == 0; }, "the worker to be told");
+  EXPECT_GE(pool_->cancels(), 1);
+
+  const net::Response again = client_->post("/v2/tasks/" + running + "/cancel");
+  EXPECT_EQ(again.status, 200);
+  EXPECT_EQ(field(again.body, "status"), "cancelled");
+  EXPECT_EQ(client_->post("/v2/tasks/no-such-job/cancel").status, 404);
+  EXPECT_EQ(client_->call("DELETE", "/v2/tasks/..%2f").status, 404);
+  // The slot is usable again.
+  const std::string next = client_->submit(task(3));
+  EXPECT_EQ(client_->read(events_path(next)).events.back().event, "end");
+}
+
+TEST_F(AdmissionTest, UnknownJobsAreNotFound) {
+  start();
+  for (const char* path : {"/v2/tasks/nobody", "/v2/tasks/nobody/events", "/v2/tasks/nobody/stream"}) {
+    const net::Response response = client_->get(path);
+    EXPECT_EQ(response.status, 404) << path;
+    EXPECT_EQ(code_of(response), "JOB_NOT_FOUND") << path;
+  }
+}
+
+// Promise 5, SYS-9.2.3: prompts and outputs reach neither disk nor log.
+TEST_F(AdmissionTest, NoPromptAndNoOutputIsKept) {
+  start_with_pool();
+  const std::string needle = "The needle in the haystack sings at midnight";
+  const std::string body = R"({"model":"demo","prompt":")" + needle + R"(","max_tokens":20,"seed":5,"stop":["needle stop"]})";
+  pool_->hold(true);
+  const std::string job_id = client_->submit(body);
+  wait_until([this] { return pool_->running() == 1; }, "the job to run");
+  EXPECT_FALSE(any_file_holds(options_.state_directory, needle));
+  EXPECT_FALSE(any_file_holds(options_.state_directory, "needle stop"));
+  pool_->hold(false);
+  client_->read(events_path(job_id));
+  client_->post("/v2/tasks", R"({"model":"nobody","prompt":")" + needle + R"(","max_tokens":20})");
+  client_->post("/v2/tasks", R"({"model":"demo","prompt":")" + needle + R"(","max_tokens":-1})");
+  client_.reset();
+  daemon_.reset();
+  EXPECT_FALSE(any_file_holds(options_.state_directory, needle));
+  for (const std::string& token : FakePool::expected_tokens(5, 20)) {
+    EXPECT_FALSE(any_file_holds(options_.state_directory, token.substr(1))) << token;
+    EXPECT_EQ(log().find(token), std::string::npos) << token;
+  }
+  EXPECT_EQ(log().find("needle"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::app::testing

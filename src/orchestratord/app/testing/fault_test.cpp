@@ -1,0 +1,111 @@
+// The daemon on a disk that refuses, and the ways it refuses to start.
+#include "orchestratord/app/testing/daemon_fixture.h"
+#include "orchestratord/state_store/fault_vfs.h"
+
+namespace llorch::orchestratord::app::testing {
+namespace {
+
+using base::ErrorCode;
+
+class FaultTest : public DaemonTest {
+ protected:
+  FaultTest() {
+    state_store::disk_faults().heal();
+    options_.sqlite_vfs = "faulty";
+    options_.config.orchestratord.timeout.cancellation_deadline_ms = 300;
+  }
+  ~FaultTest() override { state_store::disk_faults().heal(); }
+};
+
+// DECISIONS §7: a full disk is 503 STORE_UNAVAILABLE, never a false 202, and the service recovers by itself.
+TEST_F(FaultTest, AFullDiskIsARefusalAndThenItWorksAgain) {
+  start_with_pool();
+  client_->read(events_path(client_->submit(task(1))));
+  state_store::disk_faults().full = 1;
+  const net::Response refused = client_->post("/v2/tasks", task(2));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(code_of(refused), "STORE_UNAVAILABLE");
+  EXPECT_TRUE(refused.headers.get("Retry-After"));
+  state_store::disk_faults().heal();
+  const auto events = client_->read(events_path(client_->submit(task(3)))).events;
+  EXPECT_EQ(events.back().event, "end");
+  const std::string list = client_->get("/v2/tasks").body;
+  EXPECT_EQ(list.find("\"queue_position\""), std::string::npos) << "a refused job was kept: " << list;
+}
+
+// The end of a job is told only when it is durable; tokens flow meanwhile.
+TEST_F(FaultTest, TheTerminalEventWaitsForTheDisk) {
+  start_with_pool();
+  pool_->hold(true);
+  const std::string job_id = client_->submit(task(5, 20, R"(,"on_disconnect":"resume")"));
+  wait_until([this] { return pool_->running() == 1; }, "the job to run");
+  wait_until([&] { return status_of(job_id) == "running"; }, "its row");
+  state_store::disk_faults().full = 1;
+  pool_->hold(false);
+  const auto during = client_->read(events_path(job_id), {.timeout_ms = 300});
+  EXPECT_EQ(tokens_of(during.events), FakePool::expected_tokens(5, 20));
+  EXPECT_EQ(during.events.back().event, "token") << "told before it was durable";
+  EXPECT_EQ(pool_->completed()[job_id], 1);
+  state_store::disk_faults().heal();
+  const std::string last = *during.events.back().id;
+  const auto after = client_->read(events_path(job_id), {.last_event_id = last});
+  EXPECT_EQ(names_of(after.events), std::vector<std::string>{"end"});
+  EXPECT_EQ(status_of(job_id), "completed");
+}
+
+TEST_F(FaultTest, TheSameTaskAfterAFailedCommitIsANewTry) {
+  start_with_pool();
+  const std::string body = task(5, 3, R"(,"task_id":"my-task")");
+  state_store::disk_faults().sync_error = 1;
+  EXPECT_EQ(client_->post("/v2/tasks", body).status, 503);
+  EXPECT_EQ(client_->post("/v2/tasks", body).status, 503);
+  state_store::disk_faults().heal();
+  const auto events = client_->read(events_path(client_->submit(body))).events;
+  EXPECT_EQ(events.back().event, "end");
+  EXPECT_EQ(pool_->executions(), 1);
+}
+
+TEST_F(FaultTest, RefusalsToStartAreClear) {
+  start();
+  auto second = options_;
+  EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kAlreadyRunning);
+  second.state_directory = fresh_directory();
+  second.config.orchestratord.bind = daemon_->bind();
+  const auto taken = Orchestrator::open(second);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kPortInUse);
+  second.config.orchestratord.bind = "0.0.0.0:0";
+  EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kNonLoopbackWithoutToken);
+  for (const char* bad : {"127.0.0.1", "127.0.0.1:", "127.0.0.1:70000", ":80", "127.0.0.1:8x"}) {
+    second.config.orchestratord.bind = bad;
+    EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kConfigInvalid) << bad;
+  }
+  second.config.orchestratord.bind = "127.0.0.1:0";
+  second.state_directory = "/proc/no/such";
+  EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kStoreUnavailable);
+}
+
+// AUTH-1001, AUTH-1003: with a token every endpoint asks for it, and our own calls carry it.
+TEST_F(FaultTest, ATokenIsAskedForEverywhere) {
+  options_.api_token = std::string(40, 'k');
+  start();
+  for (const char* path : {"/v2/tasks", "/v2/pools", "/v2/tasks/x/events", "/v2/meta/version"}) {
+    EXPECT_EQ(client_->get(path).status, 401) << path;
+  }
+  EXPECT_EQ(client_->call("GET", "/v2/pools", "", {{"Authorization", "Bearer " + options_.api_token}}).status, 200);
+  EXPECT_EQ(client_->call("GET", "/v2/pools", "", {{"Authorization", "Bearer " + std::string(40, 'x')}}).status, 401);
+}
+
+TEST_F(FaultTest, WithoutASpoolARestartLosesThePayloadAndSaysSo) {
+  options_.config.orchestratord.persistence.payload_spool = contract::PayloadSpool::kOff;
+  start_with_pool();
+  pool_->hold(true);
+  const std::string job_id = client_->submit(task(1));
+  restart();
+  wait_until([&] { return status_of(job_id) == "failed"; }, "the verdict");
+  const auto events = client_->read(events_path(job_id)).events;
+  EXPECT_EQ(field(events.back().data, "code"), "PAYLOAD_LOST");
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::app::testing

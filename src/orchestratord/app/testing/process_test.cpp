@@ -1,0 +1,139 @@
+// The real program: its ready line, its files, its exit codes, and what a SIGKILL leaves behind.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <future>
+#include <map>
+#include <random>
+
+#include "base/process.h"
+#include "orchestratord/app/testing/daemon_fixture.h"
+#include "orchestratord/state_store/sqlite/database.h"
+
+namespace llorch::orchestratord::app::testing {
+namespace {
+
+class Program {
+ public:
+  explicit Program(std::vector<std::string> args) {
+    int out[2];
+    if (::pipe2(out, O_CLOEXEC) != 0) std::abort();
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    args.insert(args.begin(), LLORCH_ORCHESTRATORD);
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    if (::posix_spawn(&pid_, LLORCH_ORCHESTRATORD, &actions, nullptr, argv.data(), environ) != 0) std::abort();
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::close(out[1]);
+    char c = 0;
+    while (::read(out[0], &c, 1) == 1 && c != '\n') ready_line_ += c;
+    ::close(out[0]);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program() {
+    if (pid_ > 0) end(SIGKILL);
+  }
+  // The exit code, or 128 + signal.
+  int end(int signal) {
+    if (signal != 0) ::kill(pid_, signal);
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::string bind() const { return field(ready_line_, "bind"); }
+  const std::string& ready_line() const { return ready_line_; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  std::string ready_line_;
+};
+
+class ProcessTest : public DaemonTest {
+ protected:
+  std::vector<std::string> args(const std::string& bind) const {
+    return {"--state-dir", options_.state_directory.string(), "--bind", bind, "--model-root", "/models",
+            "--set", "models.aliases.demo=file:/models/demo.gguf", "--set", "orchestratord.retry.initial_delay_ms=5",
+            "--config", "/dev/null"};
+  }
+};
+
+TEST_F(ProcessTest, SaysWhereItListensAndLeavesInGoodOrder) {
+  Program program(args("127.0.0.1:0"));
+  ASSERT_EQ(field(program.ready_line(), "event"), "listening") << program.ready_line();
+  const auto run_file = options_.state_directory / "run" / "orchestratord.json";
+  std::ifstream in(run_file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(field(text, "pid"), std::to_string(program.pid()));
+  EXPECT_EQ(field(text, "start_ticks"), std::to_string(base::process_start_ticks(program.pid()).value()));
+  EXPECT_EQ(field(text, "bind"), program.bind());
+  Program second(args("127.0.0.1:0"));
+  EXPECT_EQ(second.end(0), 1) << "ALREADY_RUNNING";
+  EXPECT_EQ(program.end(SIGTERM), 0);
+  EXPECT_FALSE(std::filesystem::exists(run_file));
+  Program public_bind(args("0.0.0.0:0"));
+  EXPECT_EQ(public_bind.end(0), 4);
+  Program bad_set({"--set", "nonsense"});
+  EXPECT_EQ(bad_set.end(0), 2);
+  Program bad_key({"--config", "/dev/null", "--set", "orchestratord.no_such_key=1"});
+  EXPECT_EQ(bad_key.end(0), 2);
+}
+
+// SYS-6.1.3, SYS-7.5.1, promises 2 and 3: killed at random moments with 30 jobs under way, every accepted job ends
+// exactly once, and a client that reconnects with Last-Event-ID holds what an undisturbed run would have given.
+TEST_F(ProcessTest, KilledAgainAndAgainNothingIsLost) {
+  pool_ = std::make_unique<FakePool>(4);
+  const std::random_device::result_type seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  auto program = std::make_unique<Program>(args("127.0.0.1:0"));
+  const std::string bind = program->bind();
+  TestClient client("http://" + bind);
+  pool_->register_at(client.url());
+  std::vector<std::string> jobs;
+  for (int i = 0; i < 30; ++i) {
+    jobs.push_back(client.submit(task(static_cast<std::uint64_t>(i), 120, R"(,"on_disconnect":"resume")")));
+  }
+  std::vector<std::future<std::vector<net::sse::Event>>> readings;
+  for (const std::string& job : jobs) {
+    readings.push_back(std::async(std::launch::async, [&] { return client.read_through(events_path(job)); }));
+  }
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 150));
+    program->end(SIGKILL);
+    program = std::make_unique<Program>(args(bind));
+    ASSERT_EQ(program->bind(), bind);
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const auto events = readings[i].get();
+    EXPECT_EQ(tokens_of(events), FakePool::expected_tokens(i, 120)) << "job " << i;
+    ASSERT_FALSE(events.empty());
+    EXPECT_EQ(events.back().event, "end") << events.back().data;
+    std::map<std::string, int> ids;
+    for (const auto& event : events) {
+      if (!event.id) continue;
+      EXPECT_EQ(++ids[*event.id], 1) << "sent twice: " << *event.id;
+    }
+    EXPECT_EQ(field(client.get("/v2/tasks/" + jobs[i]).body, "status"), "completed");
+  }
+  EXPECT_EQ(program->end(SIGTERM), 0);
+  auto database = state_store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
+  const state_store::sqlite::StatementUse check(*database.statement("PRAGMA integrity_check").value());
+  ASSERT_TRUE(check->step().value());
+  EXPECT_EQ(check->text(0), "ok");
+  std::ifstream in(options_.state_directory / "payload.keys", std::ios::binary);
+  const std::string keys{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(keys.find_first_not_of('\0'), std::string::npos) << "a key outlived its job";
+  EXPECT_FALSE(any_file_holds(options_.state_directory, "Once upon a time"));
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::app::testing
