@@ -37,9 +37,9 @@ std::vector<contract::EngineCapability> engines_of(const std::vector<brain::Pool
 
 }  // namespace
 
-void Meta::health(net::Request, net::ExchangePtr exchange) {
+void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerQueryPools>(
-      brain::QueryPools{}, [this, exchange = std::move(exchange)](brain::AnswerQueryPools answer) {
+      brain::QueryPools{}, [this, exchange](brain::AnswerQueryPools answer) {
         contract::HealthReply out;
         out.uptime_seconds = (context_.clock->now().mono_ms - context_.started_mono_ms) / 1000;
         bool healthy = false;
@@ -55,15 +55,15 @@ void Meta::health(net::Request, net::ExchangePtr exchange) {
       });
 }
 
-void Meta::version(net::Request, net::ExchangePtr exchange) {
+void Meta::version(const net::Request&, const net::ExchangePtr& exchange) {
   const contract::VersionReply out{
       .api_version = std::string(kApiVersion), .version = std::string(base::kVersion), .build = base::build_id()};
   exchange->respond(net::http::json_response(200, contract::encode(out)));
 }
 
-void Meta::capabilities(net::Request, net::ExchangePtr exchange) {
+void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerQueryPools>(
-      brain::QueryPools{}, [this, exchange = std::move(exchange)](brain::AnswerQueryPools answer) {
+      brain::QueryPools{}, [this, exchange](brain::AnswerQueryPools answer) {
         const contract::OrchestratordConfig& config = context_.config->orchestratord;
         contract::CapabilitiesReply out;
         out.api_version = std::string(kApiVersion);
@@ -81,7 +81,7 @@ void Meta::capabilities(net::Request, net::ExchangePtr exchange) {
       });
 }
 
-void Meta::models(net::Request, net::ExchangePtr exchange) {
+void Meta::models(const net::Request&, const net::ExchangePtr& exchange) {
   contract::CatalogModelList out;
   for (const auto& [alias, ref] : context_.config->models.aliases) {
     const auto resolved = catalog::resolve_model_ref(alias, context_.config->models.aliases, context_.roots);
@@ -90,9 +90,9 @@ void Meta::models(net::Request, net::ExchangePtr exchange) {
   exchange->respond(net::http::json_response(200, contract::encode(out)));
 }
 
-void Meta::metrics(net::Request, net::ExchangePtr exchange) {
+void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerQueryGauges>(
-      brain::QueryGauges{}, [this, exchange = std::move(exchange)](brain::AnswerQueryGauges answer) {
+      brain::QueryGauges{}, [this, exchange](brain::AnswerQueryGauges answer) {
         // Rendering walks every stream: not on the brain's thread.
         context_.runtime->post([this, exchange, gauges = std::move(answer.gauges)] {
           const auto streams = context_.hub->gauges();

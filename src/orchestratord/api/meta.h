@@ -11,11 +11,11 @@ class Meta {
  public:
   explicit Meta(const Context& context) : context_(context) {}
 
-  void health(net::Request request, net::ExchangePtr exchange);
-  void version(net::Request request, net::ExchangePtr exchange);
-  void capabilities(net::Request request, net::ExchangePtr exchange);
-  void models(net::Request request, net::ExchangePtr exchange);
-  void metrics(net::Request request, net::ExchangePtr exchange);
+  void health(const net::Request& request, const net::ExchangePtr& exchange);
+  void version(const net::Request& request, const net::ExchangePtr& exchange);
+  void capabilities(const net::Request& request, const net::ExchangePtr& exchange);
+  void models(const net::Request& request, const net::ExchangePtr& exchange);
+  void metrics(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   const Context& context_;

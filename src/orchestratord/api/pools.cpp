@@ -39,23 +39,23 @@ contract::PoolInfo pool_info(const brain::PoolView& view) {
           .workers = view.workers};
 }
 
-void Pools::list(net::Request, net::ExchangePtr exchange) {
+void Pools::list(const net::Request&, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerQueryPools>(
-      brain::QueryPools{}, [exchange = std::move(exchange)](brain::AnswerQueryPools answer) {
+      brain::QueryPools{}, [exchange](brain::AnswerQueryPools answer) {
         contract::PoolList out;
         for (const brain::PoolView& view : answer.pools) out.pools.push_back(pool_info(view));
         exchange->respond(net::http::json_response(200, contract::encode(out)));
       });
 }
 
-void Pools::register_pool(net::Request request, net::ExchangePtr exchange) {
+void Pools::register_pool(const net::Request& request, const net::ExchangePtr& exchange) {
   auto state = parse_state(request.body);
   if (!state) return refuse(context_, exchange, std::move(state).error());
   context_.catalog->pool_seen(state->endpoint);
   contract::RegisterReply reply{.pool_id = state->pool_id, .status = "registered"};
   context_.brain->ask<brain::AnswerPool>(
       brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = {}},
-      [this, reply = std::move(reply), exchange = std::move(exchange)](brain::AnswerPool answer) mutable {
+      [this, reply = std::move(reply), exchange](brain::AnswerPool answer) mutable {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -64,7 +64,7 @@ void Pools::register_pool(net::Request request, net::ExchangePtr exchange) {
       });
 }
 
-void Pools::heartbeat(net::Request request, net::ExchangePtr exchange) {
+void Pools::heartbeat(const net::Request& request, const net::ExchangePtr& exchange) {
   auto state = parse_state(request.body);
   if (!state) return refuse(context_, exchange, std::move(state).error());
   if (state->pool_id != request.path_param("id")) {
@@ -73,7 +73,7 @@ void Pools::heartbeat(net::Request request, net::ExchangePtr exchange) {
   context_.catalog->pool_seen(state->endpoint);
   context_.brain->ask<brain::AnswerPool>(
       brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = {}},
-      [this, exchange = std::move(exchange)](brain::AnswerPool answer) {
+      [this, exchange](brain::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -82,10 +82,10 @@ void Pools::heartbeat(net::Request request, net::ExchangePtr exchange) {
       });
 }
 
-void Pools::leave(net::Request request, net::ExchangePtr exchange) {
+void Pools::leave(const net::Request& request, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerPool>(
       brain::PoolLeft{.request = {}, .pool_id = base::PoolId(request.path_param("id"))},
-      [this, exchange = std::move(exchange)](brain::AnswerPool answer) {
+      [this, exchange](brain::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -93,7 +93,7 @@ void Pools::leave(net::Request request, net::ExchangePtr exchange) {
       });
 }
 
-void Pools::worker_ready(net::Request request, net::ExchangePtr exchange) {
+void Pools::worker_ready(const net::Request& request, const net::ExchangePtr& exchange) {
   auto ready = contract::decode<contract::WorkerReady>(request.body);
   if (!ready) return refuse(context_, exchange, std::move(ready).error());
   if (const auto url = net::http::parse_url(ready->worker.uri); !url) {
@@ -103,7 +103,7 @@ void Pools::worker_ready(net::Request request, net::ExchangePtr exchange) {
   exchange->respond(net::http::json_response(200, contract::encode(contract::ReadyReply{"ready"})));
 }
 
-void Pools::worker_failed(net::Request request, net::ExchangePtr exchange) {
+void Pools::worker_failed(const net::Request& request, const net::ExchangePtr& exchange) {
   auto failed = contract::decode<contract::WorkerFailed>(request.body);
   if (!failed) return refuse(context_, exchange, std::move(failed).error());
   contract::WorkerStatusReply reply{.worker_id = failed->worker_id, .status = "failed"};

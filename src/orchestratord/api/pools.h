@@ -9,12 +9,12 @@ class Pools {
  public:
   explicit Pools(const Context& context) : context_(context) {}
 
-  void list(net::Request request, net::ExchangePtr exchange);
-  void register_pool(net::Request request, net::ExchangePtr exchange);
-  void heartbeat(net::Request request, net::ExchangePtr exchange);
-  void leave(net::Request request, net::ExchangePtr exchange);
-  void worker_ready(net::Request request, net::ExchangePtr exchange);
-  void worker_failed(net::Request request, net::ExchangePtr exchange);
+  void list(const net::Request& request, const net::ExchangePtr& exchange);
+  void register_pool(const net::Request& request, const net::ExchangePtr& exchange);
+  void heartbeat(const net::Request& request, const net::ExchangePtr& exchange);
+  void leave(const net::Request& request, const net::ExchangePtr& exchange);
+  void worker_ready(const net::Request& request, const net::ExchangePtr& exchange);
+  void worker_failed(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   const Context& context_;

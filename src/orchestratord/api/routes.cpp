@@ -6,9 +6,9 @@ namespace {
 constexpr std::int64_t kRetryAfterMs = 1000;
 
 template <class Part>
-net::Handler handler(Part& part, void (Part::*method)(net::Request, net::ExchangePtr)) {
-  return [&part, method](net::Request request, net::ExchangePtr exchange) {
-    (part.*method)(std::move(request), std::move(exchange));
+net::Handler handler(Part& part, void (Part::*method)(const net::Request&, const net::ExchangePtr&)) {
+  return [&part, method](const net::Request& request, const net::ExchangePtr& exchange) {
+    (part.*method)(request, exchange);
   };
 }
 

@@ -15,9 +15,18 @@ namespace {
 using base::ErrorCode;
 
 class CatalogTest : public testing::Test {
+ public:
+  ~CatalogTest() override {
+    kept_.clear();
+    server_.stop(0);
+    client_.reset();
+    runtime_.stop();
+    catalog_.reset();
+  }
+
  protected:
   CatalogTest() {
-    server_.route("GET", "/v2/models/describe", [this](net::Request request, net::ExchangePtr exchange) {
+    server_.route("GET", "/v2/models/describe", [this](const net::Request& request, const net::ExchangePtr& exchange) {
       ++describes_;
       query_ = std::string(request.query_param("ref").value_or("")) + " " +
                std::string(request.query_param("kv_dtype").value_or(""));
@@ -29,7 +38,7 @@ class CatalogTest : public testing::Test {
       facts.context_length = 512;
       exchange->respond(net::http::json_response(200, contract::encode(facts)));
     });
-    server_.route("GET", "/v2/models/{digest}/tokenizer", [this](net::Request, net::ExchangePtr exchange) {
+    server_.route("GET", "/v2/models/{digest}/tokenizer", [this](const net::Request&, const net::ExchangePtr& exchange) {
       ++tokenizers_;
       exchange->respond({200, {{"Content-Type", "application/octet-stream"}}, blob_});
     });
@@ -37,13 +46,6 @@ class CatalogTest : public testing::Test {
     client_ = std::make_unique<net::Client>(runtime_);
     catalog_ = std::make_unique<Catalog>(
         CatalogOptions{.client = client_.get(), .runtime = &runtime_, .clock = &clock_, .kv_dtype = "f16"});
-  }
-  ~CatalogTest() override {
-    kept_.clear();
-    server_.stop(0);
-    client_.reset();
-    runtime_.stop();
-    catalog_.reset();
   }
   base::Result<KnownModel> find(std::int64_t wait_ms = 60'000) {
     std::promise<base::Result<KnownModel>> done;

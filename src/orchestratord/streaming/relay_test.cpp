@@ -16,15 +16,23 @@ namespace {
 using base::ErrorCode;
 
 class RelayTest : public testing::Test {
+ public:
+  ~RelayTest() override {
+    server_->stop(0);
+    client_.reset();
+    relay_.reset();
+    runtime_.stop();
+  }
+
  protected:
   RelayTest() {
     server_ = std::make_unique<net::Server>(runtime_, net::ServerOptions{.component = "test-worker"});
-    server_->route("POST", "/execute", [this](net::Request request, net::ExchangePtr exchange) {
+    server_->route("POST", "/execute", [this](const net::Request& request, const net::ExchangePtr& exchange) {
       body_ = request.body;
       correlation_ = request.correlation_id.value;
       worker_(exchange);
     });
-    server_->route("POST", "/cancel", [this](net::Request, net::ExchangePtr exchange) {
+    server_->route("POST", "/cancel", [this](const net::Request&, const net::ExchangePtr& exchange) {
       ++cancels_;
       exchange->respond(net::http::json_response(202, "{}"));
     });
@@ -34,12 +42,6 @@ class RelayTest : public testing::Test {
     relay_ = std::make_unique<Relay>(Relay::Options{.client = client_.get(), .hub = hub_.get(), .clock = &clock_});
     stream_ = hub_->open(base::JobId("job-1"), contract::OnDisconnect::kResume);
     stream_->queued({.job_id = "job-1"});
-  }
-  ~RelayTest() override {
-    server_->stop(0);
-    client_.reset();
-    relay_.reset();
-    runtime_.stop();
   }
 
   static std::string event(std::string_view name, std::string_view data) {

@@ -72,13 +72,13 @@ contract::ExecuteRequest execute_request(const contract::SubmitRequest& request,
   return out;
 }
 
-void Submitter::handle(net::Request request, net::ExchangePtr exchange) {
+void Submitter::handle(const net::Request& request, const net::ExchangePtr& exchange) {
   if (*context_.stopping) return refuse(context_, exchange, stopping_error());
   auto parsed = parse_submission(request.body, context_.config->orchestratord.limits);
   if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
   const auto pending = std::make_shared<Pending>();
-  pending->exchange = std::move(exchange);
-  pending->correlation_id = std::move(request.correlation_id);
+  pending->exchange = exchange;
+  pending->correlation_id = request.correlation_id;
   pending->request = std::move(*parsed);
   pending->request_sha256 = base::to_hex(base::sha256(contract::encode(pending->request)));
   pending->client_named = pending->request.task_id.has_value();
@@ -176,7 +176,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   submit(pending, job);
 }
 
-void Submitter::submit(const PendingPtr& pending, std::shared_ptr<LiveJobData> job) {
+void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job) {
   const state_store::JobRecord& record = job->record;
   // The stream is there before the 202, so that a client that is quick finds it.
   job->stream = context_.hub->open(record.job_id, record.on_disconnect);

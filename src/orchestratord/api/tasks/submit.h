@@ -29,7 +29,7 @@ class Submitter {
  public:
   explicit Submitter(const Context& context) : context_(context) {}
 
-  void handle(net::Request request, net::ExchangePtr exchange);
+  void handle(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   // One submission on its way.
@@ -48,7 +48,7 @@ class Submitter {
   void repeat_answer(const PendingPtr& pending, const state_store::JobRecord& record);
   void find_model(const PendingPtr& pending);
   void tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model);
-  void submit(const PendingPtr& pending, std::shared_ptr<LiveJobData> job);
+  void submit(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job);
   void answer(const PendingPtr& pending, brain::AnswerSubmit reply);
   void refuse_pending(const PendingPtr& pending, base::Error error);
   void leave_gate(const PendingPtr& pending);

@@ -58,12 +58,12 @@ void Tasks::find_stored(const base::JobId& job_id, const net::ExchangePtr& excha
   });
 }
 
-void Tasks::show(net::Request request, net::ExchangePtr exchange) {
+void Tasks::show(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
   context_.brain->ask<brain::AnswerQueryJob>(
       brain::QueryJob{.request = {}, .job_id = *job_id},
-      [this, job_id = *job_id, exchange = std::move(exchange)](brain::AnswerQueryJob answer) {
+      [this, job_id = *job_id, exchange](brain::AnswerQueryJob answer) {
         // An ending that is not committed yet is nobody's to see, and the store knows it with its receipt once it is.
         const bool running = answer.job && !contract::is_terminal(answer.job->status);
         const LiveJobPtr live = running ? context_.jobs->find(job_id) : nullptr;
@@ -79,11 +79,11 @@ void Tasks::show_stored(const base::JobId& job_id, const net::ExchangePtr& excha
   });
 }
 
-void Tasks::list(net::Request request, net::ExchangePtr exchange) {
+void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto limit = limit_of(request);
   if (!limit) return refuse(context_, exchange, limit.error());
   context_.brain->ask<brain::AnswerQueryJobs>(
-      brain::QueryJobs{}, [this, limit = *limit, exchange = std::move(exchange)](brain::AnswerQueryJobs answer) {
+      brain::QueryJobs{}, [this, limit = *limit, exchange](brain::AnswerQueryJobs answer) {
         auto live = std::make_shared<std::unordered_map<base::JobId, brain::LiveJob>>();
         for (brain::LiveJob& job : answer.jobs) live->emplace(job.job_id, std::move(job));
         context_.store->list(limit, [this, live, exchange](base::Result<std::vector<state_store::JobRecord>> records) {
@@ -103,7 +103,7 @@ void Tasks::list(net::Request request, net::ExchangePtr exchange) {
       });
 }
 
-void Tasks::events(net::Request request, net::ExchangePtr exchange) {
+void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
   std::optional<streaming::EventId> last_event_id;
@@ -113,7 +113,7 @@ void Tasks::events(net::Request request, net::ExchangePtr exchange) {
     last_event_id = *parsed;
   }
   if (const streaming::StreamPtr stream = context_.hub->find(*job_id)) {
-    return stream->attach({.exchange = std::move(exchange), .last_event_id = last_event_id}, context_.clock->now().mono_ms);
+    return stream->attach({.exchange = exchange, .last_event_id = last_event_id}, context_.clock->now().mono_ms);
   }
   find_stored(*job_id, exchange, [this, last_event_id, exchange](const state_store::JobRecord& record) {
     serve_stored_events(record, last_event_id, exchange);
@@ -148,12 +148,12 @@ void Tasks::serve_stored_events(const state_store::JobRecord& record, const std:
   exchange->end();
 }
 
-void Tasks::cancel(net::Request request, net::ExchangePtr exchange) {
+void Tasks::cancel(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
   context_.brain->ask<brain::AnswerCancel>(
       brain::CancelRequested{.request = {}, .job_id = *job_id, .reason = jobs::CancelReason::kClientRequest},
-      [this, exchange = std::move(exchange)](brain::AnswerCancel answer) { answer_cancel(exchange, std::move(answer)); });
+      [this, exchange](brain::AnswerCancel answer) { answer_cancel(exchange, std::move(answer)); });
 }
 
 void Tasks::answer_cancel(const net::ExchangePtr& exchange, brain::AnswerCancel answer) {

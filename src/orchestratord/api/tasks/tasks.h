@@ -9,10 +9,10 @@ class Tasks {
  public:
   explicit Tasks(const Context& context) : context_(context) {}
 
-  void show(net::Request request, net::ExchangePtr exchange);
-  void list(net::Request request, net::ExchangePtr exchange);
-  void events(net::Request request, net::ExchangePtr exchange);
-  void cancel(net::Request request, net::ExchangePtr exchange);
+  void show(const net::Request& request, const net::ExchangePtr& exchange);
+  void list(const net::Request& request, const net::ExchangePtr& exchange);
+  void events(const net::Request& request, const net::ExchangePtr& exchange);
+  void cancel(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
   void show_stored(const base::JobId& job_id, const net::ExchangePtr& exchange);

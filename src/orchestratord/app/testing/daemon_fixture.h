@@ -24,7 +24,7 @@ inline std::filesystem::path fresh_directory() {
   static std::atomic<int> n{0};
   const std::filesystem::path memory = "/dev/shm";
   const auto parent = ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
-  const auto dir = parent / ("llorch-orch-" + std::to_string(::getpid()) + "-" + std::to_string(n++));
+  auto dir = parent / ("llorch-orch-" + std::to_string(::getpid()) + "-" + std::to_string(n++));
   std::filesystem::remove_all(dir);
   return dir;
 }
@@ -48,6 +48,15 @@ inline bool any_file_holds(const std::filesystem::path& dir, const std::string& 
 }
 
 class DaemonTest : public ::testing::Test {
+ public:
+  ~DaemonTest() override {
+    client_.reset();
+    daemon_.reset();
+    pool_.reset();
+    base::capture_log_lines({});
+    std::filesystem::remove_all(options_.state_directory);
+  }
+
  protected:
   DaemonTest() {
     base::capture_log_lines([this](std::string_view line) {
@@ -62,14 +71,6 @@ class DaemonTest : public ::testing::Test {
     options_.config.models.aliases["demo"] = "file:/models/demo.gguf";
     options_.config.models.allowed_roots = {"/models"};
   }
-  ~DaemonTest() override {
-    client_.reset();
-    daemon_.reset();
-    pool_.reset();
-    base::capture_log_lines({});
-    std::filesystem::remove_all(options_.state_directory);
-  }
-
   void start() {
     auto opened = Orchestrator::open(options_);
     ASSERT_TRUE(opened) << opened.error().message;

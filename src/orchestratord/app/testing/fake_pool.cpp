@@ -118,10 +118,10 @@ contract::PoolState FakePool::state() const {
 }
 
 void FakePool::add_routes() {
-  server_.route("GET", "/v2/state", [this](net::Request, net::ExchangePtr exchange) {
+  server_.route("GET", "/v2/state", [this](const net::Request&, const net::ExchangePtr& exchange) {
     exchange->respond(net::http::json_response(200, contract::encode(state())));
   });
-  server_.route("GET", "/v2/models/describe", [](net::Request request, net::ExchangePtr exchange) {
+  server_.route("GET", "/v2/models/describe", [](const net::Request& request, const net::ExchangePtr& exchange) {
     contract::ModelFacts facts;
     facts.model_ref = std::string(request.query_param("ref").value_or(""));
     facts.digest = "sha256:demo";
@@ -129,10 +129,10 @@ void FakePool::add_routes() {
     facts.memory_bytes = 1 << 19;
     exchange->respond(net::http::json_response(200, contract::encode(facts)));
   });
-  server_.route("GET", "/v2/models/{digest}/tokenizer", [](net::Request, net::ExchangePtr exchange) {
+  server_.route("GET", "/v2/models/{digest}/tokenizer", [](const net::Request&, const net::ExchangePtr& exchange) {
     exchange->respond({200, {}, engine::text::serialize(engine::text::byte_bpe_data({}))});
   });
-  server_.route("POST", "/v2/workers/start", [this](net::Request request, net::ExchangePtr exchange) {
+  server_.route("POST", "/v2/workers/start", [this](const net::Request& request, const net::ExchangePtr& exchange) {
     const auto start = contract::decode<contract::StartWorkerRequest>(request.body).value();
     ++starts_;
     {
@@ -143,16 +143,16 @@ void FakePool::add_routes() {
         net::http::json_response(202, contract::encode(contract::StartWorkerReply{start.worker_id, "starting"})));
     announce_worker();
   });
-  server_.route("POST", "/execute", [this](net::Request request, net::ExchangePtr exchange) {
-    execute(std::move(request), std::move(exchange));
+  server_.route("POST", "/execute", [this](const net::Request& request, const net::ExchangePtr& exchange) {
+    execute(request, exchange);
   });
-  server_.route("POST", "/cancel", [this](net::Request, net::ExchangePtr exchange) {
+  server_.route("POST", "/cancel", [this](const net::Request&, const net::ExchangePtr& exchange) {
     ++cancels_;
     exchange->respond(net::http::json_response(202, R"({"job_id":"","status":"cancelling"})"));
   });
 }
 
-void FakePool::execute(net::Request request, net::ExchangePtr exchange) {
+void FakePool::execute(const net::Request& request, const net::ExchangePtr& exchange) {
   auto decoded = contract::decode<contract::ExecuteRequest>(request.body);
   if (!decoded) return void(exchange->respond_error(decoded.error()));
   ++executions_;

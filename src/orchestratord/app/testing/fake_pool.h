@@ -57,7 +57,7 @@ class FakePool {
     int diverge_at = -1;
   };
   void add_routes();
-  void execute(net::Request request, net::ExchangePtr exchange);
+  void execute(const net::Request& request, const net::ExchangePtr& exchange);
   void step();
   bool step_one(Running& job);  // whether it goes on
   contract::PoolState state() const;

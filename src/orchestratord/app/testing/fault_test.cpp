@@ -8,13 +8,15 @@ namespace {
 using base::ErrorCode;
 
 class FaultTest : public DaemonTest {
+ public:
+  ~FaultTest() override { state_store::disk_faults().heal(); }
+
  protected:
   FaultTest() {
     state_store::disk_faults().heal();
     options_.sqlite_vfs = "faulty";
     options_.config.orchestratord.timeout.cancellation_deadline_ms = 300;
   }
-  ~FaultTest() override { state_store::disk_faults().heal(); }
 };
 
 // DECISIONS §7: a full disk is 503 STORE_UNAVAILABLE, never a false 202, and the service recovers by itself.
