@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <set>
@@ -70,7 +72,8 @@ TEST(Utf8, EveryScalarValueRoundTripsAndNothingElseIsValid) {
     } else if (c < 0x800) {
       s = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
     } else if (c < 0x10000) {
-      s = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+      s = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+           static_cast<char>(0x80 | (c & 63))};
     } else {
       s = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
            static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
@@ -84,7 +87,8 @@ TEST(Utf8, EveryScalarValueRoundTripsAndNothingElseIsValid) {
       ASSERT_EQ(next_code_point(s.substr(0, cut)).status, Utf8Status::kIncomplete);
     }
   }
-  for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "a\xC3"}) {
+  for (const char* bad :
+       {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xFF", "a\xC3"}) {
     EXPECT_FALSE(is_valid_utf8(bad));
   }
 }
@@ -117,6 +121,32 @@ TEST(Log, RedactsSecretsAndControlCharacters) {
   EXPECT_EQ(redact("a\r\nb\tc\xE2\x80\x8B"), "a  b c");
   EXPECT_EQ(redact("plain text stays"), "plain text stays");
   EXPECT_EQ(redact("token:ba7816 password=ba7816 token:ba78160"), "token:ba7816 password=[REDACTED] token:[REDACTED]");
+  const std::pair<const char*, const char*> values[] = {
+      {"password: hunter2", "password: [REDACTED]"},
+      {"password=p@ss!word, next", "password=[REDACTED], next"},
+      {R"({"api_key":"abc","n":1})", R"({"api_key":"[REDACTED]","n":1})"},
+      {R"({"secret" : "two words"})", R"({"secret" : "[REDACTED]"})"},
+      {R"({\"password\":\"abc\"})", R"({\"password\":\"[REDACTED]\"})"},
+      {R"({"secret":"a\"b"})", R"({"secret":"[REDACTED]"})"},
+      {"token = x", "token = [REDACTED]"},
+      {"'token': 'y' z", "'token': '[REDACTED]' z"},
+      {"Authorization: Basic abc== end", "Authorization: Basic [REDACTED] end"},
+      {"basic dXNlcjpwYXNz", "basic [REDACTED]"},
+      {"a basic checklist, tokens: 7, a token was sent", "a basic checklist, tokens: 7, a token was sent"},
+      {"secret", "secret"},
+      {"secret=", "secret="},
+      {"password:\"open", "password:\"[REDACTED]"},
+  };
+  for (const auto& [text, expected] : values) EXPECT_EQ(redact(text), expected);
+}
+
+TEST(Log, NumbersWithoutAJsonSpellingAreNull) {
+  std::string line;
+  capture_log_lines([&](std::string_view l) { line = l; });
+  const double zero = 0;
+  log_event(LogLevel::kInfo, "test.event", {}, "", {{"a", 1 / zero}, {"b", zero / zero}, {"c", 0.5}});
+  capture_log_lines({});
+  EXPECT_TRUE(line.ends_with(R"("a":null,"b":null,"c":0.5})")) << line;
 }
 
 // SYS-10.2.1, SYS-10.2.2: one JSON object per line with component, timestamp, level, correlation id and event code.
@@ -125,8 +155,9 @@ TEST(Log, LineHasTheRequiredFields) {
   capture_log_lines([&](std::string_view l) { line = l; });
   log_event(LogLevel::kInfo, "test.event", CorrelationId("c-1"), "A \"quoted\" sentence.", {{"n", 3}, {"ok", true}});
   capture_log_lines({});
-  for (const char* part : {"\"ts\":\"", "\"level\":\"info\"", "\"component\":", "\"event\":\"test.event\"",
-                           "\"correlation_id\":\"c-1\"", "\"human\":\"A \\\"quoted\\\" sentence.\"", "\"n\":3", "\"ok\":true"}) {
+  for (const char* part :
+       {"\"ts\":\"", "\"level\":\"info\"", "\"component\":", "\"event\":\"test.event\"", "\"correlation_id\":\"c-1\"",
+        "\"human\":\"A \\\"quoted\\\" sentence.\"", "\"n\":3", "\"ok\":true"}) {
     EXPECT_NE(line.find(part), std::string::npos) << part << " in " << line;
   }
 }
@@ -140,8 +171,27 @@ TEST(File, AtomicWriteReplacesAndErrorsNameTheFile) {
   ASSERT_TRUE(write_file_atomic(path, "two").has_value());
   EXPECT_EQ(read_file(path, 100).value(), "two");
   EXPECT_EQ(read_file(path, 2).error().code, ErrorCode::kIoError);
+  // A write that fails at its last step leaves nothing behind.
+  std::filesystem::create_directories(folder / "in_the_way" / "child");
+  EXPECT_FALSE(write_file_atomic(folder / "in_the_way", "x").has_value());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
   EXPECT_EQ(MappedFile::open(path).value().bytes().size(), 3u);
   EXPECT_NE(MappedFile::open(folder / "none").error().message.find("none"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(File, AnExistingFolderIsTightenedOnlyWhileItIsEmpty) {
+  using std::filesystem::perms;
+  const auto folder = std::filesystem::temp_directory_path() / ("llorch_base_test_dir_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const perms wide = perms::owner_all | perms::group_read | perms::others_read;
+  std::filesystem::permissions(folder, wide);
+  ASSERT_TRUE(ensure_private_directory(folder).has_value());
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), perms::owner_all);
+  ASSERT_TRUE(write_file_atomic(folder / "f", "x").has_value());
+  std::filesystem::permissions(folder, wide);
+  ASSERT_TRUE(ensure_private_directory(folder).has_value());
+  EXPECT_EQ(std::filesystem::status(folder).permissions(), wide);
   std::filesystem::remove_all(folder);
 }
 
@@ -154,6 +204,15 @@ TEST(BuildId, NamesTheBinary) {
 TEST(Process, StartTicksIdentifyThisProcess) {
   EXPECT_GT(process_start_ticks(::getpid()).value(), 0u);
   EXPECT_FALSE(process_start_ticks(0x3fffffff).has_value());
+}
+
+TEST(Process, AnEndedChildHasNoStartTicksEvenBeforeItIsReaped) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(process_start_ticks(child).has_value());
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 }  // namespace

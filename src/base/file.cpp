@@ -106,13 +106,18 @@ Result<> write_file_atomic(const std::filesystem::path& path, std::string_view c
   {
     const Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
     if (fd.get() < 0) return fail(io_error("cannot create", temporary, errno));
-    if (auto written = write_all(fd.get(), content, temporary); !written) {
+    Result<> written = write_all(fd.get(), content, temporary);
+    if (written && ::fsync(fd.get()) != 0) written = fail(io_error("cannot sync", temporary, errno));
+    if (!written) {
       ::unlink(temporary.c_str());
       return written;
     }
-    if (::fsync(fd.get()) != 0) return fail(io_error("cannot sync", temporary, errno));
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return fail(io_error("cannot replace", path, errno));
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    return fail(io_error("cannot replace", path, error));
+  }
   const auto folder = path.parent_path().empty() ? std::filesystem::path(".") : path.parent_path();
   const Fd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0 || ::fsync(directory.get()) != 0) return fail(io_error("cannot sync", folder, errno));
@@ -121,7 +126,16 @@ Result<> write_file_atomic(const std::filesystem::path& path, std::string_view c
 
 Result<> ensure_private_directory(const std::filesystem::path& path) {
   std::error_code ec;
-  if (std::filesystem::is_directory(path, ec)) return {};
+  if (std::filesystem::is_directory(path, ec)) {
+    // Somebody made it for us. A folder that holds anything may serve others too ("/", a home): it stays as it is.
+    const Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct stat st {};
+    if (folder.get() >= 0 && ::fstat(folder.get(), &st) == 0 && st.st_uid == ::geteuid() && (st.st_mode & 07077) != 0 &&
+        std::filesystem::is_empty(path, ec) && !ec && ::fchmod(folder.get(), 0700) != 0) {
+      return fail(io_error("cannot make private", path, errno));
+    }
+    return {};
+  }
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ec);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail(io_error("cannot create folder", path, errno));
   if (!std::filesystem::is_directory(path, ec)) {

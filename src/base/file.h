@@ -26,9 +26,10 @@ class MappedFile {
 };
 
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t bytes_max);
-// Writes beside `path`, fsyncs, renames, fsyncs the folder: readers see the old or the new file, never a part.
+// Writes beside `path`, fsyncs, renames, fsyncs the folder: readers see the old or the new file, never a part. On
+// failure nothing is left beside it.
 Result<> write_file_atomic(const std::filesystem::path& path, std::string_view content, unsigned mode = 0600);
-// Creates `path` and its parents; the last one gets mode 0700 if it is new.
+// Creates `path` and its parents. The last one gets mode 0700 if it is new, or ours and still empty.
 Result<> ensure_private_directory(const std::filesystem::path& path);
 // "cannot open FILE: No such file or directory"
 Error io_error(std::string_view action, const std::filesystem::path& path, int error_number);

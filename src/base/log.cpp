@@ -4,7 +4,9 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <mutex>
 
 #include "base/clock.h"
@@ -66,6 +68,13 @@ bool is_fingerprint(std::string_view token) {
   return token.size() == 6 && token.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+// Credentials of HTTP Basic, told from prose ("basic checks"): padded base64, or long enough and not a plain word.
+bool is_basic_credential(std::string_view token) {
+  if (token.ends_with('=')) return true;
+  return token.size() >= 8 && token.size() % 4 == 0 &&
+         std::any_of(token.begin(), token.end(), [](unsigned char c) { return std::isupper(c) || std::isdigit(c); });
+}
+
 constexpr std::string_view kMark = "[REDACTED]";
 
 // If a secret starts at `at`, the end of what to keep and the end of what to hide; else {0, 0}.
@@ -73,20 +82,50 @@ struct SecretSpan {
   std::size_t keep_end = 0;
   std::size_t hide_end = 0;
 };
+// The value of `key=value`, `key: value`, `"key": "value"` and the like; `at` is the first byte after the key.
+SecretSpan value_after_key(std::string_view text, std::size_t at) {
+  const auto is = [&](std::size_t i, std::string_view any) { return i < text.size() && any.find(text[i]) != any.npos; };
+  const auto skip_blanks = [&] {
+    while (is(at, " \t")) ++at;
+  };
+  // A quote, also as it stands inside a JSON string (\"); empty if there is none.
+  const auto skip_quote = [&]() -> std::string_view {
+    const std::size_t length = is(at, "\\") ? 2 : 1;
+    if (!is(at + length - 1, "\"'")) return {};
+    at += length;
+    return text.substr(at - length, length);
+  };
+  skip_quote();
+  skip_blanks();
+  if (!is(at, "=:")) return {};
+  ++at;
+  skip_blanks();
+  const std::string_view quote = skip_quote();
+  std::size_t end = at;
+  if (!quote.empty()) {
+    while (end < text.size() && !text.substr(end).starts_with(quote)) end += text[end] == '\\' ? 2 : 1;
+    end = std::min(end, text.size());
+  } else {
+    while (end < text.size() && !is(end, " \t\r\n&,;\"'<>(){}[]")) ++end;
+  }
+  return {at, end};
+}
+
 SecretSpan secret_at(std::string_view text, std::size_t at) {
   if (matches_at(text, at, "bearer ")) {
     const std::size_t start = at + 7;
     if (const std::size_t end = token_end(text, start); end > start) return {start, end};
   }
+  if (matches_at(text, at, "basic ")) {
+    const std::size_t start = at + 6;
+    const std::size_t end = token_end(text, start);
+    if (is_basic_credential(text.substr(start, end - start))) return {start, end};
+  }
   for (const std::string_view key : {"api_key", "api-key", "apikey", "token", "secret", "password"}) {
     if (!matches_at(text, at, key)) continue;
-    std::size_t start = at + key.size();
-    if (start < text.size() && (text[start] == '=' || text[start] == ':')) {
-      ++start;
-      const std::size_t end = token_end(text, start);
-      const bool is_name = key == "token" && is_fingerprint(text.substr(start, end - start));
-      if (end > start && !is_name) return {start, end};
-    }
+    const SecretSpan value = value_after_key(text, at + key.size());
+    const bool is_name = key == "token" && is_fingerprint(text.substr(value.keep_end, value.hide_end - value.keep_end));
+    if (value.hide_end > value.keep_end && !is_name) return value;
   }
   if (text.substr(at).starts_with("eyJ")) {
     const std::size_t end = token_end(text, at);
@@ -163,8 +202,9 @@ void log_event(LogLevel level, std::string_view event, const CorrelationId& corr
                std::span<const LogField> fields) {
   LogState& s = state();
   if (level < s.options.level) return;
-  std::string line = fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(SystemClock().now().unix_ms),
-                                 kLevelNames[static_cast<int>(level)]);
+  std::string line =
+      fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(SystemClock().now().unix_ms),
+                  kLevelNames[static_cast<int>(level)]);
   append_json_string(line, s.options.component);
   line += ",\"event\":";
   append_json_string(line, event);
@@ -181,7 +221,7 @@ void log_event(LogLevel level, std::string_view event, const CorrelationId& corr
     } else if (const auto* integer = std::get_if<std::int64_t>(&field.value)) {
       line += std::to_string(*integer);
     } else if (const auto* number = std::get_if<double>(&field.value)) {
-      line += fmt::format("{:.6g}", *number);
+      line += std::isfinite(*number) ? fmt::format("{:.6g}", *number) : "null";  // JSON has no other spelling
     } else {
       line += std::get<bool>(field.value) ? "true" : "false";
     }

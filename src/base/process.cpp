@@ -44,15 +44,20 @@ int wait_for_stop_signal() {
 
 Result<std::uint64_t> process_start_ticks(int pid) {
   const std::string stat = TRY(read_file(fmt::format("/proc/{}/stat", pid), 4096));
+  const auto malformed = [&] { return fail(ErrorCode::kIoError, fmt::format("/proc/{}/stat is malformed", pid)); };
   // The second field is the command in parentheses and may itself hold spaces and parentheses.
   std::size_t at = stat.rfind(')');
-  if (at == std::string::npos) return fail(ErrorCode::kIoError, fmt::format("/proc/{}/stat is malformed", pid));
+  if (at == std::string::npos || at + 2 >= stat.size()) return malformed();
+  if (const char state = stat[at + 2]; state == 'Z' || state == 'X') {
+    return fail(ErrorCode::kIoError, fmt::format("process {} has ended", pid));
+  }
   for (int field = 2; field < 22; ++field) {
     at = stat.find(' ', at + 1);
-    if (at == std::string::npos) return fail(ErrorCode::kIoError, fmt::format("/proc/{}/stat is malformed", pid));
+    if (at == std::string::npos) return malformed();
   }
   std::uint64_t ticks = 0;
-  std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
+  const auto [last, error] = std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
+  if (error != std::errc() || last == stat.data() + stat.size() || *last != ' ') return malformed();
   return ticks;
 }
 

@@ -16,7 +16,7 @@ void block_stop_signals();
 int wait_for_stop_signal();
 
 // Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat): with the pid it names one process
-// for ever. IO_ERROR if there is no such process.
+// for ever. IO_ERROR if there is no such process or it has ended and only waits to be reaped.
 Result<std::uint64_t> process_start_ticks(int pid);
 
 // Folder of the running executable, where its sibling binaries are.

@@ -14,10 +14,11 @@ namespace llorch::contract {
 
 template <>
 struct EnumNames<QueuePolicy> {
-  static constexpr auto names = std::array{std::pair{QueuePolicy::kReject, std::string_view("reject")},
-                                           std::pair{QueuePolicy::kDropLru, std::string_view("drop-lru")},
-                                           std::pair{QueuePolicy::kShedLowPriority, std::string_view("shed-low-priority")},
-                                           std::pair{QueuePolicy::kQueue, std::string_view("queue")}};
+  static constexpr auto names =
+      std::array{std::pair{QueuePolicy::kReject, std::string_view("reject")},
+                 std::pair{QueuePolicy::kDropLru, std::string_view("drop-lru")},
+                 std::pair{QueuePolicy::kShedLowPriority, std::string_view("shed-low-priority")},
+                 std::pair{QueuePolicy::kQueue, std::string_view("queue")}};
 };
 template <>
 struct EnumNames<PlacementAlgorithm> {
@@ -62,10 +63,12 @@ struct Table<QueueConfig> {
   static constexpr auto fields = std::tuple{
       optional("capacity", &S::capacity, "Jobs that may wait; -1 is unbounded and needs policy queue.", {-1, 1e7}),
       optional("policy", &S::policy, "What a full queue does with a newcomer."),
-      optional("batch_promotion_ms", &S::batch_promotion_ms, "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds)};
+      optional("batch_promotion_ms", &S::batch_promotion_ms,
+               "A batch job that waited this long is treated as interactive; 0 disables.", kMilliseconds)};
   static base::Result<> validate(const S& q) {
     if ((q.capacity == -1) != (q.policy == QueuePolicy::kQueue)) {
-      return field_error("queue", "combination", "policy queue goes with capacity -1, every other policy with a capacity of at least 1");
+      return field_error("queue", "combination",
+                         "policy queue goes with capacity -1, every other policy with a capacity of at least 1");
     }
     if (q.capacity == 0) return field_error("queue.capacity", "range", "queue.capacity must be -1 or at least 1");
     return {};
@@ -73,20 +76,23 @@ struct Table<QueueConfig> {
 };
 template <>
 struct Table<SchedulingConfig> {
-  static constexpr auto fields = std::tuple{
-      optional("algorithm", &SchedulingConfig::algorithm, "How a worker is chosen among those that fit.")};
+  static constexpr auto fields =
+      std::tuple{optional("algorithm", &SchedulingConfig::algorithm, "How a worker is chosen among those that fit.")};
 };
 template <>
 struct Table<TimeoutConfig> {
   using S = TimeoutConfig;
   static constexpr auto fields = std::tuple{
-      optional("default_ms", &S::default_ms, "Limit on a job's run when the request names none.", kPositiveMilliseconds),
+      optional("default_ms", &S::default_ms, "Limit on a job's run when the request names none.",
+               kPositiveMilliseconds),
       optional("max_ms", &S::max_ms, "Largest limit a request may ask for.", kPositiveMilliseconds),
       optional("idle_ms", &S::idle_ms, "Longest time between two tokens of a running job.", kPositiveMilliseconds),
       optional("queue_ms", &S::queue_ms, "Longest wait in the queue; 0 is no limit.", kMilliseconds),
-      optional("cancellation_deadline_ms", &S::cancellation_deadline_ms, "Time a worker has to confirm a cancel.", kPositiveMilliseconds)};
+      optional("cancellation_deadline_ms", &S::cancellation_deadline_ms, "Time a worker has to confirm a cancel.",
+               kPositiveMilliseconds)};
   static base::Result<> validate(const S& t) {
-    if (t.default_ms > t.max_ms) return field_error("timeout.default_ms", "range", "timeout.default_ms must not exceed timeout.max_ms");
+    if (t.default_ms > t.max_ms)
+      return field_error("timeout.default_ms", "range", "timeout.default_ms must not exceed timeout.max_ms");
     return {};
   }
 };
@@ -100,20 +106,22 @@ struct Table<HeartbeatConfig> {
 template <>
 struct Table<RetryConfig> {
   using S = RetryConfig;
-  static constexpr auto fields = std::tuple{
-      optional("enabled", &S::enabled, "Run a job again when its worker was lost."),
-      optional("max_attempts", &S::max_attempts, "Runs of one job at most.", {1, 1000}),
-      optional("initial_delay_ms", &S::initial_delay_ms, "Wait before the first retry.", kMilliseconds),
-      optional("multiplier", &S::multiplier, "Growth of the wait from retry to retry.", {1, 100}),
-      optional("max_delay_ms", &S::max_delay_ms, "Longest wait between two runs.", kMilliseconds),
-      optional("jitter", &S::jitter, "Spread delays between half and all of their length.")};
+  static constexpr auto fields =
+      std::tuple{optional("enabled", &S::enabled, "Run a job again when its worker was lost."),
+                 optional("max_attempts", &S::max_attempts, "Runs of one job at most.", {1, 1000}),
+                 optional("initial_delay_ms", &S::initial_delay_ms, "Wait before the first retry.", kMilliseconds),
+                 optional("multiplier", &S::multiplier, "Growth of the wait from retry to retry.", {1, 100}),
+                 optional("max_delay_ms", &S::max_delay_ms, "Longest wait between two runs.", kMilliseconds),
+                 optional("jitter", &S::jitter, "Spread delays between half and all of their length.")};
 };
 template <>
 struct Table<StreamConfig> {
   using S = StreamConfig;
   static constexpr auto fields = std::tuple{
-      optional("reconnect_grace_ms", &S::reconnect_grace_ms, "How long a job with on_disconnect resume waits for its client.", kMilliseconds),
-      optional("slow_client_timeout_ms", &S::slow_client_timeout_ms, "A client that reads nothing for this long counts as gone.", kPositiveMilliseconds),
+      optional("reconnect_grace_ms", &S::reconnect_grace_ms,
+               "How long a job with on_disconnect resume waits for its client.", kMilliseconds),
+      optional("slow_client_timeout_ms", &S::slow_client_timeout_ms,
+               "A client that reads nothing for this long counts as gone.", kPositiveMilliseconds),
       optional("retain_ms", &S::retain_ms, "How long a finished stream stays readable.", kMilliseconds),
       optional("buffer_bytes_max", &S::buffer_bytes_max, "Memory for the events of all live streams.", {1 << 20, 1e13}),
       optional("keep_alive_ms", &S::keep_alive_ms, "Comment lines on an idle stream; 0 disables.", kMilliseconds)};
@@ -133,23 +141,31 @@ struct Table<RestartConfig> {
 template <>
 struct Table<LimitsConfig> {
   using S = LimitsConfig;
-  static constexpr auto fields = std::tuple{
-      optional("max_tokens", &S::max_tokens, "Largest max_tokens of a request.", {1, 1e6}),
-      optional("prompt_bytes_max", &S::prompt_bytes_max, "Largest prompt, as UTF-8.", {1, 1e9}),
-      optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
-      optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
+  static constexpr auto fields =
+      std::tuple{optional("max_tokens", &S::max_tokens, "Largest max_tokens of a request.", {1, 1e6}),
+                 optional("prompt_bytes_max", &S::prompt_bytes_max, "Largest prompt, as UTF-8.", {1, 1e9}),
+                 optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
+                 optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
 };
 template <>
 struct Table<OrchestratordConfig> {
   using S = OrchestratordConfig;
   static constexpr auto fields = std::tuple{
       optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
-      optional("queue", &S::queue), optional("scheduling", &S::scheduling), optional("timeout", &S::timeout),
-      optional("heartbeat", &S::heartbeat), optional("retry", &S::retry), optional("stream", &S::stream),
-      optional("persistence", &S::persistence), optional("restart", &S::restart), optional("limits", &S::limits),
-      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.", kPositiveMilliseconds),
+      optional("queue", &S::queue),
+      optional("scheduling", &S::scheduling),
+      optional("timeout", &S::timeout),
+      optional("heartbeat", &S::heartbeat),
+      optional("retry", &S::retry),
+      optional("stream", &S::stream),
+      optional("persistence", &S::persistence),
+      optional("restart", &S::restart),
+      optional("limits", &S::limits),
+      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.",
+               kPositiveMilliseconds),
       optional("worker_slots", &S::worker_slots, "Jobs one worker runs at a time; never changes an answer.", {1, 1024}),
-      optional("worker_context_tokens", &S::worker_context_tokens, "Context of new workers; omitted: the model's own.", {1, 1e8}),
+      optional("worker_context_tokens", &S::worker_context_tokens, "Context of new workers; omitted: the model's own.",
+               {1, 1e8}),
       optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity."),
       optional("pool_managers", &S::pool_managers, "Base URLs asked for their state at start.")};
   static base::Result<> validate(const S& c) {
@@ -167,17 +183,23 @@ struct Table<PoolManagerdConfig> {
       optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
       optional("pool_id", &S::pool_id, "Unique name of this node."),
       optional("orchestrator_url", &S::orchestrator_url, "Where orchestratord listens."),
-      optional("heartbeat_interval_ms", &S::heartbeat_interval_ms, "How often the state is sent to orchestratord.", {100, 1e9}),
-      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "A worker that is not ready after this is killed.", kPositiveMilliseconds),
-      optional("worker_health_interval_ms", &S::worker_health_interval_ms, "How often a worker is asked for its health.", kPositiveMilliseconds),
-      optional("worker_drain_grace_ms", &S::worker_drain_grace_ms, "Time a stopping worker has before SIGTERM.", kMilliseconds),
+      optional("heartbeat_interval_ms", &S::heartbeat_interval_ms, "How often the state is sent to orchestratord.",
+               {100, 1e9}),
+      optional("worker_start_timeout_ms", &S::worker_start_timeout_ms,
+               "A worker that is not ready after this is killed.", kPositiveMilliseconds),
+      optional("worker_health_interval_ms", &S::worker_health_interval_ms,
+               "How often a worker is asked for its health.", kPositiveMilliseconds),
+      optional("worker_drain_grace_ms", &S::worker_drain_grace_ms, "Time a stopping worker has before SIGTERM.",
+               kMilliseconds),
       optional("vram_headroom_bytes", &S::vram_headroom_bytes, "Memory left free on every device.", {0, 1e13}),
       optional("worker_binary", &S::worker_binary, "Empty: worker-orcd beside pool-managerd."),
-      optional("worker_threads", &S::worker_threads, "Threads of a worker on the CPU reference device; 0 is all cores.", {0, 4096})};
+      optional("worker_threads", &S::worker_threads, "Threads of a worker on the CPU reference device; 0 is all cores.",
+               {0, 4096})};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "pool-managerd.bind"));
     if (!base::is_valid_identifier(c.pool_id)) {
-      return field_error("pool-managerd.pool_id", "charset", "pool-managerd.pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+      return field_error("pool-managerd.pool_id", "charset",
+                         "pool-managerd.pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
     }
     return {};
   }
@@ -185,21 +207,28 @@ struct Table<PoolManagerdConfig> {
 template <>
 struct Table<DevicesConfig> {
   using S = DevicesConfig;
-  static constexpr auto fields = std::tuple{
-      optional("allow_cpu", &S::allow_cpu, "Offer the CPU reference device; never a fallback."),
-      optional("cpu_memory_bytes", &S::cpu_memory_bytes, "Its memory budget; omitted: half of what is free.", {1 << 20, 1e15})};
+  static constexpr auto fields =
+      std::tuple{optional("allow_cpu", &S::allow_cpu, "Offer the CPU reference device; never a fallback."),
+                 optional("cpu_memory_bytes", &S::cpu_memory_bytes, "Its memory budget; omitted: half of what is free.",
+                          {1 << 20, 1e15})};
 };
 template <>
 struct Table<ModelsConfig> {
   using S = ModelsConfig;
-  static constexpr auto fields = std::tuple{
-      optional("aliases", &S::aliases, "Short name to file:/absolute/path.gguf."),
-      optional("allowed_roots", &S::allowed_roots, "Folders that file: references may point into."),
-      optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
+  static constexpr auto fields =
+      std::tuple{optional("aliases", &S::aliases, "Short name to file:/absolute/path.gguf."),
+                 optional("allowed_roots", &S::allowed_roots, "Folders that file: references may point into."),
+                 optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
   static base::Result<> validate(const S& m) {
+    for (const std::string& root : m.allowed_roots) {
+      if (!root.starts_with('/')) {
+        return field_error("models.allowed_roots", "path", "models.allowed_roots holds absolute paths of folders");
+      }
+    }
     for (const auto& [name, ref] : m.aliases) {
       if (!base::is_valid_identifier(name, 128) || !(ref.starts_with("file:/") || ref.starts_with("hf:"))) {
-        return field_error("models.aliases", "reference", "models.aliases maps plain names to file:/absolute/path.gguf or hf:org/repo");
+        return field_error("models.aliases", "reference",
+                           "models.aliases maps plain names to file:/absolute/path.gguf or hf:org/repo");
       }
     }
     return {};
@@ -208,9 +237,9 @@ struct Table<ModelsConfig> {
 template <>
 struct Table<AuthConfig> {
   using S = AuthConfig;
-  static constexpr auto fields = std::tuple{
-      optional("token_file", &S::token_file, "File with the bearer token, mode 0600."),
-      optional("optional_on_loopback", &S::optional_on_loopback, "Callers on this machine need no token.")};
+  static constexpr auto fields =
+      std::tuple{optional("token_file", &S::token_file, "File with the bearer token, mode 0600."),
+                 optional("optional_on_loopback", &S::optional_on_loopback, "Callers on this machine need no token.")};
 };
 template <>
 struct Table<LogConfig> {
@@ -225,10 +254,12 @@ struct Table<LogConfig> {
 template <>
 struct Table<Config> {
   using S = Config;
-  static constexpr auto fields =
-      std::tuple{optional("orchestratord", &S::orchestratord), optional("pool-managerd", &S::pool_managerd),
-                 optional("devices", &S::devices), optional("models", &S::models), optional("auth", &S::auth),
-                 optional("log", &S::log)};
+  static constexpr auto fields = std::tuple{optional("orchestratord", &S::orchestratord),
+                                            optional("pool-managerd", &S::pool_managerd),
+                                            optional("devices", &S::devices),
+                                            optional("models", &S::models),
+                                            optional("auth", &S::auth),
+                                            optional("log", &S::log)};
 };
 
 namespace {
@@ -258,7 +289,7 @@ bj::value scalar(const std::string& text, const bj::object& schema) {
     std::size_t start = 0;
     while (start <= text.size() && !text.empty()) {
       const std::size_t comma = std::min(text.find(',', start), text.size());
-      items.emplace_back(bj::string_view(text.data() + start, comma - start));
+      if (comma > start) items.emplace_back(bj::string_view(text.data() + start, comma - start));
       start = comma + 1;
     }
     return items;
@@ -297,11 +328,14 @@ bj::value to_json(const YAML::Node& node, const bj::object& schema, int depth) {
     return out;
   }
   if (node.IsScalar()) return scalar(node.Scalar(), schema);
+  // "queue:" with nothing below it is a section without entries, not a value.
+  if (const auto* type = schema.if_contains("type"); type != nullptr && *type == "object") return bj::object{};
   return nullptr;
 }
 
 // Every leaf of the schema with its dotted key.
-void leaves(const bj::object& schema, const std::string& path, std::vector<std::pair<std::string, const bj::object*>>& out) {
+void leaves(const bj::object& schema, const std::string& path,
+            std::vector<std::pair<std::string, const bj::object*>>& out) {
   const auto* properties = schema.if_contains("properties");
   if (properties == nullptr) {
     out.emplace_back(path, &schema);
@@ -328,6 +362,13 @@ std::string env_name(std::string_view dotted) {
     name += c == '.' || c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   return name;
+}
+
+// Whether an error about `field` can come from the value of `key`, both dotted. Rules across fields name a tail of the
+// path ("queue", "timeout.max_ms"); elements and entries are below the key ("pool_managers[0]", "models.aliases.x").
+bool concerns(std::string_view field, std::string_view key) {
+  const std::string below = fmt::format("{}.", field.substr(0, field.find('[')));
+  return fmt::format(".{}.", key).find("." + below) != std::string::npos || below.starts_with(fmt::format("{}.", key));
 }
 
 base::Result<bj::object> read_yaml(const std::filesystem::path& path, const bj::object& schema) {
@@ -360,9 +401,14 @@ base::Result<Config> load_config(const ConfigSources& sources) {
   }
   std::vector<std::pair<std::string, const bj::object*>> keys;
   leaves(schema, "", keys);
+  std::vector<std::pair<std::string, std::string>> origins;  // dotted key, who set it; weakest first
   if (sources.getenv) {
     for (const auto& [dotted, leaf] : keys) {
-      if (const char* value = sources.getenv(env_name(dotted).c_str())) assign(merged, dotted, scalar(value, *leaf));
+      const std::string name = env_name(dotted);
+      const char* value = sources.getenv(name.c_str());
+      if (value == nullptr) continue;
+      assign(merged, dotted, scalar(value, *leaf));
+      origins.emplace_back(dotted, name);
     }
   }
   for (const auto& [dotted, text] : sources.overrides) {
@@ -372,10 +418,17 @@ base::Result<Config> load_config(const ConfigSources& sources) {
     });
     if (known == keys.end()) return config_error(fmt::format("there is no configuration key {}", dotted));
     assign(merged, dotted, scalar(text, known->first == dotted ? *known->second : child_schema(*known->second, "")));
+    origins.emplace_back(dotted, "--set " + dotted);
   }
   auto config = Codec<Config>::read(merged, "", {}, UnknownKeys::kRefuse);
-  if (!config) return config_error(fmt::format("{}: {}", origin, config.error().message));
-  return config;
+  if (config) return config;
+  for (const auto& [name, value] : config.error().details) {
+    if (name != "field") continue;
+    for (const auto& [key, setter] : origins) {
+      if (concerns(std::get<std::string>(value), key)) origin = setter;
+    }
+  }
+  return config_error(fmt::format("{}: {}", origin, config.error().message));
 }
 
 std::string config_json_schema() {

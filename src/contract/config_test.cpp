@@ -12,7 +12,8 @@ namespace {
 
 class ConfigTest : public testing::Test {
  protected:
-  ConfigTest() : folder_(std::filesystem::temp_directory_path() / ("llorch_config_test_" + std::to_string(::getpid()))) {
+  ConfigTest()
+      : folder_(std::filesystem::temp_directory_path() / ("llorch_config_test_" + std::to_string(::getpid()))) {
     std::filesystem::create_directories(folder_);
   }
   ~ConfigTest() override { std::filesystem::remove_all(folder_); }
@@ -52,9 +53,12 @@ TEST_F(ConfigTest, DefaultsOfAnEmptyFile) {
 // SYS-11.1.1: flags beat environment beats file beats defaults.
 TEST_F(ConfigTest, Precedence) {
   const std::string yaml = "orchestratord:\n  queue: {capacity: 7}\n  bind: 127.0.0.1:1\n  worker_slots: 2\n";
-  const Config c = load(yaml, {{"LLORCH_ORCHESTRATORD_QUEUE_CAPACITY", "8"}, {"LLORCH_ORCHESTRATORD_BIND", "127.0.0.1:2"}},
-                        {{"orchestratord.bind", "127.0.0.1:3"}, {"models.aliases.demo", "file:/m.gguf"}, {"devices.allow_cpu", "true"}})
-                       .value();
+  const Config c =
+      load(yaml, {{"LLORCH_ORCHESTRATORD_QUEUE_CAPACITY", "8"}, {"LLORCH_ORCHESTRATORD_BIND", "127.0.0.1:2"}},
+           {{"orchestratord.bind", "127.0.0.1:3"},
+            {"models.aliases.demo", "file:/m.gguf"},
+            {"devices.allow_cpu", "true"}})
+          .value();
   EXPECT_EQ(c.orchestratord.worker_slots, 2);
   EXPECT_EQ(c.orchestratord.queue.capacity, 8);
   EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:3");
@@ -74,6 +78,7 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"orchestratord: {scheduling: {algorithm: lucky}}", "least-loaded"},
       {"pool-managerd: {pool_id: 'a b'}", "pool-managerd.pool_id"},
       {"models: {aliases: {x: relative.gguf}}", "models.aliases"},
+      {"models: {allowed_roots: [/a, b]}", "models.allowed_roots"},
       {"log: {level: loud}", "log.level"},
       {"[1, 2]", "mapping"},
       {"a: [", "YAML"},
@@ -86,6 +91,34 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
   }
   EXPECT_FALSE(load("", {}, {{"no.such.key", "1"}}).has_value());
   EXPECT_FALSE(load_config({.file = folder_ / "absent.yaml"}).has_value());
+}
+
+// SYS-11.1.1: a message blames the source the value came from.
+TEST_F(ConfigTest, RefusalsNameTheSource) {
+  const auto message = [&](std::map<std::string, std::string> env,
+                           std::vector<std::pair<std::string, std::string>> set) {
+    return load("log: {level: info}", std::move(env), std::move(set)).error().message;
+  };
+  EXPECT_TRUE(message({{"LLORCH_LOG_LEVEL", "loud"}}, {}).starts_with("LLORCH_LOG_LEVEL: "));
+  EXPECT_TRUE(message({}, {{"log.level", "loud"}}).starts_with("--set log.level: "));
+  EXPECT_TRUE(message({{"LLORCH_LOG_LEVEL", "loud"}}, {{"log.level", "shrill"}}).starts_with("--set log.level: "));
+  EXPECT_TRUE(
+      message({}, {{"orchestratord.queue.capacity", "many"}}).starts_with("--set orchestratord.queue.capacity: "));
+  // Rules across fields, and entries below a key.
+  EXPECT_TRUE(message({}, {{"orchestratord.queue.capacity", "0"}}).starts_with("--set orchestratord.queue.capacity: "));
+  EXPECT_TRUE(message({}, {{"models.allowed_roots", "x"}}).starts_with("--set models.allowed_roots: "));
+  EXPECT_TRUE(message({}, {{"models.aliases.demo", "x"}}).starts_with("--set models.aliases.demo: "));
+  // A good override is not blamed for a bad file.
+  const auto file = load("log: {level: loud}", {}, {{"orchestratord.queue.capacity", "7"}});
+  EXPECT_TRUE(file.error().message.starts_with(folder_.string())) << file.error().message;
+}
+
+TEST_F(ConfigTest, EmptySectionsAndListElements) {
+  const Config c = load("orchestratord:\n  queue:\nmodels:\n  aliases:\n").value();
+  EXPECT_EQ(c.orchestratord.queue.capacity, 100);
+  EXPECT_TRUE(c.models.aliases.empty());
+  const Config roots = load("", {}, {{"models.allowed_roots", ",/a,,/b,"}}).value();
+  EXPECT_EQ(roots.models.allowed_roots, (std::vector<std::string>{"/a", "/b"}));
 }
 
 // OC-CONFIG-6010: the schema is deterministic.
