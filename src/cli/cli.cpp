@@ -2,8 +2,13 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <exception>
 
 #include "base/build_id.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
 
@@ -68,8 +73,8 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
-  // Before any thread starts: `run` and `up` read these signals where they wait.
-  base::block_stop_signals();
+  base::harden_process();         // `run` and `model tokenize` hold prompts
+  std::signal(SIGPIPE, SIG_DFL);  // whoever reads our output may stop reading: end quietly
 
   GlobalOptions global;
   UpOptions up_options;
@@ -105,6 +110,11 @@ int run_cli(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kOk : kUsage;
+  } catch (const std::exception& e) {
+    return report({base::ErrorCode::kInternal, e.what(), {}}, global.json);
+  }
+  if (std::fflush(stdout) != 0 && code == kOk) {
+    return report(base::io_error("cannot write", "standard output", errno), global.json);
   }
   return code;
 }

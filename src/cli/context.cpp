@@ -4,18 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <cstdlib>
 
 #include "base/file.h"
-#include "base/process.h"
+#include "cli/stack/processes.h"
 #include "contract/json.h"
 #include "contract/task.h"
 
 namespace llorch::cli {
 
-namespace bj = boost::json;
 using base::ErrorCode;
+
+namespace {
+// The server sends a comment every 15 s (stream.keep_alive_ms); four missed ones mean that nobody is there.
+constexpr std::int64_t kStreamIdleTimeoutMs = 60'000;
+}  // namespace
 
 int exit_code_of(const base::Error& error) {
   switch (error.code) {
@@ -66,31 +69,6 @@ std::filesystem::path state_directory(const GlobalOptions& options) {
   return options.state_dir.empty() ? base::default_state_directory() : std::filesystem::path(options.state_dir);
 }
 
-std::vector<RunningProcess> running_processes(const std::filesystem::path& state_dir) {
-  std::vector<RunningProcess> out;
-  std::error_code ec;
-  for (const auto& entry : std::filesystem::directory_iterator(state_dir / "run", ec)) {
-    if (entry.path().extension() != ".json") continue;
-    const auto text = base::read_file(entry.path(), 65536);
-    if (!text) continue;
-    bj::error_code parse_error;
-    const bj::value value = bj::parse(*text, parse_error);
-    if (parse_error || !value.is_object()) continue;
-    const bj::object& o = value.get_object();
-    const auto* pid = o.if_contains("pid");
-    const auto* ticks = o.if_contains("start_ticks");
-    if (pid == nullptr || ticks == nullptr || !pid->is_int64() || !ticks->is_number()) continue;
-    const auto now = base::process_start_ticks(static_cast<int>(pid->get_int64()));
-    if (!now || *now != ticks->to_number<std::uint64_t>()) continue;
-    const auto* bind = o.if_contains("bind");
-    out.push_back({.name = entry.path().stem().string(),
-                   .pid = static_cast<int>(pid->get_int64()),
-                   .bind = bind != nullptr && bind->is_string() ? std::string(bind->get_string()) : ""});
-  }
-  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  return out;
-}
-
 Api::Api(std::string url, std::string token) : url_(std::move(url)), client_(runtime_, {.token = std::move(token)}) {}
 
 base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
@@ -100,7 +78,7 @@ base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   std::string url = options.url;
   if (const char* env = std::getenv("LLORCH_URL"); url.empty() && env != nullptr) url = env;
   if (url.empty()) {
-    for (const RunningProcess& process : running_processes(state_directory(options))) {
+    for (const stack::RunningProcess& process : stack::running_processes(state_directory(options))) {
       if (process.name == "orchestratord" && !process.bind.empty()) url = "http://" + process.bind;
     }
   }
@@ -125,7 +103,8 @@ base::Result<std::string> Api::call(const std::string& method, const std::string
 }
 
 net::StreamHandle Api::stream(const std::string& path, net::http::Headers headers, net::StreamCallbacks callbacks) {
-  return client_.stream({.url = url_ + path, .headers = std::move(headers)}, std::move(callbacks));
+  return client_.stream({.url = url_ + path, .headers = std::move(headers), .idle_timeout_ms = kStreamIdleTimeoutMs},
+                        std::move(callbacks));
 }
 
 void print_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {

@@ -32,14 +32,6 @@ int report(const base::Error& error, bool json);
 base::Result<contract::Config> load_config(const GlobalOptions& options);
 std::filesystem::path state_directory(const GlobalOptions& options);
 
-// A process that wrote run/NAME.json and still runs: the same pid with the same start time.
-struct RunningProcess {
-  std::string name;
-  int pid = 0;
-  std::string bind;
-};
-std::vector<RunningProcess> running_processes(const std::filesystem::path& state_dir);
-
 // Talks to orchestratord. Owns its io thread.
 class Api {
  public:

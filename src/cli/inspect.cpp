@@ -10,25 +10,14 @@
 #include "base/build_id.h"
 #include "base/file.h"
 #include "cli/commands.h"
+#include "contract/json.h"
+#include "contract/meta.h"
+#include "contract/pool.h"
 
 namespace llorch::cli {
 namespace {
 
 namespace bj = boost::json;
-
-std::string text_of(const bj::object& object, std::string_view key) {
-  const auto* value = object.if_contains(bj::string_view(key.data(), key.size()));
-  return value != nullptr && value->is_string() ? std::string(value->get_string()) : "";
-}
-
-base::Result<bj::value> fetch(Api& api, const std::string& path) {
-  const std::string body = TRY(api.call("GET", path));
-  bj::error_code ec;
-  bj::value value = bj::parse(body, ec);
-  if (ec)
-    return base::fail(base::ErrorCode::kInternal, fmt::format("{} answered with something that is not JSON", path));
-  return value;
-}
 
 struct Check {
   std::string name;
@@ -79,28 +68,29 @@ Check check_stack(const GlobalOptions& global) {
 int ls(const GlobalOptions& global) {
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
-  const auto models = fetch(**api, "/v2/catalog/models");
+  const auto body = (*api)->call("GET", "/v2/catalog/models");
+  if (!body) return report(body.error(), global.json);
+  if (global.json) return fmt::print("{}\n", *body), kOk;
+  const auto models = contract::decode<contract::CatalogModelList>(*body);
   if (!models) return report(models.error(), global.json);
-  if (global.json) return fmt::print("{}\n", bj::serialize(*models)), kOk;
-  const auto pools = fetch(**api, "/v2/pools");
+  const auto pools_body = (*api)->call("GET", "/v2/pools");
+  if (!pools_body) return report(pools_body.error(), global.json);
+  const auto pools = contract::decode<contract::PoolList>(*pools_body);
   if (!pools) return report(pools.error(), global.json);
 
-  std::map<std::string, std::string> workers;  // model_ref -> "2 ready"
-  std::map<std::string, std::map<std::string, int>> counts;
-  for (const bj::value& pool : pools->at("pools").get_array()) {
-    for (const bj::value& worker : pool.at("workers").get_array()) {
-      ++counts[text_of(worker.get_object(), "model_ref")][text_of(worker.get_object(), "status")];
+  std::map<std::string, std::map<std::string, int>> counts;  // model_ref -> status -> workers
+  for (const contract::PoolInfo& pool : pools->pools) {
+    for (const contract::WorkerInfo& worker : pool.workers) {
+      ++counts[worker.model_ref][std::string(contract::enum_name(worker.status))];
     }
   }
-  for (const auto& [model_ref, by_status] : counts) {
-    std::string& out = workers[model_ref];
-    for (const auto& [status, count] : by_status) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, status);
-  }
   std::vector<std::vector<std::string>> rows;
-  for (const bj::value& model : models->at("models").get_array()) {
-    const bj::object& o = model.get_object();
-    const std::string ref = text_of(o, "model_ref");
-    rows.push_back({text_of(o, "model_id"), ref, workers.contains(ref) ? workers[ref] : "no worker"});
+  for (const contract::CatalogModel& model : models->models) {
+    std::string workers;
+    for (const auto& [status, count] : counts[model.model_ref]) {
+      workers += fmt::format("{}{} {}", workers.empty() ? "" : ", ", count, status);
+    }
+    rows.push_back({model.model_id, model.model_ref, workers.empty() ? "no worker" : workers});
   }
   print_table({"MODEL", "REFERENCE", "WORKERS"}, rows);
   return kOk;
@@ -126,7 +116,7 @@ int doctor(const GlobalOptions& global) {
 
 int version(const GlobalOptions& global) {
   if (global.json) {
-    fmt::print("{{\"version\":\"{}\"}}\n", base::build_id());
+    fmt::print("{}\n", bj::serialize(bj::object{{"version", base::build_id()}}));
   } else {
     fmt::print("llorch {}\n", base::build_id());
   }

@@ -120,6 +120,31 @@ void show_progress(std::string_view what, std::size_t done, std::size_t total) {
              done == total ? "\n" : "");
 }
 
+// Writes beside the file that is wanted, which appears only when it is complete.
+class PartialFile {
+ public:
+  explicit PartialFile(const std::string& path)
+      : path_(path), partial_(path + ".partial"), out_(partial_, std::ios::binary | std::ios::trunc) {}
+  ~PartialFile() {
+    if (!complete_) std::remove(partial_.c_str());
+  }
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  std::ofstream& out() { return out_; }
+  base::Result<> commit() {
+    out_.close();
+    complete_ = out_ && std::rename(partial_.c_str(), path_.c_str()) == 0;
+    if (!complete_) return base::fail(base::io_error("cannot write", path_, errno));
+    return {};
+  }
+
+ private:
+  const std::string path_, partial_;
+  std::ofstream out_;
+  bool complete_ = false;
+};
+
 base::Result<> write_logits(const LogitsOptions& o) {
   const auto tokens = TRY(parse_tokens(o.tokens));
   auto backend = TRY(cpu_backend(o.threads));
@@ -131,20 +156,13 @@ base::Result<> write_logits(const LogitsOptions& o) {
       .prefill_chunk = chunk,
       .output_rows_max = chunk};
   auto engine = TRY(Engine::load(o.file, options, *backend));
-  const std::string partial = o.out + ".partial";
-  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-  if (!out) return base::fail(base::io_error("cannot create", partial, errno));
+  PartialFile file(o.out);
+  if (!file.out()) return base::fail(base::io_error("cannot create", o.out, errno));
   TRY(engine->score(0, tokens, [&](std::size_t row, std::span<const float> logits) {
-    out.write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
+    file.out().write(reinterpret_cast<const char*>(logits.data()), static_cast<std::streamsize>(logits.size_bytes()));
     show_progress("logits", row + 1, tokens.size());
   }));
-  out.close();
-  if (!out || std::rename(partial.c_str(), o.out.c_str()) != 0) {
-    const int error = errno;
-    std::remove(partial.c_str());
-    return base::fail(base::io_error("cannot write", o.out, error));
-  }
-  return {};
+  return file.commit();
 }
 
 }  // namespace
@@ -180,20 +198,21 @@ int model_tokenize(const GlobalOptions& global, const std::string& file, const s
     return tokenizer.encode(content);
   }();
   if (!tokens) return report(tokens.error(), global.json);
-  std::string ids;
-  for (const base::TokenId id : *tokens)
-    ids += fmt::format("{}{}", ids.empty() ? "" : (global.json ? "," : " "), base::index(id));
   if (global.json) {
-    fmt::print("{{\"tokens\":[{}],\"count\":{}}}\n", ids, tokens->size());
-  } else {
-    fmt::print("{}\n", ids);
+    bj::array ids;
+    for (const base::TokenId id : *tokens) ids.emplace_back(base::index(id));
+    fmt::print("{}\n", bj::serialize(bj::object{{"tokens", std::move(ids)}, {"count", tokens->size()}}));
+    return kOk;
   }
+  std::string ids;
+  for (const base::TokenId id : *tokens) ids += fmt::format("{}{}", ids.empty() ? "" : " ", base::index(id));
+  fmt::print("{}\n", ids);
   return kOk;
 }
 
 int model_logits(const GlobalOptions& global, const LogitsOptions& options) {
   if (const auto written = write_logits(options); !written) return report(written.error(), global.json);
-  if (global.json) fmt::print("{{\"out\":\"{}\"}}\n", options.out);
+  if (global.json) fmt::print("{}\n", bj::serialize(bj::object{{"out", options.out}}));
   return kOk;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -13,14 +14,16 @@
 #include <mutex>
 #include <thread>
 
+#include "base/process.h"
 #include "cli/commands.h"
+#include "cli/stream/job_stream.h"
 #include "contract/json.h"
 #include "contract/task.h"
-#include "net/sse/sse.h"
 
 namespace llorch::cli {
 namespace {
 
+namespace bj = boost::json;
 using base::ErrorCode;
 using Clock = std::chrono::steady_clock;
 
@@ -31,12 +34,8 @@ std::int64_t ms_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(b - a).count();
 }
 
-struct Outcome {
-  std::optional<base::Error> error;
-  std::optional<contract::EndEvent> end;
-  std::string text;
-  std::uint64_t seed = 0;
-  std::int64_t queue_wait_ms = 0;
+// Where the time went, for --stats and --json.
+struct Times {
   std::int64_t first_token_ms = 0;  // from submission
   std::int64_t total_ms = 0;
 };
@@ -45,34 +44,37 @@ struct Outcome {
 // main thread waits, so that it can see Ctrl-C.
 class Follower {
  public:
-  Follower(Api& api, std::string path, bool print) : api_(api), path_(std::move(path)), print_(print) {}
+  Follower(Api& api, std::string path, bool print)
+      : api_(api), path_(std::move(path)), stream_([this, print](std::string_view text) {
+          if (!first_token_at_) first_token_at_ = Clock::now();
+          return !print ||
+                 (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0);
+        }) {}
 
   // Connects (again) and waits until the connection ends, the job ends, or `interrupted()` turns true.
   template <class Interrupted>
   void follow(const Interrupted& interrupted) {
-    decoder_ = net::sse::Decoder();
     connection_over_ = false;
+    stream_.connect();
     net::http::Headers headers{{"Accept", "text/event-stream"}};
-    if (!last_id_.empty()) headers.set("Last-Event-ID", last_id_);
-    net::StreamHandle stream = api_.stream(path_, headers, callbacks());
+    if (!stream_.last_event_id().empty()) headers.set("Last-Event-ID", stream_.last_event_id());
+    net::StreamHandle connection = api_.stream(path_, headers, callbacks());
     std::unique_lock lock(mutex_);
-    while (!connection_over_ && !outcome_.end && !outcome_.error) {
+    while (!connection_over_ && !stream_.ended() && !interrupted()) {
       changed_.wait_for(lock, std::chrono::milliseconds(50));
-      if (!interrupted()) continue;
-      outcome_.error = base::Error{ErrorCode::kCancelled, "interrupted", {}};
     }
     lock.unlock();
-    stream.cancel();
+    connection.cancel();
     lock.lock();
     changed_.wait(lock, [&] { return connection_over_; });
   }
-  bool ended() const { return outcome_.end || outcome_.error; }
-  // Time since the last byte arrived; what a reconnect loop gives up on.
+  // Of no connection: between calls of follow() nothing else touches it.
+  const stream::JobStream& job() const { return stream_; }
+  // Time since the stream last moved; what a reconnect loop gives up on.
   Clock::duration silence() const { return Clock::now() - last_progress_; }
-  Outcome take(Clock::time_point submitted) {
-    outcome_.total_ms = ms_between(submitted, Clock::now());
-    if (first_token_at_) outcome_.first_token_ms = ms_between(submitted, *first_token_at_);
-    return std::move(outcome_);
+  Times times(Clock::time_point submitted) const {
+    return {.first_token_ms = first_token_at_ ? ms_between(submitted, *first_token_at_) : 0,
+            .total_ms = ms_between(submitted, Clock::now())};
   }
 
  private:
@@ -80,74 +82,34 @@ class Follower {
     return {.on_response =
                 [this](int status, const net::http::Headers&) {
                   const std::lock_guard lock(mutex_);
-                  status_ = status;
-                  body_.clear();
+                  stream_.on_response(status);
                 },
-            .on_data = [this](std::string_view bytes) { data(bytes); },
+            .on_data =
+                [this](std::string_view bytes) {
+                  const std::lock_guard lock(mutex_);
+                  if (stream_.on_data(bytes)) last_progress_ = Clock::now();
+                  changed_.notify_all();
+                },
             .on_end =
                 [this](base::Result<>) {
                   const std::lock_guard lock(mutex_);
-                  // 4xx is an answer; anything else may be a restart in progress.
-                  if (status_ >= 400 && status_ < 500)
-                    outcome_.error = net::http::error_of({.status = status_, .body = body_});
+                  stream_.on_end();
                   connection_over_ = true;
                   changed_.notify_all();
                 }};
   }
-  void data(std::string_view bytes) {
-    const std::lock_guard lock(mutex_);
-    last_progress_ = Clock::now();
-    if (status_ != 200) return void(body_.append(bytes.substr(0, 65536 - std::min<std::size_t>(65536, body_.size()))));
-    std::vector<net::sse::Event> events;
-    if (auto fed = decoder_.feed(bytes, events); !fed) outcome_.error = fed.error();
-    for (const net::sse::Event& event : events) take_event(event);
-    changed_.notify_all();
-  }
-  void take_event(const net::sse::Event& event) {
-    if (event.id) last_id_ = *event.id;
-    if (event.event == "token") {
-      const auto token = contract::decode<contract::TokenEvent>(event.data);
-      if (!token) return void(outcome_.error = token.error());
-      if (!first_token_at_) first_token_at_ = Clock::now();
-      outcome_.text += token->t;
-      if (print_) {
-        std::fwrite(token->t.data(), 1, token->t.size(), stdout);
-        std::fflush(stdout);
-      }
-    } else if (event.event == "started") {
-      if (const auto started = contract::decode<contract::StartedEvent>(event.data)) {
-        outcome_.seed = started->seed;
-        outcome_.queue_wait_ms = started->queue_wait_ms.value_or(0);
-      }
-    } else if (event.event == "end") {
-      auto end = contract::decode<contract::EndEvent>(event.data);
-      if (end) {
-        outcome_.end = std::move(*end);
-      } else {
-        outcome_.error = end.error();
-      }
-    } else if (event.event == "error") {
-      auto body = contract::decode<contract::ErrorBody>(event.data);
-      outcome_.error = body ? contract::to_error(*body) : body.error();
-    }
-  }
 
   Api& api_;
   const std::string path_;
-  const bool print_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  net::sse::Decoder decoder_;
-  Outcome outcome_;
-  std::string last_id_;
-  std::string body_;
-  int status_ = 0;
-  bool connection_over_ = false;
   std::optional<Clock::time_point> first_token_at_;
+  stream::JobStream stream_;
+  bool connection_over_ = false;
   Clock::time_point last_progress_ = Clock::now();
 };
 
-// Ctrl-C and SIGTERM as something to poll. REQUIRES them blocked (run_cli does that before any thread starts).
+// Ctrl-C and SIGTERM as something to poll. REQUIRES base::block_stop_signals() before any thread started.
 class InterruptWatch {
  public:
   InterruptWatch() {
@@ -174,34 +136,61 @@ class InterruptWatch {
 std::string model_reference(const std::string& model) {
   std::error_code ec;
   if (model.ends_with(".gguf") && std::filesystem::exists(model, ec)) {
-    return "file:" + std::filesystem::canonical(model, ec).string();
+    if (const auto path = std::filesystem::canonical(model, ec); !ec) return "file:" + path.string();
   }
   return model;
 }
 
-void print_stats(const Outcome& o) {
+void print_stats(const stream::Outcome& o, const Times& times) {
   const std::int64_t decode_ms = o.end->decode_time_ms;
   const double rate =
       decode_ms > 0 ? 1000.0 * static_cast<double>(o.end->tokens_out - 1) / static_cast<double>(decode_ms) : 0;
   fmt::print(stderr, "\nqueue wait {} ms · time to first token {} ms · {} tokens in {} ms · {:.1f} tokens/s\n",
-             o.queue_wait_ms, o.first_token_ms, o.end->tokens_out, decode_ms, rate);
+             o.queue_wait_ms, times.first_token_ms, o.end->tokens_out, decode_ms, rate);
 }
 
-void print_json(const std::string& job_id, const Outcome& o) {
-  // Composed from encoded parts; the text goes through the same encoder as every token.
-  const std::string text = contract::encode(contract::TokenEvent{.t = o.text, .i = 0});
-  fmt::print(
-      "{{\"job_id\":\"{}\",\"text\":{},\"seed\":{},\"queue_wait_ms\":{},\"first_token_ms\":{},\"total_ms\":{},\"end\":{"
-      "}}}\n",
-      job_id, text.substr(5, text.size() - 5 - 7), o.seed, o.queue_wait_ms, o.first_token_ms, o.total_ms,
-      contract::encode(*o.end));
+void print_json(const std::string& job_id, const stream::Outcome& o, const Times& times) {
+  const bj::object result{{"job_id", job_id},
+                          {"text", o.text},
+                          {"seed", o.seed},
+                          {"queue_wait_ms", o.queue_wait_ms},
+                          {"first_token_ms", times.first_token_ms},
+                          {"total_ms", times.total_ms},
+                          {"end", bj::parse(contract::encode(*o.end))}};
+  fmt::print("{}\n", bj::serialize(result));
+}
+
+// The person went away: Ctrl-C, or nobody reads the answer. The job goes with them.
+int cancel_and_report(Api& api, const std::string& job_id, bool json) {
+  const auto cancelled = api.call("POST", "/v2/tasks/" + job_id + "/cancel");
+  base::Error error{ErrorCode::kCancelled, "interrupted; the job was cancelled", {}};
+  if (!cancelled) error.message = "interrupted; the job could not be cancelled: " + cancelled.error().message;
+  error = std::move(error).with("job_id", job_id);
+  if (json) return report(error, json);
+  fmt::print(stderr, "\n{}\n", cancelled ? "cancelled" : error.message);
+  return kInterrupted;
+}
+
+// Nobody answers for the job any more; what the server last said is the best explanation there is.
+base::Error given_up(const std::optional<base::Error>& last_failure, const std::string& job_id) {
+  const std::string next = "; the job goes on: llorch show " + job_id;
+  if (!last_failure) {
+    return {ErrorCode::kUnreachable, "the stream was lost and orchestratord did not come back" + next, {}};
+  }
+  base::Error error = *last_failure;
+  error.message += next;
+  return error;
+}
+
+std::string read_prompt(const RunOptions& options) {
+  return options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
 }
 
 }  // namespace
 
 int run_prompt(const GlobalOptions& global, const RunOptions& options) {
-  InterruptWatch interrupt;
   contract::SubmitRequest request{.model = model_reference(options.model),
+                                  .prompt = read_prompt(options),
                                   .max_tokens = options.max_tokens,
                                   .temperature = options.temperature,
                                   .top_p = options.top_p.value_or(1.0),
@@ -209,8 +198,10 @@ int run_prompt(const GlobalOptions& global, const RunOptions& options) {
                                   .on_disconnect = contract::OnDisconnect::kResume};
   request.priority =
       contract::enum_from_name<contract::Priority>(options.priority).value_or(contract::Priority::kInteractive);
-  request.prompt = options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
 
+  // From here on there may be a job to cancel. Until now Ctrl-C ended the process, and no thread has started yet.
+  base::block_stop_signals();
+  InterruptWatch interrupt;
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
   const auto submitted_at = Clock::now();
@@ -220,32 +211,22 @@ int run_prompt(const GlobalOptions& global, const RunOptions& options) {
   if (!reply) return report(reply.error(), global.json);
 
   Follower follower(**api, reply->events_url, !global.json);
+  const stream::JobStream& job = follower.job();
   do {
     follower.follow([&] { return interrupt.fired(); });
-    if (!follower.ended()) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  } while (!follower.ended() && follower.silence() < kReconnectFor);
+    if (!job.ended() && !interrupt.fired()) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  } while (!job.ended() && !interrupt.fired() && follower.silence() < kReconnectFor);
 
-  if (interrupt.fired()) {
-    const auto cancelled = (*api)->call("POST", "/v2/tasks/" + reply->job_id + "/cancel");
-    fmt::print(stderr, "\n{}\n",
-               cancelled ? "cancelled" : "the job could not be cancelled: " + cancelled.error().message);
-    return kInterrupted;
-  }
-  const bool ended = follower.ended();
-  const Outcome outcome = follower.take(submitted_at);
-  if (!ended) {
-    return report(base::Error{ErrorCode::kUnreachable,
-                              "the stream was lost and orchestratord did not come back; the job goes on: llorch show " +
-                                  reply->job_id,
-                              {}},
-                  global.json);
-  }
-  if (outcome.error) return report(*outcome.error, global.json);
+  const bool walked_away = interrupt.fired() || job.output_lost();
+  if (walked_away && !job.outcome().end) return cancel_and_report(**api, reply->job_id, global.json);
+  if (!job.ended()) return report(given_up(job.last_failure(), reply->job_id), global.json);
+  if (job.outcome().error) return report(*job.outcome().error, global.json);
+  const Times times = follower.times(submitted_at);
   if (global.json) {
-    print_json(reply->job_id, outcome);
+    print_json(reply->job_id, job.outcome(), times);
   } else {
-    fmt::print("\n");
-    if (options.stats) print_stats(outcome);
+    std::fputs("\n", stdout);
+    if (options.stats) print_stats(job.outcome(), times);
   }
   return kOk;
 }

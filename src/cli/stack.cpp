@@ -1,8 +1,11 @@
 // llorch up and down: one supervisor, two daemons.
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,21 +21,58 @@
 #include "base/id.h"
 #include "base/process.h"
 #include "cli/commands.h"
+#include "cli/stack/processes.h"
+#include "cli/stack/start_error.h"
 
 namespace llorch::cli {
 namespace {
 
+namespace bj = boost::json;
 using base::ErrorCode;
+using stack::running_processes;
+using stack::RunningProcess;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kReadyTimeout{20'000};
 constexpr std::chrono::milliseconds kStopTimeout{45'000};  // longer than the pool's grace for its workers
+constexpr std::chrono::milliseconds kKillTimeout{5'000};
 constexpr std::int64_t kRestartDelayMaxMs = 30'000;
+
+void remove_run_file(const std::filesystem::path& state_dir, const std::string& name) {
+  std::error_code ec;  // a record left behind names a process that has ended, which readers see
+  std::filesystem::remove(state_dir / "run" / (name + ".json"), ec);
+}
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+// Takes a SIGINT or SIGTERM that has arrived. REQUIRES base::block_stop_signals().
+bool stop_requested() {
+  const sigset_t set = stop_signals();
+  const timespec now{};
+  return ::sigtimedwait(&set, nullptr, &now) > 0;
+}
+
+// True once the child has been reaped.
+bool reaped_within(pid_t child, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (::waitpid(child, nullptr, WNOHANG) == 0) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
 
 struct Daemon {
   std::string name;
   std::vector<std::string> args;
   std::filesystem::path log;
+  std::int64_t log_offset = 0;  // where the log of this run begins
   pid_t pid = 0;
   Clock::time_point started{};
   std::int64_t restart_delay_ms = 250;
@@ -42,6 +82,8 @@ struct Daemon {
 base::Result<> spawn(Daemon& daemon) {
   const int log = ::open(daemon.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0) return base::fail(base::io_error("cannot open", daemon.log, errno));
+  struct stat st {};
+  daemon.log_offset = ::fstat(log, &st) == 0 ? st.st_size : 0;
   std::vector<char*> argv;
   for (std::string& arg : daemon.args) argv.push_back(arg.data());
   argv.push_back(nullptr);
@@ -70,28 +112,6 @@ base::Result<> spawn(Daemon& daemon) {
   return {};
 }
 
-// The last log line that carries an error, for the person who typed `up`.
-std::string last_error(const std::filesystem::path& log) {
-  const auto text = base::read_file(log, 64 << 20);
-  if (!text) return "see " + log.string();
-  const std::size_t at = text->rfind("\"level\":\"error\"");
-  if (at == std::string::npos) return "see " + log.string();
-  const std::size_t begin = text->rfind('\n', at) + 1;
-  const std::size_t end = std::min(text->find('\n', at), text->size());
-  boost::json::error_code ec;
-  const auto line = boost::json::parse(boost::json::string_view(text->data() + begin, end - begin), ec);
-  if (ec || !line.is_object()) return "see " + log.string();
-  std::string out;
-  for (const char* key : {"code", "message", "human"}) {
-    if (const auto* part = line.get_object().if_contains(key); part != nullptr && part->is_string()) {
-      if (!out.empty()) out += ": ";
-      out += std::string(part->get_string());
-      if (key == std::string_view("message")) break;
-    }
-  }
-  return out;
-}
-
 class Supervisor {
  public:
   Supervisor(std::filesystem::path state_dir, std::vector<Daemon> daemons)
@@ -102,7 +122,7 @@ class Supervisor {
   base::Result<> start() {
     std::string orchestrator;
     for (Daemon& daemon : daemons_) {
-      std::filesystem::remove(state_dir_ / "run" / (daemon.name + ".json"));
+      remove_run_file(state_dir_, daemon.name);
       if (!orchestrator.empty()) daemon.args.insert(daemon.args.end(), {"--orchestrator", "http://" + orchestrator});
       TRY(spawn(daemon));
       const std::string bind = TRY(wait_ready(daemon));
@@ -114,11 +134,8 @@ class Supervisor {
 
   // Restarts what dies, with growing delays, until a stop signal. Returns the signal.
   int supervise() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGCHLD);
+    sigset_t set = stop_signals();
+    sigaddset(&set, SIGCHLD);  // blocked by up(); the tick only serves restarts that are due
     for (;;) {
       const timespec tick{.tv_sec = 0, .tv_nsec = 200'000'000};
       const int signal = ::sigtimedwait(&set, nullptr, &tick);
@@ -135,14 +152,15 @@ class Supervisor {
     for (auto it = daemons_.rbegin(); it != daemons_.rend(); ++it) {
       if (it->pid == 0) continue;
       ::kill(it->pid, SIGTERM);
-      const auto deadline = Clock::now() + kStopTimeout;
-      int status = 0;
-      while (::waitpid(it->pid, &status, WNOHANG) == 0) {
-        if (Clock::now() > deadline) ::kill(it->pid, SIGKILL);
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (!reaped_within(it->pid, kStopTimeout)) {
+        ::kill(it->pid, SIGKILL);
+        if (!reaped_within(it->pid, kKillTimeout)) {
+          fmt::print(stderr, "{} (pid {}) does not end\n", it->name, it->pid);
+          continue;
+        }
       }
       it->pid = 0;
-      std::filesystem::remove(state_dir_ / "run" / (it->name + ".json"));
+      remove_run_file(state_dir_, it->name);
     }
   }
 
@@ -158,9 +176,12 @@ class Supervisor {
       if (::waitpid(daemon.pid, &status, WNOHANG) == daemon.pid) {
         daemon.pid = 0;
         const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        return base::fail(code == kRefused ? ErrorCode::kNoGpu : ErrorCode::kIoError,
-                          fmt::format("{} did not start (exit {}): {}", daemon.name, code, last_error(daemon.log)));
+        return base::fail(stack::start_error({.name = daemon.name,
+                                              .exit_status = code,
+                                              .log_tail = stack::read_log_tail(daemon.log, daemon.log_offset),
+                                              .log_path = daemon.log.string()}));
       }
+      if (stop_requested()) return base::fail(ErrorCode::kCancelled, "interrupted; nothing was left running");
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return base::fail(ErrorCode::kTimeout, fmt::format("{} was not ready after {} s; see {}", daemon.name,
@@ -195,40 +216,42 @@ class Supervisor {
   std::vector<Daemon> daemons_;
 };
 
-// --set pairs both daemons get: the user's, then what the flags of `up` mean.
-base::Result<std::vector<std::string>> effective_settings(const GlobalOptions& global, const UpOptions& options,
-                                                          std::string& offered) {
-  std::vector<std::string> set = global.set;
+// What both daemons get on their command lines: the user's settings and what the flags of `up` mean.
+struct Launch {
+  std::vector<std::string> set;
+  std::vector<std::string> model_roots;
+  std::string offered;  // the alias to try
+};
+
+base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& options) {
   const contract::Config config = TRY(load_config(global));
-  std::vector<std::string> roots = config.models.allowed_roots;
-  roots.push_back(std::filesystem::current_path().string());
-  if (options.cpu) set.push_back("devices.allow_cpu=true");
-  if (!options.model.empty()) {
-    std::error_code ec;
-    if (std::filesystem::is_regular_file(options.model, ec)) {
-      const auto path = std::filesystem::canonical(options.model);
-      offered = path.stem().string();
-      if (!base::is_valid_identifier(offered, 128)) {
-        return base::fail(
-            ErrorCode::kInvalidParams,
-            fmt::format("{} cannot be an alias; name the model in models.aliases of the configuration", offered));
-      }
-      set.push_back(fmt::format("models.aliases.{}=file:{}", offered, path.string()));
-      roots.push_back(path.parent_path().string());
-    } else if (config.models.aliases.contains(options.model)) {
-      offered = options.model;
-    } else {
-      return base::fail(ErrorCode::kModelNotFound,
-                        fmt::format("{} is neither a file nor an alias of models.aliases", options.model));
+  Launch out{.set = global.set};
+  std::error_code ec;
+  if (const auto here = std::filesystem::current_path(ec); !ec) out.model_roots.push_back(here.string());
+  if (options.cpu) out.set.push_back("devices.allow_cpu=true");
+  if (options.model.empty()) return out;
+  if (std::filesystem::is_regular_file(options.model, ec)) {
+    const auto path = std::filesystem::canonical(options.model, ec);
+    if (ec) return base::fail(base::io_error("cannot resolve", options.model, ec.value()));
+    out.offered = path.stem().string();
+    if (!base::is_valid_identifier(out.offered, 128)) {
+      return base::fail(
+          ErrorCode::kInvalidParams,
+          fmt::format("{} cannot be an alias; name the model in models.aliases of the configuration", out.offered));
     }
+    out.set.push_back(fmt::format("models.aliases.{}=file:{}", out.offered, path.string()));
+    out.model_roots.push_back(path.parent_path().string());
+    return out;
   }
-  std::string joined;
-  for (const std::string& root : roots) joined += (joined.empty() ? "" : ",") + root;
-  set.push_back("models.allowed_roots=" + joined);
-  return set;
+  if (!config.models.aliases.contains(options.model)) {
+    return base::fail(ErrorCode::kModelNotFound,
+                      fmt::format("{} is neither a file nor an alias of models.aliases", options.model));
+  }
+  out.offered = options.model;
+  return out;
 }
 
-std::vector<Daemon> daemons_of(const GlobalOptions& global, const std::vector<std::string>& set,
+std::vector<Daemon> daemons_of(const GlobalOptions& global, const Launch& launch,
                                const std::filesystem::path& state_dir) {
   std::vector<Daemon> daemons;
   for (const char* name : {"orchestratord", "pool-managerd"}) {
@@ -236,7 +259,8 @@ std::vector<Daemon> daemons_of(const GlobalOptions& global, const std::vector<st
                   .args = {base::executable_directory() + "/" + name, "--state-dir", state_dir.string()},
                   .log = state_dir / "logs" / fmt::format("{}.log", name)};
     if (!global.config_file.empty()) daemon.args.insert(daemon.args.end(), {"--config", global.config_file});
-    for (const std::string& item : set) daemon.args.insert(daemon.args.end(), {"--set", item});
+    for (const std::string& item : launch.set) daemon.args.insert(daemon.args.end(), {"--set", item});
+    for (const std::string& root : launch.model_roots) daemon.args.insert(daemon.args.end(), {"--model-root", root});
     daemons.push_back(std::move(daemon));
   }
   return daemons;
@@ -249,17 +273,15 @@ base::Result<> write_supervisor_file(const std::filesystem::path& state_dir) {
 }
 
 void announce(const GlobalOptions& global, const std::filesystem::path& state_dir, const std::string& offered) {
-  std::string binds;
+  bj::object event{{"event", "up"}};
   for (const RunningProcess& process : running_processes(state_dir)) {
     if (process.bind.empty()) continue;
-    if (global.json) {
-      binds += fmt::format("{}\"{}\":\"http://{}\"", binds.empty() ? "" : ",", process.name, process.bind);
-    } else {
-      fmt::print("{:<14} http://{}\n", process.name, process.bind);
-    }
+    event[process.name] = "http://" + process.bind;
+    if (!global.json) fmt::print("{:<14} http://{}\n", process.name, process.bind);
   }
   if (global.json) {
-    fmt::print("{{\"event\":\"up\",{},\"model\":\"{}\"}}\n", binds, offered);
+    event["model"] = offered;
+    fmt::print("{}\n", bj::serialize(event));
   } else if (!offered.empty()) {
     fmt::print("try            llorch run {} \"Once upon a time\"\n", offered);
   }
@@ -283,8 +305,25 @@ int supervise(const GlobalOptions& global, const std::filesystem::path& state_di
   started(kOk);
   supervisor.supervise();
   supervisor.stop();
-  std::filesystem::remove(state_dir / "run" / "supervisor.json");
+  remove_run_file(state_dir, "supervisor");
   return kOk;
+}
+
+// The exit code the supervisor reports, or kFailed if it ended without a word. A stop signal is passed on to it: it stops
+// what it has started and reports that.
+int wait_started(int pipe_fd, pid_t supervisor) {
+  for (bool interrupted = false;;) {
+    pollfd readable{.fd = pipe_fd, .events = POLLIN, .revents = 0};
+    if (::poll(&readable, 1, 50) > 0) {
+      unsigned char code = kFailed;
+      const bool told = ::read(pipe_fd, &code, 1) == 1;
+      return interrupted ? int{kInterrupted} : told ? code : int{kFailed};
+    }
+    if (stop_requested()) {
+      interrupted = true;
+      ::kill(supervisor, SIGTERM);
+    }
+  }
 }
 
 // Forks the supervisor into a session of its own and waits until it has started everything or failed.
@@ -312,10 +351,28 @@ int supervise_detached(const GlobalOptions& global, const std::filesystem::path&
     ::_exit(code);
   }
   ::close(pipe_fds[1]);
-  char byte = kFailed;
-  const ssize_t n = ::read(pipe_fds[0], &byte, 1);
+  const int code = wait_started(pipe_fds[0], child);
   ::close(pipe_fds[0]);
-  return n == 1 ? byte : int{kFailed};
+  return code;
+}
+
+base::Error already_runs(const RunningProcess& process) {
+  return {ErrorCode::kAlreadyRunning,
+          fmt::format("{} already runs here (pid {}); stop the stack with: llorch down", process.name, process.pid),
+          {}};
+}
+
+// One supervisor per state folder. The descriptor is meant to live as long as this process.
+base::Result<int> lock_state(const std::filesystem::path& state_dir) {
+  const auto path = state_dir / "run" / "supervisor.lock";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return base::fail(base::io_error("cannot open", path, errno));
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  if (error != EWOULDBLOCK) return base::fail(base::io_error("cannot lock", path, error));
+  for (const RunningProcess& process : running_processes(state_dir)) return base::fail(already_runs(process));
+  return base::fail(ErrorCode::kAlreadyRunning, "another llorch up is starting the stack here");
 }
 
 }  // namespace
@@ -325,50 +382,44 @@ int up(const GlobalOptions& global, const UpOptions& options) {
   for (const auto& folder : {state_dir, state_dir / "run", state_dir / "logs"}) {
     if (auto made = base::ensure_private_directory(folder); !made) return report(made.error(), global.json);
   }
-  for (const RunningProcess& process : running_processes(state_dir)) {
-    return report(base::Error{ErrorCode::kAlreadyRunning,
-                              fmt::format("{} already runs here (pid {}); stop the stack with: llorch down",
-                                          process.name, process.pid),
-                              {}},
-                  global.json);
-  }
-  std::string offered;
-  const auto set = effective_settings(global, options, offered);
-  if (!set) return report(set.error(), global.json);
-  std::vector<Daemon> daemons = daemons_of(global, *set, state_dir);
-  if (options.detach) return supervise_detached(global, state_dir, std::move(daemons), offered);
-  return supervise(global, state_dir, std::move(daemons), offered, [](int) {});
+  // Held by the supervisor until it ends, by whatever way; the kernel lets go of it then.
+  const auto lock = lock_state(state_dir);
+  if (!lock) return report(lock.error(), global.json);
+  for (const RunningProcess& process : running_processes(state_dir)) return report(already_runs(process), global.json);
+  const auto launch = launch_of(global, options);
+  if (!launch) return report(launch.error(), global.json);
+  std::vector<Daemon> daemons = daemons_of(global, *launch, state_dir);
+  // Read where `up` waits; children start with an empty mask.
+  base::block_stop_signals();
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  if (options.detach) return supervise_detached(global, state_dir, std::move(daemons), launch->offered);
+  return supervise(global, state_dir, std::move(daemons), launch->offered, [](int) {});
 }
 
 int down(const GlobalOptions& global) {
   const std::filesystem::path state_dir = state_directory(global);
   std::vector<RunningProcess> processes = running_processes(state_dir);
-  if (processes.empty()) {
-    if (!global.json) fmt::print("nothing runs here\n");
-    return kOk;
-  }
-  // The supervisor stops the daemons in order; without one they are stopped here, the pool first.
+  // The supervisor stops the daemons in order; what it could not stop is stopped here, the pool first.
   std::stable_sort(processes.begin(), processes.end(), [](const RunningProcess& a, const RunningProcess& b) {
     const auto rank = [](const RunningProcess& p) {
       return p.name == "supervisor" ? 0 : p.name == "pool-managerd" ? 1 : 2;
     };
     return rank(a) < rank(b);
   });
+  bj::array stopped;
   for (const RunningProcess& process : processes) {
-    ::kill(process.pid, SIGTERM);
-    const auto deadline = Clock::now() + 2 * kStopTimeout;
-    const auto runs = [&] {
-      for (const RunningProcess& now : running_processes(state_dir)) {
-        if (now.pid == process.pid) return true;
-      }
-      return false;
-    };
-    while (runs()) {
-      if (Clock::now() > deadline) ::kill(process.pid, SIGKILL);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    std::filesystem::remove(state_dir / "run" / (process.name + ".json"));
+    const stack::StopLimits limits{.terminate = 2 * (kStopTimeout + kKillTimeout), .kill = kKillTimeout};
+    if (const auto ended = stack::stop_process(process, limits); !ended) return report(ended.error(), global.json);
+    stopped.push_back(bj::object{{"name", process.name}, {"pid", process.pid}});
     if (!global.json) fmt::print("stopped {} (pid {})\n", process.name, process.pid);
+  }
+  if (global.json) {
+    fmt::print("{}\n", bj::serialize(bj::object{{"stopped", std::move(stopped)}}));
+  } else if (processes.empty()) {
+    fmt::print("nothing runs here\n");
   }
   return kOk;
 }

@@ -1,0 +1,31 @@
+#pragma once
+// Processes that recorded themselves in run/NAME.json.
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace llorch::cli::stack {
+
+// Pid and start time together name one process for ever.
+struct RunningProcess {
+  std::string name;
+  int pid = 0;
+  std::uint64_t start_ticks = 0;
+  std::string bind;  // empty: it listens nowhere
+};
+
+// Those that still run, by name. Records of ended processes, of recycled pids and unreadable ones are skipped.
+std::vector<RunningProcess> running_processes(const std::filesystem::path& state_dir);
+
+struct StopLimits {
+  std::chrono::milliseconds terminate{95'000};  // after SIGTERM; a supervisor stops two daemons in this time
+  std::chrono::milliseconds kill{5'000};        // after SIGKILL
+};
+// SIGTERM, then SIGKILL, until `process` has ended; success if it had already. TIMEOUT if even SIGKILL did not help.
+base::Result<> stop_process(const RunningProcess& process, const StopLimits& limits);
+
+}  // namespace llorch::cli::stack

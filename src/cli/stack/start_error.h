@@ -1,0 +1,24 @@
+#pragma once
+// Why a daemon ended before it was ready.
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::cli::stack {
+
+// What was appended to `path` after its first `offset` bytes, the last 64 KiB of it; empty if it cannot be read.
+std::string read_log_tail(const std::filesystem::path& path, std::int64_t offset);
+
+struct EndedDaemon {
+  std::string name;
+  int exit_status = 0;   // 128 + n for signal n
+  std::string log_tail;  // what this run wrote: JSON lines, or plain lines "NAME: CODE: message"
+  std::string log_path;  // to point people to
+};
+// The error the daemon named, else one derived from its exit status (DECISIONS §3).
+base::Error start_error(const EndedDaemon& daemon);
+
+}  // namespace llorch::cli::stack

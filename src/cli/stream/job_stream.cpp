@@ -1,0 +1,73 @@
+#include "cli/stream/job_stream.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "contract/json.h"
+#include "net/http/error_response.h"
+
+namespace llorch::cli::stream {
+namespace {
+constexpr std::size_t kErrorBodyBytesMax = 65536;
+}  // namespace
+
+void JobStream::connect() {
+  decoder_ = net::sse::Decoder();
+  body_.clear();
+  status_ = 0;
+}
+
+void JobStream::on_response(int status) { status_ = status; }
+
+bool JobStream::on_data(std::string_view bytes) {
+  if (status_ != 200) {
+    body_.append(bytes.substr(0, kErrorBodyBytesMax - std::min(kErrorBodyBytesMax, body_.size())));
+    return false;
+  }
+  std::vector<net::sse::Event> events;
+  const auto fed = decoder_.feed(bytes, events);
+  for (const net::sse::Event& event : events) {
+    if (!ended()) take_event(event);
+  }
+  if (!fed) end_with(fed.error());
+  return true;
+}
+
+void JobStream::on_end() {
+  if (status_ < 400) return;
+  base::Error error = net::http::error_of({.status = status_, .body = body_});
+  // 4xx is an answer; a server that fails may be a restart in progress.
+  if (status_ < 500) return end_with(std::move(error));
+  last_failure_ = std::move(error);
+}
+
+void JobStream::end_with(base::Error error) {
+  if (!ended()) outcome_.error = std::move(error);
+}
+
+void JobStream::take_event(const net::sse::Event& event) {
+  if (event.id) last_event_id_ = *event.id;
+  if (event.event == "token") {
+    const auto token = contract::decode<contract::TokenEvent>(event.data);
+    if (!token) return end_with(token.error());
+    outcome_.text += token->t;
+    if (print_(token->t)) return;
+    output_lost_ = true;
+    end_with({base::ErrorCode::kCancelled, "standard output is closed", {}});
+  } else if (event.event == "started") {
+    if (const auto started = contract::decode<contract::StartedEvent>(event.data)) {
+      outcome_.seed = started->seed;
+      outcome_.queue_wait_ms = started->queue_wait_ms.value_or(0);
+    }
+  } else if (event.event == "end") {
+    auto end = contract::decode<contract::EndEvent>(event.data);
+    if (!end) return end_with(end.error());
+    outcome_.end = std::move(*end);
+  } else if (event.event == "error") {
+    const auto body = contract::decode<contract::ErrorBody>(event.data);
+    end_with(body ? contract::to_error(*body) : body.error());
+  }
+}
+
+}  // namespace llorch::cli::stream
