@@ -17,9 +17,10 @@ $(BUILD)/build.ninja:
 
 build: deps ## optimised binaries in build/release/bin
 	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
-	cmake --build $(BUILD) -j $(JOBS)
+	cmake --build $(BUILD) -j $(JOBS) --target binaries
 
 test: build ## every test: units, corpora, repository rules, real processes
+	cmake --build $(BUILD) -j $(JOBS)
 	@tools/run_tests --build $(BUILD) --jobs $(JOBS)
 
 demo: build ## start the stack with the demo model on the CPU device, stream a tale, stop it
