@@ -8,8 +8,8 @@ namespace llorch::base {
 [[noreturn]] void assert_failed(const char* expression, const char* file, int line, const std::string& values);
 }
 
-#define ASSERT(condition, ...)                                                                          \
-  do {                                                                                                  \
-    if (!(condition)) [[unlikely]]                                                                      \
-      ::llorch::base::assert_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__));     \
+#define ASSERT(condition, ...)                                                                      \
+  do {                                                                                              \
+    if (!(condition)) [[unlikely]]                                                                  \
+      ::llorch::base::assert_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
   } while (0)

@@ -29,12 +29,12 @@ inline void take(tl::expected<void, Error>&&) {}
 
 #define LLORCH_CONCAT_INNER(a, b) a##b
 #define LLORCH_CONCAT(a, b) LLORCH_CONCAT_INNER(a, b)
-#define LLORCH_TRY_IMPL(tmp, ...)                                    \
-  ({                                                                 \
-    auto&& tmp = (__VA_ARGS__);                                      \
-    if (!tmp) [[unlikely]]                                           \
+#define LLORCH_TRY_IMPL(tmp, ...)                                             \
+  ({                                                                          \
+    auto&& tmp = (__VA_ARGS__);                                               \
+    if (!tmp) [[unlikely]]                                                    \
       return ::tl::unexpected<::llorch::base::Error>(std::move(tmp).error()); \
-    ::llorch::base::take(std::move(tmp));                            \
+    ::llorch::base::take(std::move(tmp));                                     \
   })
 // The value of a Result, or return its error from the enclosing function.
 #define TRY(...) LLORCH_TRY_IMPL(LLORCH_CONCAT(try_result_, __COUNTER__), __VA_ARGS__)

@@ -92,7 +92,7 @@ struct PoolManagerdConfig {
   std::int64_t worker_health_interval_ms = 10000;
   std::int64_t worker_drain_grace_ms = 30000;
   std::int64_t vram_headroom_bytes = 256LL << 20;
-  std::string worker_binary;  // empty: worker-orcd beside pool-managerd
+  std::string worker_binary;        // empty: worker-orcd beside pool-managerd
   std::int64_t worker_threads = 0;  // CPU reference device; 0 = all cores
 };
 struct DevicesConfig {

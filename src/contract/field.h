@@ -54,9 +54,13 @@ template <class E>
 struct EnumNames;
 
 template <class T>
-concept HasTable = requires { Table<T>::fields; };
+concept HasTable = requires {
+  Table<T>::fields;
+};
 template <class T>
-concept HasValidate = requires(const T& t) { Table<T>::validate(t); };
+concept HasValidate = requires(const T& t) {
+  Table<T>::validate(t);
+};
 
 using Details = std::vector<std::pair<std::string, base::DetailValue>>;
 
@@ -111,8 +115,7 @@ struct Codec<bool> {
 };
 
 template <class T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-struct Codec<T> {
+requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Codec<T> {
   static base::Result<T> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
     const bool is_int = v.is_int64(), is_uint = v.is_uint64();
     if (!is_int && !is_uint) return field_error(path, "type", fmt::format("{} must be an integer", path));
@@ -166,7 +169,7 @@ struct Codec<double> {
 };
 
 template <class E>
-  requires std::is_enum_v<E>
+requires std::is_enum_v<E>
 struct Codec<E> {
   static std::string allowed() {
     std::string out;
@@ -216,7 +219,8 @@ struct Codec<std::vector<T>> {
     if (!v.is_array()) return field_error(path, "type", fmt::format("{} must be an array", path));
     const auto& array = v.get_array();
     if (static_cast<double>(array.size()) < b.min || static_cast<double>(array.size()) > b.max) {
-      return field_error(path, "length", fmt::format("{} has {} elements; at most {} are allowed", path, array.size(), b.max));
+      return field_error(path, "length",
+                         fmt::format("{} has {} elements; at most {} are allowed", path, array.size(), b.max));
     }
     std::vector<T> out;
     out.reserve(array.size());
@@ -293,9 +297,13 @@ struct Codec<Details> {
 };
 
 template <class T>
-bool is_absent(const T&) { return false; }
+bool is_absent(const T&) {
+  return false;
+}
 template <class T>
-bool is_absent(const std::optional<T>& v) { return !v.has_value(); }
+bool is_absent(const std::optional<T>& v) {
+  return !v.has_value();
+}
 inline bool is_absent(const Details& v) { return v.empty(); }
 
 template <HasTable T>
@@ -431,10 +439,10 @@ std::optional<E> enum_from_name(std::string_view text) {
 }  // namespace llorch::contract
 
 // At the end of a .cpp, outside any namespace.
-#define LLORCH_INSTANTIATE_WIRE(T)                                                              \
+#define LLORCH_INSTANTIATE_WIRE(T)                                                             \
   template llorch::base::Result<T> llorch::contract::decode<T>(std::string_view, UnknownKeys); \
   template std::string llorch::contract::encode<T>(const T&);                                  \
   template std::string llorch::contract::json_schema<T>();
-#define LLORCH_INSTANTIATE_ENUM(E)                                                \
-  template std::string_view llorch::contract::enum_name<E>(E);                    \
+#define LLORCH_INSTANTIATE_ENUM(E)                             \
+  template std::string_view llorch::contract::enum_name<E>(E); \
   template std::optional<E> llorch::contract::enum_from_name<E>(std::string_view);

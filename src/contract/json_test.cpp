@@ -74,21 +74,46 @@ TEST(Decode, DefaultsAndUnknownKeysBetweenDaemons) {
 }
 
 TEST(Codec, RoundTripKeepsEverything) {
-  EndEvent end{.job_id = "j", .tokens_in = 3, .tokens_out = 4, .decode_time_ms = 5, .first_token_ms = 6,
-               .stop_reason = StopReason::kStop, .receipt = Receipt{.model_digest = "sha256:00", .engine_build = "b",
-               .numerics = "cpu-1", .device_class = "cpu-x86", .sampler = "s1", .kv_dtype = "f16",
-               .seed = 0xFFFFFFFFFFFFFFFFull, .prompt_sha256 = "p", .output_sha256 = "o", .tokens_out = 4}};
+  EndEvent end{.job_id = "j",
+               .tokens_in = 3,
+               .tokens_out = 4,
+               .decode_time_ms = 5,
+               .first_token_ms = 6,
+               .stop_reason = StopReason::kStop,
+               .receipt = Receipt{.model_digest = "sha256:00",
+                                  .engine_build = "b",
+                                  .numerics = "cpu-1",
+                                  .device_class = "cpu-x86",
+                                  .sampler = "s1",
+                                  .kv_dtype = "f16",
+                                  .seed = 0xFFFFFFFFFFFFFFFFull,
+                                  .prompt_sha256 = "p",
+                                  .output_sha256 = "o",
+                                  .tokens_out = 4}};
   const EndEvent back = decode<EndEvent>(encode(end)).value();
   EXPECT_EQ(back.receipt, end.receipt);
   EXPECT_EQ(back.stop_reason, StopReason::kStop);
   EXPECT_EQ(encode(back), encode(end));
   EXPECT_EQ(encode(TokenEvent{.t = "a\"b\n\xC3\xA9", .i = 2}), "{\"t\":\"a\\\"b\\n\xC3\xA9\",\"i\":2}");
 
-  PoolState state{.pool_id = "p", .endpoint = "http://h:1", .version = "0", .timestamp_ms = 1, .uptime_seconds = 2,
-                  .boot_id = "b", .gpus = {GpuInfo{.gpu_id = "cpu", .model = "m", .device_class = "cpu-x86",
-                  .memory_architecture = "host", .compute_capability = {}, .vram_total_bytes = 9,
-                  .vram_allocated_bytes = 1, .vram_available_bytes = 8, .healthy = true, .workers = {"w"}}},
-                  .workers = {WorkerInfo{.worker_id = "w", .model_ref = "file:/m", .gpu_id = "cpu", .status = WorkerStatus::kBusy}}};
+  PoolState state{.pool_id = "p",
+                  .endpoint = "http://h:1",
+                  .version = "0",
+                  .timestamp_ms = 1,
+                  .uptime_seconds = 2,
+                  .boot_id = "b",
+                  .gpus = {GpuInfo{.gpu_id = "cpu",
+                                   .model = "m",
+                                   .device_class = "cpu-x86",
+                                   .memory_architecture = "host",
+                                   .compute_capability = {},
+                                   .vram_total_bytes = 9,
+                                   .vram_allocated_bytes = 1,
+                                   .vram_available_bytes = 8,
+                                   .healthy = true,
+                                   .workers = {"w"}}},
+                  .workers = {WorkerInfo{
+                      .worker_id = "w", .model_ref = "file:/m", .gpu_id = "cpu", .status = WorkerStatus::kBusy}}};
   EXPECT_EQ(encode(decode<PoolState>(encode(state)).value()), encode(state));
 }
 

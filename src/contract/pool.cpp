@@ -21,51 +21,70 @@ struct EnumNames<PoolStatus> {
 };
 template <>
 struct EnumNames<FailureCategory> {
-  static constexpr auto names = std::array{std::pair{FailureCategory::kCrash, std::string_view("crash")},
-                                           std::pair{FailureCategory::kOom, std::string_view("oom")},
-                                           std::pair{FailureCategory::kTimeout, std::string_view("timeout")},
-                                           std::pair{FailureCategory::kHang, std::string_view("hang")},
-                                           std::pair{FailureCategory::kExplicitStop, std::string_view("explicit_stop")}};
+  static constexpr auto names =
+      std::array{std::pair{FailureCategory::kCrash, std::string_view("crash")},
+                 std::pair{FailureCategory::kOom, std::string_view("oom")},
+                 std::pair{FailureCategory::kTimeout, std::string_view("timeout")},
+                 std::pair{FailureCategory::kHang, std::string_view("hang")},
+                 std::pair{FailureCategory::kExplicitStop, std::string_view("explicit_stop")}};
 };
 
 template <>
 struct Table<GpuInfo> {
   using S = GpuInfo;
-  static constexpr auto fields = std::tuple{
-      required("gpu_id", &S::gpu_id), optional("model", &S::model), optional("device_class", &S::device_class),
-      optional("memory_architecture", &S::memory_architecture), optional("compute_capability", &S::compute_capability),
-      required("vram_total_bytes", &S::vram_total_bytes, "", {0}),
-      required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
-      required("vram_available_bytes", &S::vram_available_bytes, "", {0}), optional("healthy", &S::healthy),
-      optional("workers", &S::workers)};
+  static constexpr auto fields = std::tuple{required("gpu_id", &S::gpu_id),
+                                            optional("model", &S::model),
+                                            optional("device_class", &S::device_class),
+                                            optional("memory_architecture", &S::memory_architecture),
+                                            optional("compute_capability", &S::compute_capability),
+                                            required("vram_total_bytes", &S::vram_total_bytes, "", {0}),
+                                            required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
+                                            required("vram_available_bytes", &S::vram_available_bytes, "", {0}),
+                                            optional("healthy", &S::healthy),
+                                            optional("workers", &S::workers)};
 };
 template <>
 struct Table<WorkerInfo> {
   using S = WorkerInfo;
-  static constexpr auto fields = std::tuple{
-      required("worker_id", &S::worker_id), required("model_ref", &S::model_ref),
-      optional("model_digest", &S::model_digest), required("gpu_id", &S::gpu_id), required("status", &S::status),
-      optional("uri", &S::uri), optional("vram_bytes", &S::vram_bytes, "", {0}), optional("pid", &S::pid),
-      optional("started_at", &S::started_at), optional("slots_total", &S::slots_total, "", {1}),
-      optional("context_length", &S::context_length), optional("engine_build", &S::engine_build),
-      optional("numerics", &S::numerics), optional("device_class", &S::device_class), optional("sampler", &S::sampler),
-      optional("kv_dtype", &S::kv_dtype)};
+  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id),
+                                            required("model_ref", &S::model_ref),
+                                            optional("model_digest", &S::model_digest),
+                                            required("gpu_id", &S::gpu_id),
+                                            required("status", &S::status),
+                                            optional("uri", &S::uri),
+                                            optional("vram_bytes", &S::vram_bytes, "", {0}),
+                                            optional("pid", &S::pid),
+                                            optional("started_at", &S::started_at),
+                                            optional("slots_total", &S::slots_total, "", {1}),
+                                            optional("context_length", &S::context_length),
+                                            optional("engine_build", &S::engine_build),
+                                            optional("numerics", &S::numerics),
+                                            optional("device_class", &S::device_class),
+                                            optional("sampler", &S::sampler),
+                                            optional("kv_dtype", &S::kv_dtype)};
 };
 template <>
 struct Table<PoolState> {
   using S = PoolState;
-  static constexpr auto fields = std::tuple{
-      required("pool_id", &S::pool_id), optional("endpoint", &S::endpoint), optional("version", &S::version),
-      required("timestamp_ms", &S::timestamp_ms), optional("uptime_seconds", &S::uptime_seconds),
-      optional("boot_id", &S::boot_id), required("gpus", &S::gpus), required("workers", &S::workers)};
+  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id),
+                                            optional("endpoint", &S::endpoint),
+                                            optional("version", &S::version),
+                                            required("timestamp_ms", &S::timestamp_ms),
+                                            optional("uptime_seconds", &S::uptime_seconds),
+                                            optional("boot_id", &S::boot_id),
+                                            required("gpus", &S::gpus),
+                                            required("workers", &S::workers)};
 };
 template <>
 struct Table<PoolInfo> {
   using S = PoolInfo;
-  static constexpr auto fields = std::tuple{
-      required("pool_id", &S::pool_id), required("status", &S::status), required("endpoint", &S::endpoint),
-      optional("version", &S::version), required("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
-      required("gpus", &S::gpus), required("workers", &S::workers)};
+  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id),
+                                            required("status", &S::status),
+                                            required("endpoint", &S::endpoint),
+                                            optional("version", &S::version),
+                                            required("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
+                                            required("gpus", &S::gpus),
+                                            required("workers", &S::workers)};
 };
 template <>
 struct Table<PoolList> {
@@ -88,8 +107,8 @@ struct Table<StartWorkerRequest> {
   using S = StartWorkerRequest;
   static constexpr auto fields = std::tuple{
       required("worker_id", &S::worker_id, "", {1, 64}), required("model_ref", &S::model_ref, "", {1, 4096}),
-      required("gpu_id", &S::gpu_id, "", {1, 64}), optional("context_tokens", &S::context_tokens, "", {1}),
-      optional("slots", &S::slots, "", {1, 1024}), optional("kv_dtype", &S::kv_dtype)};
+      required("gpu_id", &S::gpu_id, "", {1, 64}),       optional("context_tokens", &S::context_tokens, "", {1}),
+      optional("slots", &S::slots, "", {1, 1024}),       optional("kv_dtype", &S::kv_dtype)};
 };
 template <>
 struct Table<StartWorkerReply> {
@@ -108,14 +127,23 @@ struct Table<WorkerStatusReply> {
 template <>
 struct Table<ReadyCallback> {
   using S = ReadyCallback;
-  static constexpr auto fields = std::tuple{
-      required("worker_id", &S::worker_id), required("spawn_token", &S::spawn_token), required("model_ref", &S::model_ref),
-      optional("model_digest", &S::model_digest), required("uri", &S::uri), required("vram_bytes", &S::vram_bytes, "", {0}),
-      optional("memory_bytes", &S::memory_bytes, "", {0}), optional("memory_architecture", &S::memory_architecture),
-      optional("worker_type", &S::worker_type), optional("capabilities", &S::capabilities),
-      optional("slots_total", &S::slots_total, "", {1}), optional("context_length", &S::context_length),
-      optional("engine_build", &S::engine_build), optional("numerics", &S::numerics),
-      optional("device_class", &S::device_class), optional("sampler", &S::sampler), optional("kv_dtype", &S::kv_dtype)};
+  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id),
+                                            required("spawn_token", &S::spawn_token),
+                                            required("model_ref", &S::model_ref),
+                                            optional("model_digest", &S::model_digest),
+                                            required("uri", &S::uri),
+                                            required("vram_bytes", &S::vram_bytes, "", {0}),
+                                            optional("memory_bytes", &S::memory_bytes, "", {0}),
+                                            optional("memory_architecture", &S::memory_architecture),
+                                            optional("worker_type", &S::worker_type),
+                                            optional("capabilities", &S::capabilities),
+                                            optional("slots_total", &S::slots_total, "", {1}),
+                                            optional("context_length", &S::context_length),
+                                            optional("engine_build", &S::engine_build),
+                                            optional("numerics", &S::numerics),
+                                            optional("device_class", &S::device_class),
+                                            optional("sampler", &S::sampler),
+                                            optional("kv_dtype", &S::kv_dtype)};
 };
 template <>
 struct Table<ReadyReply> {
@@ -129,20 +157,25 @@ struct Table<WorkerReady> {
 template <>
 struct Table<WorkerFailed> {
   using S = WorkerFailed;
-  static constexpr auto fields = std::tuple{
-      required("worker_id", &S::worker_id), required("pool_id", &S::pool_id), optional("gpu_id", &S::gpu_id),
-      required("exit_code", &S::exit_code), optional("category", &S::category), optional("error_code", &S::error_code),
-      optional("error_message", &S::error_message), optional("vram_released_bytes", &S::vram_released_bytes),
-      optional("uptime_seconds", &S::uptime_seconds)};
+  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id),
+                                            required("pool_id", &S::pool_id),
+                                            optional("gpu_id", &S::gpu_id),
+                                            required("exit_code", &S::exit_code),
+                                            optional("category", &S::category),
+                                            optional("error_code", &S::error_code),
+                                            optional("error_message", &S::error_message),
+                                            optional("vram_released_bytes", &S::vram_released_bytes),
+                                            optional("uptime_seconds", &S::uptime_seconds)};
 };
 template <>
 struct Table<ModelFacts> {
   using S = ModelFacts;
-  static constexpr auto fields = std::tuple{
-      required("model_ref", &S::model_ref), required("digest", &S::digest), optional("architecture", &S::architecture),
-      optional("quant_kind", &S::quant_kind), required("size_bytes", &S::size_bytes), optional("vocab_size", &S::vocab_size),
-      required("context_length", &S::context_length), optional("slots", &S::slots),
-      required("memory_bytes", &S::memory_bytes)};
+  static constexpr auto fields =
+      std::tuple{required("model_ref", &S::model_ref),           required("digest", &S::digest),
+                 optional("architecture", &S::architecture),     optional("quant_kind", &S::quant_kind),
+                 required("size_bytes", &S::size_bytes),         optional("vocab_size", &S::vocab_size),
+                 required("context_length", &S::context_length), optional("slots", &S::slots),
+                 required("memory_bytes", &S::memory_bytes)};
 };
 
 }  // namespace llorch::contract

@@ -44,18 +44,21 @@ struct Table<SubmitRequest> {
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
       required("prompt", &S::prompt, "Text to continue.", {1, 4 << 20}),
       required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
-      optional("task_id", &S::task_id, "The client's own id; a repeated call with the same body is answered the same.", {1, 256}),
+      optional("task_id", &S::task_id, "The client's own id; a repeated call with the same body is answered the same.",
+               {1, 256}),
       optional("session_id", &S::session_id, "Session the job belongs to.", {1, 256}),
       optional("priority", &S::priority, "Class of the queue."),
       optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.7, or 0 with determinism strict.", {0, 2}),
       optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
       optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
       optional("min_p", &S::min_p, "Least probability relative to the likeliest token; 0 is off.", {0, 1}),
-      optional("repetition_penalty", &S::repetition_penalty, "Divides or multiplies logits of seen tokens; 1 is off.", {0, 2}),
+      optional("repetition_penalty", &S::repetition_penalty, "Divides or multiplies logits of seen tokens; 1 is off.",
+               {0, 2}),
       optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4}),
       optional("seed", &S::seed, "Omitted: one is chosen and returned."),
       optional("determinism", &S::determinism, "strict makes an omitted temperature 0."),
-      optional("on_disconnect", &S::on_disconnect, "What a lost client means: cancel the job, or keep it for a reconnect."),
+      optional("on_disconnect", &S::on_disconnect,
+               "What a lost client means: cancel the job, or keep it for a reconnect."),
       optional("timeout_ms", &S::timeout_ms, "Limit on the run, from dispatch to the end.", {1, 86'400'000}),
       optional("deadline_ms", &S::deadline_ms, "Limit from admission to the end.", {1, 604'800'000})};
 
@@ -79,32 +82,41 @@ struct Table<SubmitRequest> {
 template <>
 struct Table<SubmitReply> {
   using S = SubmitReply;
-  static constexpr auto fields = std::tuple{
-      required("job_id", &S::job_id), required("task_id", &S::task_id), required("status", &S::status),
-      required("queue_position", &S::queue_position, "0 is next to be dispatched."),
-      required("predicted_start_ms", &S::predicted_start_ms, "From now."),
-      required("backoff_ms", &S::backoff_ms), required("events_url", &S::events_url)};
+  static constexpr auto fields =
+      std::tuple{required("job_id", &S::job_id),
+                 required("task_id", &S::task_id),
+                 required("status", &S::status),
+                 required("queue_position", &S::queue_position, "0 is next to be dispatched."),
+                 required("predicted_start_ms", &S::predicted_start_ms, "From now."),
+                 required("backoff_ms", &S::backoff_ms),
+                 required("events_url", &S::events_url)};
 };
 
 template <>
 struct Table<Receipt> {
   using S = Receipt;
-  static constexpr auto fields = std::tuple{
-      required("model_digest", &S::model_digest), required("engine_build", &S::engine_build),
-      required("numerics", &S::numerics),         required("device_class", &S::device_class),
-      required("sampler", &S::sampler),           required("kv_dtype", &S::kv_dtype),
-      required("seed", &S::seed),                 required("prompt_sha256", &S::prompt_sha256),
-      required("output_sha256", &S::output_sha256), required("tokens_out", &S::tokens_out)};
+  static constexpr auto fields = std::tuple{required("model_digest", &S::model_digest),
+                                            required("engine_build", &S::engine_build),
+                                            required("numerics", &S::numerics),
+                                            required("device_class", &S::device_class),
+                                            required("sampler", &S::sampler),
+                                            required("kv_dtype", &S::kv_dtype),
+                                            required("seed", &S::seed),
+                                            required("prompt_sha256", &S::prompt_sha256),
+                                            required("output_sha256", &S::output_sha256),
+                                            required("tokens_out", &S::tokens_out)};
 };
 
 template <>
 struct Table<ErrorBody> {
   using S = ErrorBody;
-  static constexpr auto fields = std::tuple{
-      required("code", &S::code, "Stable; see the error table."), required("message", &S::message),
-      optional("retriable", &S::retriable), optional("retry_after_ms", &S::retry_after_ms),
-      optional("policy_label", &S::policy_label), optional("correlation_id", &S::correlation_id),
-      optional("details", &S::details)};
+  static constexpr auto fields = std::tuple{required("code", &S::code, "Stable; see the error table."),
+                                            required("message", &S::message),
+                                            optional("retriable", &S::retriable),
+                                            optional("retry_after_ms", &S::retry_after_ms),
+                                            optional("policy_label", &S::policy_label),
+                                            optional("correlation_id", &S::correlation_id),
+                                            optional("details", &S::details)};
 };
 
 template <>
@@ -116,17 +128,29 @@ struct Table<WaitReason> {
 template <>
 struct Table<JobView> {
   using S = JobView;
-  static constexpr auto fields = std::tuple{
-      required("job_id", &S::job_id), required("task_id", &S::task_id), required("status", &S::status),
-      required("model", &S::model), required("model_ref", &S::model_ref), required("priority", &S::priority),
-      optional("queue_position", &S::queue_position), optional("predicted_start_ms", &S::predicted_start_ms),
-      optional("reason", &S::reason, "What the job waits for."), required("submitted_at", &S::submitted_at),
-      optional("started_at", &S::started_at), optional("finished_at", &S::finished_at),
-      required("attempts", &S::attempts), optional("worker_id", &S::worker_id), optional("pool_id", &S::pool_id),
-      required("tokens_in", &S::tokens_in), required("tokens_out", &S::tokens_out),
-      optional("stop_reason", &S::stop_reason), optional("error", &S::error),
-      required("on_disconnect", &S::on_disconnect), required("events_url", &S::events_url),
-      optional("last_event_id", &S::last_event_id), optional("receipt", &S::receipt)};
+  static constexpr auto fields = std::tuple{required("job_id", &S::job_id),
+                                            required("task_id", &S::task_id),
+                                            required("status", &S::status),
+                                            required("model", &S::model),
+                                            required("model_ref", &S::model_ref),
+                                            required("priority", &S::priority),
+                                            optional("queue_position", &S::queue_position),
+                                            optional("predicted_start_ms", &S::predicted_start_ms),
+                                            optional("reason", &S::reason, "What the job waits for."),
+                                            required("submitted_at", &S::submitted_at),
+                                            optional("started_at", &S::started_at),
+                                            optional("finished_at", &S::finished_at),
+                                            required("attempts", &S::attempts),
+                                            optional("worker_id", &S::worker_id),
+                                            optional("pool_id", &S::pool_id),
+                                            required("tokens_in", &S::tokens_in),
+                                            required("tokens_out", &S::tokens_out),
+                                            optional("stop_reason", &S::stop_reason),
+                                            optional("error", &S::error),
+                                            required("on_disconnect", &S::on_disconnect),
+                                            required("events_url", &S::events_url),
+                                            optional("last_event_id", &S::last_event_id),
+                                            optional("receipt", &S::receipt)};
 };
 template <>
 struct Table<JobList> {
@@ -134,7 +158,8 @@ struct Table<JobList> {
 };
 template <>
 struct Table<CancelReply> {
-  static constexpr auto fields = std::tuple{required("job_id", &CancelReply::job_id), required("status", &CancelReply::status)};
+  static constexpr auto fields =
+      std::tuple{required("job_id", &CancelReply::job_id), required("status", &CancelReply::status)};
 };
 
 template <>
@@ -147,10 +172,14 @@ struct Table<QueuedEvent> {
 template <>
 struct Table<StartedEvent> {
   using S = StartedEvent;
-  static constexpr auto fields = std::tuple{
-      required("job_id", &S::job_id), optional("worker_id", &S::worker_id), optional("model", &S::model),
-      optional("started_at", &S::started_at), required("seed", &S::seed), optional("queue_wait_ms", &S::queue_wait_ms),
-      optional("queue_position", &S::queue_position), optional("predicted_start_ms", &S::predicted_start_ms)};
+  static constexpr auto fields = std::tuple{required("job_id", &S::job_id),
+                                            optional("worker_id", &S::worker_id),
+                                            optional("model", &S::model),
+                                            optional("started_at", &S::started_at),
+                                            required("seed", &S::seed),
+                                            optional("queue_wait_ms", &S::queue_wait_ms),
+                                            optional("queue_position", &S::queue_position),
+                                            optional("predicted_start_ms", &S::predicted_start_ms)};
 };
 template <>
 struct Table<TokenEvent> {
@@ -159,24 +188,32 @@ struct Table<TokenEvent> {
 template <>
 struct Table<MetricsEvent> {
   using S = MetricsEvent;
-  static constexpr auto fields = std::tuple{
-      optional("queue_depth", &S::queue_depth), optional("on_time_probability", &S::on_time_probability),
-      optional("tokens_out", &S::tokens_out), optional("decode_time_ms", &S::decode_time_ms),
-      optional("vram_bytes", &S::vram_bytes)};
+  static constexpr auto fields =
+      std::tuple{optional("queue_depth", &S::queue_depth), optional("on_time_probability", &S::on_time_probability),
+                 optional("tokens_out", &S::tokens_out), optional("decode_time_ms", &S::decode_time_ms),
+                 optional("vram_bytes", &S::vram_bytes)};
 };
 template <>
 struct Table<EndEvent> {
   using S = EndEvent;
-  static constexpr auto fields = std::tuple{
-      required("job_id", &S::job_id), optional("tokens_in", &S::tokens_in), required("tokens_out", &S::tokens_out),
-      required("decode_time_ms", &S::decode_time_ms), optional("first_token_ms", &S::first_token_ms),
-      required("stop_reason", &S::stop_reason), optional("receipt", &S::receipt)};
+  static constexpr auto fields = std::tuple{required("job_id", &S::job_id),
+                                            optional("tokens_in", &S::tokens_in),
+                                            required("tokens_out", &S::tokens_out),
+                                            required("decode_time_ms", &S::decode_time_ms),
+                                            optional("first_token_ms", &S::first_token_ms),
+                                            required("stop_reason", &S::stop_reason),
+                                            optional("receipt", &S::receipt)};
 };
 
 ErrorBody error_body(const base::Error& error, const base::CorrelationId& correlation_id) {
   const base::ErrorInfo& row = base::info(error.code);
-  ErrorBody body{.code = std::string(row.name), .message = error.message, .retriable = row.retriable, .retry_after_ms = {},
-                 .policy_label = {}, .correlation_id = {}, .details = {}};
+  ErrorBody body{.code = std::string(row.name),
+                 .message = error.message,
+                 .retriable = row.retriable,
+                 .retry_after_ms = {},
+                 .policy_label = {},
+                 .correlation_id = {},
+                 .details = {}};
   if (!correlation_id.empty()) body.correlation_id = correlation_id.value;
   for (const auto& [key, value] : error.details) {
     if (key == "retry_after_ms" && std::holds_alternative<std::int64_t>(value)) {
@@ -191,7 +228,8 @@ ErrorBody error_body(const base::Error& error, const base::CorrelationId& correl
 }
 
 base::Error to_error(const ErrorBody& body) {
-  base::Error error{base::error_code_from_name(body.code).value_or(base::ErrorCode::kInternal), body.message, body.details};
+  base::Error error{base::error_code_from_name(body.code).value_or(base::ErrorCode::kInternal), body.message,
+                    body.details};
   if (body.retry_after_ms) error = std::move(error).with("retry_after_ms", *body.retry_after_ms);
   if (body.policy_label) error = std::move(error).with("policy_label", *body.policy_label);
   return error;

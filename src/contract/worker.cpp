@@ -8,20 +8,20 @@ namespace llorch::contract {
 template <>
 struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
-  static constexpr auto fields = std::tuple{
-      required("job_id", &S::job_id, "", {1, 256}),
-      optional("prompt", &S::prompt, "Text; for a worker used alone.", {1, 4 << 20}),
-      optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
-      optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens.", {64, 64}),
-      optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
-      optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-      optional("top_p", &S::top_p, "1 is off.", {0, 1}),
-      optional("top_k", &S::top_k, "0 is off.", {0, 10'000'000}),
-      optional("min_p", &S::min_p, "0 is off.", {0, 1}),
-      optional("repetition_penalty", &S::repetition_penalty, "1 is off.", {0, 2}),
-      optional("stop", &S::stop, "", {0, 4}),
-      optional("seed", &S::seed),
-      optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
+  static constexpr auto fields =
+      std::tuple{required("job_id", &S::job_id, "", {1, 256}),
+                 optional("prompt", &S::prompt, "Text; for a worker used alone.", {1, 4 << 20}),
+                 optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
+                 optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens.", {64, 64}),
+                 optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
+                 optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
+                 optional("top_p", &S::top_p, "1 is off.", {0, 1}),
+                 optional("top_k", &S::top_k, "0 is off.", {0, 10'000'000}),
+                 optional("min_p", &S::min_p, "0 is off.", {0, 1}),
+                 optional("repetition_penalty", &S::repetition_penalty, "1 is off.", {0, 2}),
+                 optional("stop", &S::stop, "", {0, 4}),
+                 optional("seed", &S::seed),
+                 optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
 
   static base::Result<> validate(const S& r) {
     if (!base::is_valid_identifier(r.job_id)) {
@@ -48,16 +48,27 @@ struct Table<WorkerCancelReply> {
 template <>
 struct Table<WorkerHealth> {
   using S = WorkerHealth;
-  static constexpr auto fields = std::tuple{
-      required("status", &S::status), required("worker_id", &S::worker_id), required("model", &S::model),
-      optional("model_digest", &S::model_digest), required("resident", &S::resident), required("quant_kind", &S::quant_kind),
-      required("vram_bytes_used", &S::vram_bytes_used), required("tokenizer_kind", &S::tokenizer_kind),
-      required("vocab_size", &S::vocab_size), optional("context_length", &S::context_length),
-      optional("slots_total", &S::slots_total), optional("slots_free", &S::slots_free),
-      optional("engine_build", &S::engine_build), optional("numerics", &S::numerics),
-      optional("device_class", &S::device_class), optional("sampler", &S::sampler), optional("kv_dtype", &S::kv_dtype),
-      optional("capabilities", &S::capabilities), optional("protocol", &S::protocol),
-      optional("memory_architecture", &S::memory_architecture), required("uptime_seconds", &S::uptime_seconds)};
+  static constexpr auto fields = std::tuple{required("status", &S::status),
+                                            required("worker_id", &S::worker_id),
+                                            required("model", &S::model),
+                                            optional("model_digest", &S::model_digest),
+                                            required("resident", &S::resident),
+                                            required("quant_kind", &S::quant_kind),
+                                            required("vram_bytes_used", &S::vram_bytes_used),
+                                            required("tokenizer_kind", &S::tokenizer_kind),
+                                            required("vocab_size", &S::vocab_size),
+                                            optional("context_length", &S::context_length),
+                                            optional("slots_total", &S::slots_total),
+                                            optional("slots_free", &S::slots_free),
+                                            optional("engine_build", &S::engine_build),
+                                            optional("numerics", &S::numerics),
+                                            optional("device_class", &S::device_class),
+                                            optional("sampler", &S::sampler),
+                                            optional("kv_dtype", &S::kv_dtype),
+                                            optional("capabilities", &S::capabilities),
+                                            optional("protocol", &S::protocol),
+                                            optional("memory_architecture", &S::memory_architecture),
+                                            required("uptime_seconds", &S::uptime_seconds)};
 };
 
 }  // namespace llorch::contract

@@ -1,8 +1,8 @@
 #include "pool_managerd/worker_lifecycle/worker_process.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <fmt/core.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
