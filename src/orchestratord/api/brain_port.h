@@ -54,7 +54,8 @@ class BrainPort {
   brain::RequestId expect(std::function<void(Answer)> done) {
     const std::lock_guard lock(mutex_);
     const brain::RequestId id{++count_};
-    waiting_.emplace(id, [done = std::move(done)](brain::Command& command) { done(std::get<Answer>(std::move(command))); });
+    waiting_.emplace(id,
+                     [done = std::move(done)](brain::Command& command) { done(std::get<Answer>(std::move(command))); });
     return id;
   }
 

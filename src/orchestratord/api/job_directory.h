@@ -11,8 +11,8 @@
 namespace llorch::orchestratord::api {
 
 struct LiveJobData {
-  state_store::JobRecord record;      // as admitted
-  contract::ExecuteRequest request;   // what a worker is sent, but for the time limit; the payload
+  state_store::JobRecord record;     // as admitted
+  contract::ExecuteRequest request;  // what a worker is sent, but for the time limit; the payload
   streaming::StreamPtr stream;
 };
 using LiveJobPtr = std::shared_ptr<const LiveJobData>;

@@ -15,7 +15,8 @@ namespace llorch::orchestratord::api {
 namespace {
 
 const YAML::Node& document() {
-  static const YAML::Node node = YAML::LoadFile(std::string(LLORCH_SOURCE_DIR) + "/contracts/openapi/orchestratord.yaml");
+  static const YAML::Node node =
+      YAML::LoadFile(std::string(LLORCH_SOURCE_DIR) + "/contracts/openapi/orchestratord.yaml");
   return node;
 }
 
@@ -48,7 +49,8 @@ TEST(OpenApi, DescribesExactlyWhatIsServed) {
   const Context context;
   Api api(context);
   std::set<std::string> served, described;
-  for (const Api::Route& route : api.routes()) served.insert(std::string(route.method) + " " + std::string(route.pattern));
+  for (const Api::Route& route : api.routes())
+    served.insert(std::string(route.method) + " " + std::string(route.pattern));
   for (const Operation& operation : operations()) described.insert(operation.name);
   EXPECT_EQ(served, described);
 }

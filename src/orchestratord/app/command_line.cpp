@@ -25,8 +25,8 @@ int exit_code_of(base::ErrorCode code) {
 
 base::Result<> serve(const CommandLine& command_line) {
   auto options = TRY(load_options(command_line));
-  base::init_logging({.component = "orchestratord",
-                      .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo)});
+  base::init_logging(
+      {.component = "orchestratord", .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo)});
   base::log_event(base::LogLevel::kInfo, "startup", {}, "orchestratord starts.", {{"build", base::build_id()}});
   const auto orchestrator = TRY(Orchestrator::open(std::move(options)));
   fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", orchestrator->bind());
@@ -94,7 +94,8 @@ int run_orchestratord(int argc, const char* const* argv) {
   }
   const auto outcome = serve(command_line);
   if (outcome) return 0;
-  base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message, {{"error_code", outcome.error().name()}});
+  base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,
+                  {{"error_code", outcome.error().name()}});
   fmt::print(stderr, "orchestratord: {}: {}\n", outcome.error().name(), outcome.error().message);
   return exit_code_of(outcome.error().code);
 }

@@ -107,7 +107,8 @@ void Orchestrator::Parts::make_hub() {
       .on_clients_gone =
           [this](const base::JobId& job_id) {
             if (stopping) return;  // it is us who went
-            port->post(brain::CancelRequested{.request = {}, .job_id = job_id, .reason = jobs::CancelReason::kDisconnect});
+            port->post(
+                brain::CancelRequested{.request = {}, .job_id = job_id, .reason = jobs::CancelReason::kDisconnect});
           },
       .on_checkpoints =
           [this](const std::vector<streaming::StreamHub::Checkpoint>& moved) {
@@ -124,8 +125,8 @@ void Orchestrator::Parts::make_hub() {
 void Orchestrator::Parts::make_parts() {
   const contract::OrchestratordConfig& config = options.config.orchestratord;
   runtime.emplace(net::IoRuntimeOptions{.threads = kIoThreads});
-  metrics.emplace(telemetry::Metrics::Options{.engine_version = base::build_id(),
-                                              .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
+  metrics.emplace(telemetry::Metrics::Options{
+      .engine_version = base::build_id(), .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
   port.emplace([this](brain::Event event) { brain->post(std::move(event)); });
   make_hub();
   client.emplace(*runtime, net::ClientOptions{.token = options.api_token});
@@ -153,11 +154,12 @@ void Orchestrator::Parts::make_parts() {
   context.started_mono_ms = clock.now().mono_ms;
   runner.emplace(brain_host::CommandRunner::Options{
       .context = &context, .relay = &*relay, .pools = &*pools, .on_drained = [this] { drained.set_value(); }});
-  brain.emplace(brain_host::BrainThread::Options{.config = brain::BrainConfig::from(config),
-                                     .entropy = &entropy,
-                                     .clock = &clock,
-                                     .execute = [this](brain::Command command) { runner->execute(std::move(command)); },
-                                     .on_dispatch_latency = [this](double ms) { metrics->scheduling_latency_ms(ms); }});
+  brain.emplace(brain_host::BrainThread::Options{
+      .config = brain::BrainConfig::from(config),
+      .entropy = &entropy,
+      .clock = &clock,
+      .execute = [this](brain::Command command) { runner->execute(std::move(command)); },
+      .on_dispatch_latency = [this](double ms) { metrics->scheduling_latency_ms(ms); }});
 }
 
 // Streams and payloads of what the store holds, before the brain may dispatch any of it.

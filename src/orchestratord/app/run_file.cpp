@@ -13,7 +13,8 @@ base::Result<RunFile> RunFile::write(const std::filesystem::path& state_director
   TRY(base::ensure_private_directory(folder));
   const std::uint64_t ticks = TRY(base::process_start_ticks(::getpid()));
   const auto path = folder / "orchestratord.json";
-  TRY(base::write_file_atomic(path, fmt::format("{{\"pid\":{},\"start_ticks\":{},\"bind\":\"{}\"}}\n", ::getpid(), ticks, bind)));
+  TRY(base::write_file_atomic(
+      path, fmt::format("{{\"pid\":{},\"start_ticks\":{},\"bind\":\"{}\"}}\n", ::getpid(), ticks, bind)));
   return RunFile(path);
 }
 

@@ -58,6 +58,7 @@ void Catalog::pool_lost(const std::string& endpoint) {
 void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done) {
   std::optional<base::Result<KnownModel>> answer;
   std::optional<Question> question;
+  std::optional<std::uint64_t> waiter;
   {
     const std::lock_guard lock(mutex_);
     Entry& entry = entries_[model_ref];
@@ -67,36 +68,42 @@ void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done
     } else if (endpoints_.empty()) {
       answer = base::fail(unready("no pool manager is registered, so no model can be looked at; start pool-managerd"));
     } else {
-      const std::uint64_t waiter = ++waiters_count_;
-      entry.waiters.emplace(waiter, std::move(done));
-      options_.runtime->post_after(wait_ms, [this, model_ref, waiter] { expire(model_ref, waiter); });
+      waiter = ++waiters_count_;
+      entry.waiters.emplace(*waiter, std::move(done));
     }
     if (!entry.asking && !endpoints_.empty() && (!entry.known || stale)) {
       entry.asking = true;
       question = Question{model_ref, endpoints_};
     }
   }
+  // Outside the lock: a timer takes one of its own, which is held while expire() runs.
+  if (waiter) {
+    options_.runtime->post_after(wait_ms, [this, model_ref, id = *waiter] { expire(model_ref, id); });
+  }
   if (answer) options_.runtime->post([done = std::move(done), answer = std::move(*answer)] { done(answer); });
   if (question) ask(std::move(*question));
 }
 
 std::string Catalog::describe_path(const std::string& model_ref) const {
-  std::string path = fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(model_ref),
-                                 options_.worker_slots, net::http::percent_encode(options_.kv_dtype));
+  std::string path =
+      fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(model_ref),
+                  options_.worker_slots, net::http::percent_encode(options_.kv_dtype));
   if (options_.worker_context_tokens) path += fmt::format("&context_tokens={}", *options_.worker_context_tokens);
   return path;
 }
 
 void Catalog::ask(Question question) {
   if (question.endpoints.empty()) {
-    return settle(question.model_ref, base::fail(unready("no pool manager answers; the model cannot be looked at now")));
+    return settle(question.model_ref,
+                  base::fail(unready("no pool manager answers; the model cannot be looked at now")));
   }
   net::ClientRequest request;
   request.url = question.endpoints.front() + describe_path(question.model_ref);
   request.timeout_ms = options_.describe_timeout_ms;
-  options_.client->request(std::move(request), [this, question = std::move(question)](base::Result<net::Response> response) {
-    on_facts(question, std::move(response));
-  });
+  options_.client->request(std::move(request),
+                           [this, question = std::move(question)](base::Result<net::Response> response) {
+                             on_facts(question, std::move(response));
+                           });
 }
 
 void Catalog::on_facts(Question question, base::Result<net::Response> response) {
@@ -107,7 +114,8 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   }
   if (!body) return settle(question.model_ref, base::fail(std::move(body).error()));
   auto facts = contract::decode<contract::ModelFacts>(*body);
-  if (!facts) return settle(question.model_ref, base::fail(unready("the pool's description of the model is not valid")));
+  if (!facts)
+    return settle(question.model_ref, base::fail(unready("the pool's description of the model is not valid")));
   std::shared_ptr<const Tokenizer> cached;
   {
     const std::lock_guard lock(mutex_);
@@ -115,9 +123,10 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   }
   if (cached != nullptr) return settle(question.model_ref, KnownModel{std::move(*facts), std::move(cached)});
   net::ClientRequest request;
-  request.url = fmt::format("{}/v2/models/{}/tokenizer", question.endpoints.front(), net::http::percent_encode(facts->digest));
-  options_.client->request(std::move(request), [this, question = std::move(question), facts = std::move(*facts)](
-                                                   base::Result<net::Response> reply) mutable {
+  request.url =
+      fmt::format("{}/v2/models/{}/tokenizer", question.endpoints.front(), net::http::percent_encode(facts->digest));
+  options_.client->request(std::move(request), [this, question = std::move(question),
+                                                facts = std::move(*facts)](base::Result<net::Response> reply) mutable {
     on_tokenizer(question, std::move(facts), std::move(reply));
   });
 }
@@ -126,7 +135,8 @@ void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts,
   auto body = body_of(std::move(response));
   if (!body) {
     const bool pool_gone = nobody_answered(body.error().code);
-    return settle(question.model_ref, base::fail(pool_gone ? unready("the pool went away; try again") : std::move(body).error()));
+    return settle(question.model_ref,
+                  base::fail(pool_gone ? unready("the pool went away; try again") : std::move(body).error()));
   }
   auto tokenizer = tokenizer_of(*body);
   if (!tokenizer) return settle(question.model_ref, base::fail(std::move(tokenizer).error()));

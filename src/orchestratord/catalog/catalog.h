@@ -22,7 +22,7 @@ struct KnownModel {
 };
 
 struct CatalogOptions {
-  net::Client* client = nullptr;       // these three REQUIRE not null and outlive the catalog
+  net::Client* client = nullptr;  // these three REQUIRE not null and outlive the catalog
   net::IoRuntime* runtime = nullptr;
   const base::Clock* clock = nullptr;
   // What a worker of ours would need: decides memory_bytes of the facts.
@@ -69,7 +69,7 @@ class Catalog {
   const CatalogOptions options_;
   std::mutex mutex_;
   std::vector<std::string> endpoints_;
-  std::map<std::string, Entry> entries_;  // by model_ref
+  std::map<std::string, Entry> entries_;                                            // by model_ref
   std::map<std::string, std::weak_ptr<const engine::text::Tokenizer>> tokenizers_;  // by digest
   std::uint64_t waiters_count_ = 0;
 };

@@ -38,10 +38,11 @@ class CatalogTest : public testing::Test {
       facts.context_length = 512;
       exchange->respond(net::http::json_response(200, contract::encode(facts)));
     });
-    server_.route("GET", "/v2/models/{digest}/tokenizer", [this](const net::Request&, const net::ExchangePtr& exchange) {
-      ++tokenizers_;
-      exchange->respond({200, {{"Content-Type", "application/octet-stream"}}, blob_});
-    });
+    server_.route("GET", "/v2/models/{digest}/tokenizer",
+                  [this](const net::Request&, const net::ExchangePtr& exchange) {
+                    ++tokenizers_;
+                    exchange->respond({200, {{"Content-Type", "application/octet-stream"}}, blob_});
+                  });
     EXPECT_TRUE(server_.start());
     client_ = std::make_unique<net::Client>(runtime_);
     catalog_ = std::make_unique<Catalog>(

@@ -15,7 +15,8 @@ using base::ErrorCode;
 constexpr std::string_view kFile = "file:";
 
 tl::unexpected<base::Error> refuse(ErrorCode code, std::string_view reason, std::string message) {
-  return base::fail(base::Error{code, std::move(message), {}}.with("field", "model").with("reason", std::string(reason)));
+  return base::fail(
+      base::Error{code, std::move(message), {}}.with("field", "model").with("reason", std::string(reason)));
 }
 
 fs::path real_path(const fs::path& path) {
@@ -33,7 +34,8 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 
 AllowedRoots allowed_roots(const contract::ModelsConfig& config, const std::vector<fs::path>& named) {
   AllowedRoots roots;
-  roots.folders.push_back(real_path(config.cache_dir.empty() ? base::default_model_cache() : fs::path(config.cache_dir)));
+  roots.folders.push_back(
+      real_path(config.cache_dir.empty() ? base::default_model_cache() : fs::path(config.cache_dir)));
   for (const std::string& folder : config.allowed_roots) roots.folders.push_back(real_path(folder));
   for (const fs::path& folder : named) roots.folders.push_back(real_path(folder));
   return roots;
@@ -55,15 +57,17 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
   }
   const fs::path path(ref.substr(kFile.size()));
   if (!path.is_absolute()) {
-    return refuse(ErrorCode::kInvalidParams, "relative_path", "a file: reference needs an absolute path: file:/absolute/path.gguf");
+    return refuse(ErrorCode::kInvalidParams, "relative_path",
+                  "a file: reference needs an absolute path: file:/absolute/path.gguf");
   }
   const fs::path real = real_path(path);
-  const bool allowed =
-      std::any_of(roots.folders.begin(), roots.folders.end(), [&](const fs::path& folder) { return is_below(real, folder); });
+  const bool allowed = std::any_of(roots.folders.begin(), roots.folders.end(),
+                                   [&](const fs::path& folder) { return is_below(real, folder); });
   if (!allowed) {
-    return refuse(ErrorCode::kForbidden, "outside_allowed_roots",
-                  "the file is outside the folders models may come from: add its folder to models.allowed_roots, or move "
-                  "the file into the model cache");
+    return refuse(
+        ErrorCode::kForbidden, "outside_allowed_roots",
+        "the file is outside the folders models may come from: add its folder to models.allowed_roots, or move "
+        "the file into the model cache");
   }
   return fmt::format("file:{}", real.string());
 }

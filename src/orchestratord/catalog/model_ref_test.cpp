@@ -45,8 +45,8 @@ TEST_F(ModelRefTest, AliasesAndFilesBecomeCanonicalPaths) {
 
 // VALID: a path is canonical before it is compared with the allowed roots.
 TEST_F(ModelRefTest, NothingOutsideTheRoots) {
-  for (const std::string& bad : {file("models/../models-other/b.gguf"), file("models/link.gguf"), file("models-other/b.gguf"),
-                                 std::string("file:/etc/passwd"), file("models")}) {
+  for (const std::string& bad : {file("models/../models-other/b.gguf"), file("models/link.gguf"),
+                                 file("models-other/b.gguf"), std::string("file:/etc/passwd"), file("models")}) {
     const auto result = resolve(bad);
     ASSERT_FALSE(result) << bad;
     EXPECT_EQ(result.error().code, ErrorCode::kForbidden) << bad;

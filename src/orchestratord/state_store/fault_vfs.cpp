@@ -35,7 +35,8 @@ int on_sync(sqlite3_file* file, int flags) {
 const sqlite3_io_methods kMethods = {
     .iVersion = 1,
     .xClose = [](sqlite3_file* f) { return real(f)->pMethods->xClose(real(f)); },
-    .xRead = [](sqlite3_file* f, void* out, int n, sqlite3_int64 at) { return real(f)->pMethods->xRead(real(f), out, n, at); },
+    .xRead = [](sqlite3_file* f, void* out, int n,
+                sqlite3_int64 at) { return real(f)->pMethods->xRead(real(f), out, n, at); },
     .xWrite = on_write,
     .xTruncate = [](sqlite3_file* f, sqlite3_int64 size) { return real(f)->pMethods->xTruncate(real(f), size); },
     .xSync = on_sync,
@@ -43,7 +44,8 @@ const sqlite3_io_methods kMethods = {
     .xLock = [](sqlite3_file* f, int level) { return real(f)->pMethods->xLock(real(f), level); },
     .xUnlock = [](sqlite3_file* f, int level) { return real(f)->pMethods->xUnlock(real(f), level); },
     .xCheckReservedLock = [](sqlite3_file* f, int* out) { return real(f)->pMethods->xCheckReservedLock(real(f), out); },
-    .xFileControl = [](sqlite3_file* f, int op, void* arg) { return real(f)->pMethods->xFileControl(real(f), op, arg); },
+    .xFileControl = [](sqlite3_file* f, int op,
+                       void* arg) { return real(f)->pMethods->xFileControl(real(f), op, arg); },
     .xSectorSize = [](sqlite3_file* f) { return real(f)->pMethods->xSectorSize(real(f)); },
     .xDeviceCharacteristics = [](sqlite3_file* f) { return real(f)->pMethods->xDeviceCharacteristics(real(f)); },
 };

@@ -6,8 +6,8 @@
 namespace llorch::orchestratord::state_store {
 
 struct DiskFaults {
-  std::atomic<int> full{0};            // writes answer SQLITE_FULL while > 0
-  std::atomic<int> sync_error{0};      // syncs answer SQLITE_IOERR_FSYNC while > 0
+  std::atomic<int> full{0};               // writes answer SQLITE_FULL while > 0
+  std::atomic<int> sync_error{0};         // syncs answer SQLITE_IOERR_FSYNC while > 0
   std::atomic<std::int64_t> fail_at{-1};  // the n-th write or sync from now on, and every later one, is an I/O error
   std::atomic<std::int64_t> operations{0};
 

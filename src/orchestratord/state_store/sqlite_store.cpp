@@ -378,7 +378,8 @@ base::Result<> SqliteStore::write_admissions(sqlite::Database& database, std::ve
 base::Result<> SqliteStore::write_transitions(sqlite::Database& database, std::vector<TransitionItem>& transitions) {
   for (TransitionItem& item : transitions) {
     const bool repeat = unsettled_.contains(item.transition.job_id);
-    item.result = sqlite::update_job(database, item.transition, repeat ? sqlite::Attempt::kRepeat : sqlite::Attempt::kFirst);
+    item.result =
+        sqlite::update_job(database, item.transition, repeat ? sqlite::Attempt::kRepeat : sqlite::Attempt::kFirst);
     if (!item.result && base::info(item.result.error().code).retriable) return item.result;
   }
   return {};

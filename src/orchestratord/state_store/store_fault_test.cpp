@@ -121,7 +121,8 @@ TEST_F(StoreFaultTest, EveryFailurePointKeepsTheAnswerTrue) {
 class FaultyKeys final : public payload::KeyFile {
  public:
   using Switch = std::shared_ptr<std::atomic<bool>>;
-  FaultyKeys(std::unique_ptr<payload::KeyFile> real, Switch broken) : real_(std::move(real)), broken_(std::move(broken)) {}
+  FaultyKeys(std::unique_ptr<payload::KeyFile> real, Switch broken)
+      : real_(std::move(real)), broken_(std::move(broken)) {}
   base::Result<std::uint64_t> size() override { return real_->size(); }
   base::Result<> read(std::uint64_t at, std::span<std::uint8_t> out) override { return real_->read(at, out); }
   base::Result<> write(std::uint64_t at, std::span<const std::uint8_t> bytes) override {

@@ -202,7 +202,8 @@ TEST(Store, RemembersPoolsAndCheckpoints) {
     store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:2"});
     store->remember_pool({base::PoolId("pool-2"), "http://127.0.0.1:3"});
     store->forget_pool(base::PoolId("pool-2"));
-    store->checkpoint({{base::JobId("job-1"), 5, "token", "0123456789abcdef", 1}, {base::JobId("gone"), 5, "token", "", 1}});
+    store->checkpoint(
+        {{base::JobId("job-1"), 5, "token", "0123456789abcdef", 1}, {base::JobId("gone"), 5, "token", "", 1}});
     ASSERT_TRUE(find(*store, "job-1"));
   }
   auto store = open_in(dir);
@@ -213,7 +214,8 @@ TEST(Store, StopAnswersEverything) {
   const TempDir dir;
   auto store = open_in(dir);
   std::atomic<int> answers{0};
-  for (int i = 0; i < 20; ++i) store->admit(admission("job-" + std::to_string(i)), [&](base::Result<> r) { answers += r.has_value(); });
+  for (int i = 0; i < 20; ++i)
+    store->admit(admission("job-" + std::to_string(i)), [&](base::Result<> r) { answers += r.has_value(); });
   store->stop();
   EXPECT_EQ(answers, 20);
   EXPECT_EQ(admit(*store, admission("late")).error().code, ErrorCode::kShuttingDown);

@@ -23,7 +23,8 @@ class TempDir {
     // Memory: SIGKILL and injected faults do not tell it from a disk, and a real fsync would make the tests slow.
     const std::filesystem::path memory = "/dev/shm";
     const bool in_memory = ::access(memory.c_str(), W_OK) == 0;
-    path_ = (in_memory ? memory : std::filesystem::temp_directory_path()) / ("llorch-store-" + std::to_string(::getpid()) + "-" + std::to_string(n++));
+    path_ = (in_memory ? memory : std::filesystem::temp_directory_path()) /
+            ("llorch-store-" + std::to_string(::getpid()) + "-" + std::to_string(n++));
     std::filesystem::create_directories(path_);
   }
   TempDir(const TempDir&) = delete;

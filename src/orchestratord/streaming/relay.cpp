@@ -170,12 +170,13 @@ void Relay::Execution::take_end(const std::string& data) {
   event->job_id = order_.stream->identity().job_id.value;
   // A replay that stops early is as wrong as one with other words.
   if (const auto held = order_.stream->progress(0); !held.sealed && held.tokens_count != tokens_out_) {
-    return end(std::nullopt, base::Error{ErrorCode::kReplayDiverged,
-                                         "the job was run again and ended before what its stream had already sent; submit "
-                                         "it again",
-                                         {}}
-                                 .with("tokens_held", held.tokens_count)
-                                 .with("tokens_out", tokens_out_));
+    return end(std::nullopt,
+               base::Error{ErrorCode::kReplayDiverged,
+                           "the job was run again and ended before what its stream had already sent; submit "
+                           "it again",
+                           {}}
+                   .with("tokens_held", held.tokens_count)
+                   .with("tokens_out", tokens_out_));
   }
   end(std::move(*event), std::nullopt);
 }

@@ -77,8 +77,14 @@ class RelayTest : public testing::Test {
     return ended.get_future().get();
   }
   Relay::Order order(std::uint64_t execution) {
-    return {.execution = execution, .stream = stream_, .worker_uri = server_->url(), .body = R"({"job_id":"job-1"})",
-            .correlation_id = base::CorrelationId("corr-1"), .worker_id = "worker-1", .model = "demo", .queue_wait_ms = 9};
+    return {.execution = execution,
+            .stream = stream_,
+            .worker_uri = server_->url(),
+            .body = R"({"job_id":"job-1"})",
+            .correlation_id = base::CorrelationId("corr-1"),
+            .worker_id = "worker-1",
+            .model = "demo",
+            .queue_wait_ms = 9};
   }
   std::int64_t tokens_held() const { return stream_->progress(0).tokens_count; }
 
@@ -127,8 +133,9 @@ TEST_F(RelayTest, ABrokenConnectionIsAWorkerReset) {
   EXPECT_EQ(tokens_held(), 1);
   worker_sends(started() + token(0, "a"));  // complete HTTP, but no terminal event
   EXPECT_EQ(run(2).error->code, ErrorCode::kWorkerReset);
-  for (const std::string& bad : {started() + event("token", "{"), token(0, "a"), started() + token(1, "a"),
-                                 event("started", "[]"), started() + event("end", "{}"), started() + event("error", "1")}) {
+  for (const std::string& bad :
+       {started() + event("token", "{"), token(0, "a"), started() + token(1, "a"), event("started", "[]"),
+        started() + event("end", "{}"), started() + event("error", "1")}) {
     worker_sends(bad);
     static std::uint64_t execution = 100;
     const auto outcome = run(execution++);
@@ -145,7 +152,8 @@ TEST_F(RelayTest, NobodyThereIsUnreachable) {
   to_nobody.worker_uri = gone.url();
   gone.stop(0);
   std::promise<Relay::Reports::Outcome> ended;
-  relay_->execute(to_nobody, {.started = [] {}, .progress = [](std::int64_t) {},
+  relay_->execute(to_nobody, {.started = [] {},
+                              .progress = [](std::int64_t) {},
                               .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
   EXPECT_EQ(ended.get_future().get().error->code, ErrorCode::kUnreachable);
 }
@@ -175,7 +183,8 @@ TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
     serving.set_value();
   };
   std::promise<Relay::Reports::Outcome> ended;
-  relay_->execute(order(1), {.started = [] {}, .progress = [](std::int64_t) {},
+  relay_->execute(order(1), {.started = [] {},
+                             .progress = [](std::int64_t) {},
                              .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
   serving.get_future().wait();
   relay_->abort(1);

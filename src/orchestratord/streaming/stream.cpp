@@ -14,12 +14,14 @@ constexpr std::size_t kQueuedBytesLow = 64 << 10;
 constexpr std::size_t kWriteBytesMax = 64 << 10;
 
 std::string diverged_frame() {
-  const base::Error error{base::ErrorCode::kReplayDiverged,
-                          "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
-                          "of it; read it from the beginning or submit the job again",
-                          {}};
+  const base::Error error{
+      base::ErrorCode::kReplayDiverged,
+      "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
+      "of it; read it from the beginning or submit the job again",
+      {}};
   std::string frame;
-  net::sse::append_event(frame, {.event = "error", .id = {}, .data = contract::encode(contract::error_body(error, {}))});
+  net::sse::append_event(frame,
+                         {.event = "error", .id = {}, .data = contract::encode(contract::error_body(error, {}))});
   return frame;
 }
 
@@ -223,8 +225,7 @@ Stream::Progress Stream::progress(std::int64_t now_ms) const {
   } else if (log_.events_count() > 0) {
     p.id = log_.id_of(log_.events_count() - 1);
   }
-  p.retain_over =
-      p.finished && clients_.empty() && (read_to_the_end_ || now_ms - *finished_ms_ >= limits_.retain_ms);
+  p.retain_over = p.finished && clients_.empty() && (read_to_the_end_ || now_ms - *finished_ms_ >= limits_.retain_ms);
   return p;
 }
 

@@ -103,8 +103,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::vector<ClientPtr> clients_;
   std::string metrics_frame_;
   std::uint64_t metrics_version_ = 0;
-  std::int64_t now_ms_ = 0;                       // the latest told
-  std::optional<std::int64_t> clients_gone_ms_;   // since when, while the job runs and somebody had been there
+  std::int64_t now_ms_ = 0;                      // the latest told
+  std::optional<std::int64_t> clients_gone_ms_;  // since when, while the job runs and somebody had been there
   std::optional<std::int64_t> finished_ms_;
   bool read_to_the_end_ = false;
   std::int64_t bytes_accounted_ = 0;

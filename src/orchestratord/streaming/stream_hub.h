@@ -70,9 +70,9 @@ class StreamHub : private Stream::Watcher {
   mutable std::mutex mutex_;
   std::uint64_t next_order_ = 0;
   FlowGovernor governor_;
-  std::map<std::uint64_t, Pause> relays_;                      // by order
+  std::map<std::uint64_t, Pause> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
-  std::unordered_map<base::JobId, StreamPtr> streams_;         // destroyed first: streams report to the rest
+  std::unordered_map<base::JobId, StreamPtr> streams_;  // destroyed first: streams report to the rest
 };
 
 }  // namespace llorch::orchestratord::streaming

@@ -69,17 +69,24 @@ class FakeExchange final : public net::Exchange {
 };
 
 class StreamHubTest : public testing::Test {
- protected:
+ public:
   StreamHubTest() { restart({}); }
+  // As the server does: no exchange outlives it, and with it go the callbacks that hold streams.
+  ~StreamHubTest() override {
+    for (const auto& exchange : exchanges_) exchange->close(net::CloseReason::kAborted);
+  }
+
+ protected:
   void restart(contract::StreamConfig limits) {
     limits_ = limits;
     hub_ = std::make_unique<StreamHub>(
         StreamHub::Options{.limits = limits,
                            .clock = &clock_,
                            .on_clients_gone = [this](const base::JobId& id) { gone_.push_back(id.value); },
-                           .on_checkpoints = [this](auto points) {
-                             for (auto& p : points) checkpoints_.push_back(p.job_id.value + ":" + to_string(p.id));
-                           }});
+                           .on_checkpoints =
+                               [this](auto points) {
+                                 for (auto& p : points) checkpoints_.push_back(p.job_id.value + ":" + to_string(p.id));
+                               }});
   }
   StreamPtr running(const std::string& id, contract::OnDisconnect policy = contract::OnDisconnect::kCancel) {
     StreamPtr stream = hub_->open(base::JobId(id), policy);
@@ -94,6 +101,7 @@ class StreamHubTest : public testing::Test {
   }
   std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}) {
     auto exchange = std::make_shared<FakeExchange>();
+    exchanges_.push_back(exchange);
     stream->attach({.exchange = exchange, .last_event_id = last}, now());
     return exchange;
   }
@@ -110,6 +118,7 @@ class StreamHubTest : public testing::Test {
   contract::StreamConfig limits_;
   std::unique_ptr<StreamHub> hub_;
   std::vector<std::string> gone_, checkpoints_;
+  std::vector<std::shared_ptr<FakeExchange>> exchanges_;
 };
 
 TEST_F(StreamHubTest, SeveralClientsReadOneStream) {

@@ -25,7 +25,8 @@ const std::string kEngine = "llama-orch";
 const std::string kPool = "default";
 const std::string kReplica = "r0";
 
-const prometheus::Histogram::BucketBoundaries kFirstTokenMs = {50, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000, 3000};
+const prometheus::Histogram::BucketBoundaries kFirstTokenMs = {50,  100,  150,  200,  300, 500,
+                                                               750, 1000, 1500, 2000, 3000};
 const prometheus::Histogram::BucketBoundaries kDecodeMs = {250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000};
 const prometheus::Histogram::BucketBoundaries kQueueWaitMs = {1, 5, 10, 50, 100, 500, 1000, 5000, 10000, 60000, 300000};
 const prometheus::Histogram::BucketBoundaries kSchedulingMs = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 10};
@@ -82,7 +83,8 @@ struct Metrics::Families {
   Counters& tokens_in = counter("tokens_in_total", "Prompt tokens of accepted jobs", replica);
   Counters& tokens_out = counter("tokens_out_total", "Tokens of completed jobs", replica);
   Counters& backpressure = counter("admission_backpressure_events_total", "Full-queue events", engine);
-  Counters& placement = counter("placement_decisions_total", "Placement decisions", {{"pinned", "false"}, {"fallback", "false"}});
+  Counters& placement =
+      counter("placement_decisions_total", "Placement decisions", {{"pinned", "false"}, {"fallback", "false"}});
 
   // Ours (§15.2, §15.3).
   Gauges& queue_depth = gauge("orchd_queue_depth", "Jobs waiting", ours);

@@ -26,12 +26,13 @@ TEST(JobView, AQueuedJobExplainsItself) {
   live.queue_position = 2;
   live.predicted_start_ms = 900;
   live.reason = contract::WaitReason{"WAITING_FOR_SLOT", "Every worker is busy."};
-  EXPECT_EQ(contract::encode(job_view(record(), LiveDetails{live, "0-aa"})),
-            R"({"job_id":"job-1","task_id":"task-1","status":"queued","model":"demo","model_ref":"file:/m.gguf",)"
-            R"("priority":"interactive","queue_position":2,"predicted_start_ms":900,)"
-            R"("reason":{"code":"WAITING_FOR_SLOT","human":"Every worker is busy."},"submitted_at":"2023-11-14T22:13:20.000Z",)"
-            R"("attempts":0,"tokens_in":3,"tokens_out":0,"on_disconnect":"cancel","events_url":"/v2/tasks/job-1/events",)"
-            R"("last_event_id":"0-aa"})");
+  EXPECT_EQ(
+      contract::encode(job_view(record(), LiveDetails{live, "0-aa"})),
+      R"({"job_id":"job-1","task_id":"task-1","status":"queued","model":"demo","model_ref":"file:/m.gguf",)"
+      R"("priority":"interactive","queue_position":2,"predicted_start_ms":900,)"
+      R"("reason":{"code":"WAITING_FOR_SLOT","human":"Every worker is busy."},"submitted_at":"2023-11-14T22:13:20.000Z",)"
+      R"("attempts":0,"tokens_in":3,"tokens_out":0,"on_disconnect":"cancel","events_url":"/v2/tasks/job-1/events",)"
+      R"("last_event_id":"0-aa"})");
 }
 
 TEST(JobView, AFinishedJobShowsItsOutcomeFromTheRow) {

@@ -44,8 +44,8 @@ base::Result<contract::SubmitRequest> parse_submission(const std::string& body, 
   const auto prompt_bytes = static_cast<std::int64_t>(request.prompt.size());
   if (prompt_bytes > limits.prompt_bytes_max) {
     return invalid("prompt", "length",
-                   fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)", prompt_bytes,
-                               limits.prompt_bytes_max));
+                   fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)",
+                               prompt_bytes, limits.prompt_bytes_max));
   }
   if (request.max_tokens > limits.max_tokens) {
     return invalid("max_tokens", "range",
@@ -95,17 +95,19 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
 }
 
 void Submitter::look_up_task(const PendingPtr& pending) {
-  context_.store->find_task(pending->task_id, [this, pending](base::Result<std::optional<state_store::JobRecord>> found) {
-    if (!found) return refuse_pending(pending, std::move(found).error());
-    if (!*found) return context_.runtime->post([this, pending] { find_model(pending); });
-    const state_store::JobRecord& record = **found;
-    if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
-      return refuse_pending(pending, Error{ErrorCode::kConflict,
-                                           "another request was submitted under this task_id; use a new one", {}}
-                                         .with("task_id", pending->task_id));
-    }
-    repeat_answer(pending, record);
-  });
+  context_.store->find_task(
+      pending->task_id, [this, pending](base::Result<std::optional<state_store::JobRecord>> found) {
+        if (!found) return refuse_pending(pending, std::move(found).error());
+        if (!*found) return context_.runtime->post([this, pending] { find_model(pending); });
+        const state_store::JobRecord& record = **found;
+        if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
+          return refuse_pending(
+              pending,
+              Error{ErrorCode::kConflict, "another request was submitted under this task_id; use a new one", {}}.with(
+                  "task_id", pending->task_id));
+        }
+        repeat_answer(pending, record);
+      });
 }
 
 // The same submission again: the same job, as it stands now.
@@ -130,8 +132,8 @@ void Submitter::repeat_answer(const PendingPtr& pending, const state_store::JobR
 
 void Submitter::find_model(const PendingPtr& pending) {
   const contract::SubmitRequest& request = pending->request;
-  auto ref = catalog::resolve_model_ref(request.model ? *request.model : *request.model_ref, context_.config->models.aliases,
-                                        context_.roots);
+  auto ref = catalog::resolve_model_ref(request.model ? *request.model : *request.model_ref,
+                                        context_.config->models.aliases, context_.roots);
   if (!ref) return refuse_pending(pending, std::move(ref).error());
   context_.catalog->find(*ref, kModelWaitMs, [this, pending, ref = *ref](base::Result<catalog::KnownModel> model) {
     if (!model) return refuse_pending(pending, std::move(model).error());

@@ -24,7 +24,8 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   request.prompt = "secret";
   request.stop = {"end"};
   request.max_tokens = 9;
-  const auto out = execute_request(request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .seed = 5});
+  const auto out =
+      execute_request(request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .seed = 5});
   EXPECT_FALSE(out.prompt);
   EXPECT_EQ(out.prompt_tokens->size(), 2u);
   EXPECT_EQ(out.stop, request.stop);
@@ -34,13 +35,42 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
 
 // The task body under 10,000 structured mutations: an answer every time, and what passes is within all limits.
 TEST(ParseSubmission, SurvivesTenThousandMutations) {
-  static const std::vector<std::string> kKeys = {"model", "model_ref", "prompt", "max_tokens", "task_id", "session_id", "priority",
-                                                 "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "seed",
-                                                 "determinism", "on_disconnect", "timeout_ms", "deadline_ms", "PROMPT", "", "x\\u0000"};
-  static const std::vector<std::string> kValues = {
-      "null", "true", "0", "1", "-1", "16", "0.5", "1e309", "-0", "1e3", "18446744073709551615", "18446744073709551616",
-      "-9223372036854775809", "\"\"", "\"demo\"", "\"file:/m.gguf\"", "\"\\ud800\"", "\"\\u0000\"", "\"batch\"", "\"resume\"",
-      "\"strict\"", "[]", "[\"a\"]", "[\"\"]", "[1]", "[\"a\",\"b\",\"c\",\"d\",\"e\"]", "{}", "{\"a\":1}", "\"x", "\xff"};
+  static const std::vector<std::string> kKeys = {"model",      "model_ref",   "prompt",      "max_tokens",
+                                                 "task_id",    "session_id",  "priority",    "temperature",
+                                                 "top_p",      "top_k",       "min_p",       "repetition_penalty",
+                                                 "stop",       "seed",        "determinism", "on_disconnect",
+                                                 "timeout_ms", "deadline_ms", "PROMPT",      "",
+                                                 "x\\u0000"};
+  static const std::vector<std::string> kValues = {"null",
+                                                   "true",
+                                                   "0",
+                                                   "1",
+                                                   "-1",
+                                                   "16",
+                                                   "0.5",
+                                                   "1e309",
+                                                   "-0",
+                                                   "1e3",
+                                                   "18446744073709551615",
+                                                   "18446744073709551616",
+                                                   "-9223372036854775809",
+                                                   "\"\"",
+                                                   "\"demo\"",
+                                                   "\"file:/m.gguf\"",
+                                                   "\"\\ud800\"",
+                                                   "\"\\u0000\"",
+                                                   "\"batch\"",
+                                                   "\"resume\"",
+                                                   "\"strict\"",
+                                                   "[]",
+                                                   "[\"a\"]",
+                                                   "[\"\"]",
+                                                   "[1]",
+                                                   "[\"a\",\"b\",\"c\",\"d\",\"e\"]",
+                                                   "{}",
+                                                   "{\"a\":1}",
+                                                   "\"x",
+                                                   "\xff"};
   const contract::LimitsConfig limits;
   const std::random_device::result_type seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -68,7 +98,8 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
     EXPECT_GE(parsed->max_tokens, 1);
     EXPECT_LE(parsed->max_tokens, limits.max_tokens);
     EXPECT_NE(parsed->model.has_value(), parsed->model_ref.has_value());
-    EXPECT_TRUE(contract::decode<contract::SubmitRequest>(contract::encode(*parsed), contract::UnknownKeys::kRefuse)) << body;
+    EXPECT_TRUE(contract::decode<contract::SubmitRequest>(contract::encode(*parsed), contract::UnknownKeys::kRefuse))
+        << body;
   }
   EXPECT_GT(accepted, 500);
 }

@@ -18,7 +18,8 @@ constexpr std::int64_t kListMax = 1000;
 
 Error not_found(const base::JobId& job_id) {
   return Error{ErrorCode::kJobNotFound,
-               "no job has this id: it never was, or it ended longer ago than persistence.retention_ms", {}}
+               "no job has this id: it never was, or it ended longer ago than persistence.retention_ms",
+               {}}
       .with("job_id", job_id.value);
 }
 
@@ -26,7 +27,8 @@ Error not_found(const base::JobId& job_id) {
 base::Result<base::JobId> job_id_of(const net::Request& request) {
   const std::string& text = request.path_param("id");
   if (base::is_valid_identifier(text)) return base::JobId(text);
-  return base::fail(ErrorCode::kJobNotFound, "no job has this id: job ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+  return base::fail(ErrorCode::kJobNotFound,
+                    "no job has this id: job ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
 }
 
 base::Result<std::int64_t> limit_of(const net::Request& request) {
@@ -50,8 +52,8 @@ std::string last_event_id_of(const streaming::StreamPtr& stream) {
 
 void Tasks::find_stored(const base::JobId& job_id, const net::ExchangePtr& exchange,
                         std::function<void(const state_store::JobRecord&)> then) {
-  context_.store->find(job_id, [this, job_id, exchange, then = std::move(then)](
-                                   base::Result<std::optional<state_store::JobRecord>> found) {
+  context_.store->find(job_id, [this, job_id, exchange,
+                                then = std::move(then)](base::Result<std::optional<state_store::JobRecord>> found) {
     if (!found) return refuse(context_, exchange, std::move(found).error());
     if (!*found) return refuse(context_, exchange, not_found(job_id));
     then(**found);
@@ -95,8 +97,9 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
             const bool use_live = it != live->end() && !contract::is_terminal(record.progress.status) &&
                                   !contract::is_terminal(it->second.status);
             out.tasks.push_back(job_view(
-                record, use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
-                                 : std::nullopt));
+                record,
+                use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
+                         : std::nullopt));
           }
           exchange->respond(net::http::json_response(200, contract::encode(out)));
         });
@@ -120,23 +123,26 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
   });
 }
 
-void Tasks::serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
+void Tasks::serve_stored_events(const state_store::JobRecord& record,
+                                const std::optional<streaming::EventId>& last_event_id,
                                 const net::ExchangePtr& exchange) {
   const auto& progress = record.progress;
   const auto id = streaming::parse_event_id(progress.last_event_id.value_or(""));
   if (!contract::is_terminal(progress.status) || !id) {
-    return refuse(context_, exchange, Error{ErrorCode::kInternal, "the job's stream is missing; report this as a bug", {}});
+    return refuse(context_, exchange,
+                  Error{ErrorCode::kInternal, "the job's stream is missing; report this as a bug", {}});
   }
   const auto answer = streaming::answer_from_store({*id}, last_event_id);
   if (answer == streaming::StoredAnswer::kOffsetGone) {
-    return refuse(context_, exchange,
-                  Error{ErrorCode::kStreamOffsetGone,
-                        "the job has ended and the events after this id are not held any more: tokens are kept in memory "
-                        "until a client has read them, or for stream.retain_ms. Ask without Last-Event-ID for the "
-                        "terminal event, or submit the job again with its seed",
-                        {}}
-                      .with("last_event_id", *progress.last_event_id)
-                      .with("seed", std::to_string(record.seed)));
+    return refuse(
+        context_, exchange,
+        Error{ErrorCode::kStreamOffsetGone,
+              "the job has ended and the events after this id are not held any more: tokens are kept in memory "
+              "until a client has read them, or for stream.retain_ms. Ask without Last-Event-ID for the "
+              "terminal event, or submit the job again with its seed",
+              {}}
+            .with("last_event_id", *progress.last_event_id)
+            .with("seed", std::to_string(record.seed)));
   }
   exchange->start_stream(200, net::http::sse_headers());
   if (answer == streaming::StoredAnswer::kTerminalEvent) {

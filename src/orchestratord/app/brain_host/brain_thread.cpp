@@ -11,8 +11,7 @@ constexpr std::int64_t kWaitMaxMs = 60'000;
 
 }  // namespace
 
-BrainThread::BrainThread(Options options)
-    : options_(std::move(options)), brain_(options_.config, *options_.entropy) {}
+BrainThread::BrainThread(Options options) : options_(std::move(options)), brain_(options_.config, *options_.entropy) {}
 
 void BrainThread::start(brain::Restored restored) {
   post(std::move(restored));

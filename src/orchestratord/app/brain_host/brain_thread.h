@@ -15,10 +15,10 @@ class BrainThread {
  public:
   struct Options {
     brain::BrainConfig config;
-    base::Entropy* entropy = nullptr;      // these REQUIRE not null and outlive the thread
+    base::Entropy* entropy = nullptr;  // these REQUIRE not null and outlive the thread
     const base::Clock* clock = nullptr;
-    std::function<void(brain::Command)> execute;               // on the thread; must not block
-    std::function<void(double ms)> on_dispatch_latency;        // of a step that dispatched a job
+    std::function<void(brain::Command)> execute;         // on the thread; must not block
+    std::function<void(double ms)> on_dispatch_latency;  // of a step that dispatched a job
   };
   explicit BrainThread(Options options);
   BrainThread(const BrainThread&) = delete;

@@ -97,23 +97,26 @@ void CommandRunner::run(brain::Execute& command) {
   request.timeout_ms = command.timeout_ms;
   const auto execution = command.execution;
   api::BrainPort* brain = context_.brain;
-  options_.relay->execute(
-      {.execution = execution.value,
-       .stream = live->stream,
-       .worker_uri = command.uri,
-       .body = contract::encode(request),
-       .correlation_id = live->record.correlation_id,
-       .worker_id = command.worker_id.value,
-       .model = live->record.model,
-       .queue_wait_ms = command.queue_wait_ms},
-      {.started = [brain, execution] { brain->post(brain::ExecuteStarted{execution}); },
-       .progress = [brain, execution](std::int64_t tokens) { brain->post(brain::ExecuteProgress{execution, tokens}); },
-       .ended = [brain, execution](streaming::Relay::Reports::Outcome outcome) {
-         brain->post(brain::ExecuteEnded{.execution = execution,
-                                         .tokens_out = outcome.tokens_out,
-                                         .end = std::move(outcome.end),
-                                         .error = std::move(outcome.error)});
-       }});
+  options_.relay->execute({.execution = execution.value,
+                           .stream = live->stream,
+                           .worker_uri = command.uri,
+                           .body = contract::encode(request),
+                           .correlation_id = live->record.correlation_id,
+                           .worker_id = command.worker_id.value,
+                           .model = live->record.model,
+                           .queue_wait_ms = command.queue_wait_ms},
+                          {.started = [brain, execution] { brain->post(brain::ExecuteStarted{execution}); },
+                           .progress =
+                               [brain, execution](std::int64_t tokens) {
+                                 brain->post(brain::ExecuteProgress{execution, tokens});
+                               },
+                           .ended =
+                               [brain, execution](streaming::Relay::Reports::Outcome outcome) {
+                                 brain->post(brain::ExecuteEnded{.execution = execution,
+                                                                 .tokens_out = outcome.tokens_out,
+                                                                 .end = std::move(outcome.end),
+                                                                 .error = std::move(outcome.error)});
+                               }});
 }
 
 void CommandRunner::run(brain::AbortExecute& command) { options_.relay->abort(command.execution.value); }

@@ -23,17 +23,18 @@ void PoolClient::ask_state(const brain::AskPoolState& command) {
   net::ClientRequest request;
   request.url = command.endpoint + "/v2/state";
   request.timeout_ms = kStateTimeoutMs;
-  options_.client->request(std::move(request), [this, endpoint = command.endpoint](base::Result<net::Response> response) {
-    auto state = response && response->status == 200 ? contract::decode<contract::PoolState>(response->body)
-                                                     : base::fail(base::ErrorCode::kUnreachable, "");
-    if (!state) {
-      options_.catalog->pool_lost(endpoint);
-      return options_.post(brain::PoolUnreachable{endpoint});
-    }
-    if (state->endpoint.empty()) state->endpoint = endpoint;
-    options_.catalog->pool_seen(state->endpoint);
-    options_.post(brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
-  });
+  options_.client->request(
+      std::move(request), [this, endpoint = command.endpoint](base::Result<net::Response> response) {
+        auto state = response && response->status == 200 ? contract::decode<contract::PoolState>(response->body)
+                                                         : base::fail(base::ErrorCode::kUnreachable, "");
+        if (!state) {
+          options_.catalog->pool_lost(endpoint);
+          return options_.post(brain::PoolUnreachable{endpoint});
+        }
+        if (state->endpoint.empty()) state->endpoint = endpoint;
+        options_.catalog->pool_seen(state->endpoint);
+        options_.post(brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
+      });
 }
 
 void PoolClient::start_worker(const brain::StartWorker& command) {
@@ -52,9 +53,9 @@ void PoolClient::start_worker(const brain::StartWorker& command) {
 
 void PoolClient::stop_worker(const brain::StopWorker& command) {
   // Whether it stopped is seen in the pool's state; the brain repeats a stop that was not heard.
-  options_.client->request(
-      json_post(command.endpoint + "/v2/workers/stop", contract::encode(contract::StopWorkerRequest{command.worker_id.value})),
-      [](const base::Result<net::Response>&) {});
+  options_.client->request(json_post(command.endpoint + "/v2/workers/stop",
+                                     contract::encode(contract::StopWorkerRequest{command.worker_id.value})),
+                           [](const base::Result<net::Response>&) {});
 }
 
 }  // namespace llorch::orchestratord::app::brain_host

@@ -81,8 +81,10 @@ TEST_F(AdmissionTest, AFullQueueIsRefusedWithTheContract) {
   EXPECT_TRUE(full.headers.get("Retry-After"));
   EXPECT_EQ(full.headers.get("X-Backoff-Ms"), field(full.body, "retry_after_ms"));
   const std::string metrics = client_->get("/metrics").body;
-  EXPECT_NE(metrics.find("tasks_rejected_total{engine=\"llama-orch\",reason=\"ADMISSION_REJECT\"} 1"), std::string::npos);
-  EXPECT_NE(metrics.find("orchd_queue_depth{component=\"orchestratord\",priority=\"interactive\"} 3"), std::string::npos);
+  EXPECT_NE(metrics.find("tasks_rejected_total{engine=\"llama-orch\",reason=\"ADMISSION_REJECT\"} 1"),
+            std::string::npos);
+  EXPECT_NE(metrics.find("orchd_queue_depth{component=\"orchestratord\",priority=\"interactive\"} 3"),
+            std::string::npos);
 }
 
 // OC-CORE-1020, SYS-7.1.1: a stable code for everything a client can get wrong, and nothing half-done.
@@ -209,7 +211,8 @@ TEST_F(AdmissionTest, CancelByPostAndByDelete) {
 
   auto reading = std::async(std::launch::async, [&] { return client_->read(events_path(running)); });
   pool_->hold(false);
-  wait_until([&] { return client_->get("/v2/tasks/" + running).body.find("\"tokens_out\":0") == std::string::npos; }, "tokens");
+  wait_until([&] { return client_->get("/v2/tasks/" + running).body.find("\"tokens_out\":0") == std::string::npos; },
+             "tokens");
   const net::Response by_post = client_->post("/v2/tasks/" + running + "/cancel");
   EXPECT_EQ(by_post.status, 202);
   const std::string tokens_at_answer = field(client_->get("/v2/tasks/" + running).body, "tokens_out");
@@ -242,7 +245,8 @@ TEST_F(AdmissionTest, UnknownJobsAreNotFound) {
 TEST_F(AdmissionTest, NoPromptAndNoOutputIsKept) {
   start_with_pool();
   const std::string needle = "The needle in the haystack sings at midnight";
-  const std::string body = R"({"model":"demo","prompt":")" + needle + R"(","max_tokens":20,"seed":5,"stop":["needle stop"]})";
+  const std::string body =
+      R"({"model":"demo","prompt":")" + needle + R"(","max_tokens":20,"seed":5,"stop":["needle stop"]})";
   pool_->hold(true);
   const std::string job_id = client_->submit(body);
   wait_until([this] { return pool_->running() == 1; }, "the job to run");

@@ -143,9 +143,8 @@ void FakePool::add_routes() {
         net::http::json_response(202, contract::encode(contract::StartWorkerReply{start.worker_id, "starting"})));
     announce_worker();
   });
-  server_.route("POST", "/execute", [this](const net::Request& request, const net::ExchangePtr& exchange) {
-    execute(request, exchange);
-  });
+  server_.route("POST", "/execute",
+                [this](const net::Request& request, const net::ExchangePtr& exchange) { execute(request, exchange); });
   server_.route("POST", "/cancel", [this](const net::Request&, const net::ExchangePtr& exchange) {
     ++cancels_;
     exchange->respond(net::http::json_response(202, R"({"job_id":"","status":"cancelling"})"));
@@ -162,7 +161,8 @@ void FakePool::execute(const net::Request& request, const net::ExchangePtr& exch
     last_request_ = *decoded;
     last_correlation_id_ = request.correlation_id.value;
     if (!refuse_with_.empty()) {
-      return void(exchange->respond_error({base::error_code_from_name(refuse_with_).value(), "refused by the test", {}}));
+      return void(
+          exchange->respond_error({base::error_code_from_name(refuse_with_).value(), "refused by the test", {}}));
     }
     if (static_cast<int>(running_.size()) >= slots_) {
       return void(exchange->respond_error({base::ErrorCode::kWorkerBusy, "no free slot", {}}));

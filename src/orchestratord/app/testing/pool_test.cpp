@@ -33,7 +33,8 @@ TEST_F(PoolTest, RegistersBeatsAndLeaves) {
   EXPECT_EQ(beat.status, 200);
   EXPECT_EQ(field(beat.body, "next_heartbeat_ms"), "15000");
   const std::string list = client_->get("/v2/pools").body;
-  EXPECT_NE(list.find(R"({"pools":[{"pool_id":"pool-a","status":"healthy","endpoint":"http://127.0.0.1:9")"), std::string::npos)
+  EXPECT_NE(list.find(R"({"pools":[{"pool_id":"pool-a","status":"healthy","endpoint":"http://127.0.0.1:9")"),
+            std::string::npos)
       << list;
   EXPECT_EQ(field(client_->get("/v2/health").body, "status"), "healthy");
   EXPECT_EQ(field(client_->get("/health").body, "status"), "healthy");
@@ -72,7 +73,8 @@ TEST_F(PoolTest, AKnownPoolIsAskedAfterARestart) {
   start_with_pool();
   client_->read(events_path(client_->submit(task(1))));
   restart();
-  wait_until([this] { return client_->get("/v2/pools").body.find("\"pool-1\"") != std::string::npos; }, "the pool to be asked");
+  wait_until([this] { return client_->get("/v2/pools").body.find("\"pool-1\"") != std::string::npos; },
+             "the pool to be asked");
   const auto events = client_->read(events_path(client_->submit(task(2)))).events;
   EXPECT_EQ(events.back().event, "end");
   EXPECT_EQ(pool_->starts(), 1) << "the worker of before is still there";
@@ -100,10 +102,11 @@ TEST_F(PoolTest, MetricsCountWhatHappened) {
   EXPECT_EQ(response.status, 200);
   EXPECT_TRUE(response.headers.get("X-Correlation-Id"));
   EXPECT_EQ(response.headers.get("Content-Type")->substr(0, 26), "text/plain; version=0.0.4;");
-  for (const char* line : {"orchd_tasks_finished_total{component=\"orchestratord\",status=\"completed\"} 1",
-                           "orchd_tasks_enqueued_total{component=\"orchestratord\",outcome=\"accepted\"} 1",
-                           "orchd_worker_starts_total{component=\"orchestratord\",outcome=\"success\"} 1",
-                           "orchd_scheduling_latency_ms_count{component=\"orchestratord\",algorithm=\"least-loaded\"} 1"}) {
+  for (const char* line :
+       {"orchd_tasks_finished_total{component=\"orchestratord\",status=\"completed\"} 1",
+        "orchd_tasks_enqueued_total{component=\"orchestratord\",outcome=\"accepted\"} 1",
+        "orchd_worker_starts_total{component=\"orchestratord\",outcome=\"success\"} 1",
+        "orchd_scheduling_latency_ms_count{component=\"orchestratord\",algorithm=\"least-loaded\"} 1"}) {
     EXPECT_NE(response.body.find(line), std::string::npos) << line << "\n" << response.body;
   }
 }

@@ -60,9 +60,12 @@ class Program {
 class ProcessTest : public DaemonTest {
  protected:
   std::vector<std::string> args(const std::string& bind) const {
-    return {"--state-dir", options_.state_directory.string(), "--bind", bind, "--model-root", "/models",
-            "--set", "models.aliases.demo=file:/models/demo.gguf", "--set", "orchestratord.retry.initial_delay_ms=5",
-            "--config", "/dev/null"};
+    return {"--state-dir",  options_.state_directory.string(),
+            "--bind",       bind,
+            "--model-root", "/models",
+            "--set",        "models.aliases.demo=file:/models/demo.gguf",
+            "--set",        "orchestratord.retry.initial_delay_ms=5",
+            "--config",     "/dev/null"};
   }
 };
 
@@ -125,7 +128,8 @@ TEST_F(ProcessTest, KilledAgainAndAgainNothingIsLost) {
     EXPECT_EQ(field(client.get("/v2/tasks/" + jobs[i]).body, "status"), "completed");
   }
   EXPECT_EQ(program->end(SIGTERM), 0);
-  auto database = state_store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
+  auto database =
+      state_store::sqlite::Database::open({.path = (options_.state_directory / "orchestrator.db").string()}).value();
   const state_store::sqlite::StatementUse check(*database.statement("PRAGMA integrity_check").value());
   ASSERT_TRUE(check->step().value());
   EXPECT_EQ(check->text(0), "ok");

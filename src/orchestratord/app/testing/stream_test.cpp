@@ -8,7 +8,9 @@ namespace {
 
 class StreamTest : public DaemonTest {
  protected:
-  std::string resumable(std::uint64_t seed, int max_tokens) { return task(seed, max_tokens, R"(,"on_disconnect":"resume")"); }
+  std::string resumable(std::uint64_t seed, int max_tokens) {
+    return task(seed, max_tokens, R"(,"on_disconnect":"resume")");
+  }
 };
 
 // SYS-7.5.1: a client that reconnects with the last id it saw gets the rest, no gap, no duplicate.
@@ -17,7 +19,8 @@ TEST_F(StreamTest, ReconnectContinuesAfterTheLastEvent) {
   const std::string job_id = client_->submit(resumable(3, 200));
   std::vector<net::sse::Event> held;
   for (const std::size_t count : {1u, 1u, 2u, 30u, 7u}) {
-    const auto part = client_->read(events_path(job_id), {.last_event_id = held.empty() ? "" : *held.back().id, .count = count});
+    const auto part =
+        client_->read(events_path(job_id), {.last_event_id = held.empty() ? "" : *held.back().id, .count = count});
     held.insert(held.end(), part.events.begin(), part.events.end());
   }
   const auto rest = client_->read("/v2/tasks/" + job_id + "/stream", {.last_event_id = *held.back().id});
@@ -109,7 +112,8 @@ TEST_F(StreamTest, ManyStreamsAtOnceAreEachTheirOwn) {
   for (int i = 0; i < 40; ++i) jobs.push_back(client_->submit(task(static_cast<std::uint64_t>(i), 30)));
   std::vector<std::future<std::vector<net::sse::Event>>> readings;
   for (const std::string& job : jobs) {
-    readings.push_back(std::async(std::launch::async, [this, &job] { return client_->read_through(events_path(job)); }));
+    readings.push_back(
+        std::async(std::launch::async, [this, &job] { return client_->read_through(events_path(job)); }));
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     EXPECT_EQ(tokens_of(readings[i].get()), FakePool::expected_tokens(i, 30)) << i;

@@ -35,7 +35,8 @@ Sealed seal(const Key& key, const SealContext& context, std::string_view plainte
   must(EVP_EncryptUpdate(cipher.get(), bytes_of(out.ciphertext), &n, bytes_of(plaintext),
                          static_cast<int>(plaintext.size())));
   must(EVP_EncryptFinal_ex(cipher.get(), bytes_of(out.ciphertext) + n, &n));
-  must(EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, bytes_of(out.ciphertext) + plaintext.size()));
+  must(
+      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes, bytes_of(out.ciphertext) + plaintext.size()));
   return out;
 }
 

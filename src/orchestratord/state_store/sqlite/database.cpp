@@ -47,14 +47,14 @@ base::Error database_error(sqlite3* db, std::string_view action) {
     return base::Error{ErrorCode::kConflict, fmt::format("{}: {}", action, sqlite3_errmsg(db)), {}};
   }
   if ((code & 0xff) == SQLITE_NOTADB || (code & 0xff) == SQLITE_CORRUPT) {
-    return base::Error{ErrorCode::kCorruptFile,
-                       fmt::format("{}: the file of the job store is damaged or is no database; move it away and restart",
-                                   action),
-                       {}}
+    return base::Error{
+        ErrorCode::kCorruptFile,
+        fmt::format("{}: the file of the job store is damaged or is no database; move it away and restart", action),
+        {}}
         .with("sqlite_code", std::int64_t{code});
   }
-  return base::Error{ErrorCode::kStoreUnavailable,
-                     fmt::format("{}: {}; {}", action, sqlite3_errstr(code), remedy(code)), {}}
+  return base::Error{
+      ErrorCode::kStoreUnavailable, fmt::format("{}: {}; {}", action, sqlite3_errstr(code), remedy(code)), {}}
       .with("sqlite_code", std::int64_t{code});
 }
 
@@ -140,7 +140,8 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
   Database database(raw);
   if (code != SQLITE_OK) return base::fail(database_error(raw, "cannot open the job store"));
   // locking_mode before journal_mode: WAL then needs no shared memory file.
-  TRY(database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+  TRY(
+      database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                        "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
                        "PRAGMA trusted_schema=OFF; PRAGMA journal_size_limit=16777216;"));
   return database;
@@ -167,7 +168,8 @@ std::int64_t Database::changes() const { return sqlite3_changes64(db_.get()); }
 
 base::Result<std::string> check_library() {
   if (sqlite3_threadsafe() == 0) {
-    return base::fail(ErrorCode::kVersionMismatch, "the SQLite library was built without thread support; install Debian's");
+    return base::fail(ErrorCode::kVersionMismatch,
+                      "the SQLite library was built without thread support; install Debian's");
   }
   return std::string(sqlite3_libversion());
 }

@@ -10,15 +10,16 @@ namespace {
 using contract::JobStatus;
 
 // Columns in the order of read_job.
-#define LLORCH_JOB_COLUMNS                                                                                            \
-  "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "           \
-  "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, "      \
-  "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "          \
+#define LLORCH_JOB_COLUMNS                                                                                       \
+  "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "      \
+  "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, " \
+  "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "     \
   "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id "
 
 base::Error bad_row(std::string_view column) {
   return base::Error{base::ErrorCode::kCorruptFile,
-                     "a row of the job store holds an impossible value in column " + std::string(column), {}};
+                     "a row of the job store holds an impossible value in column " + std::string(column),
+                     {}};
 }
 
 template <class E>
@@ -100,9 +101,9 @@ base::Result<> delete_rows_of(Database& database, const char* sql, const base::J
 }
 
 base::Result<> enqueue(Database& database, const base::JobId& job_id) {
-  Statement* insert = TRY(database.statement(
-      "INSERT OR IGNORE INTO queue (job_id, priority_rank, queued_at) "
-      "SELECT job_id, priority = 'batch', created_at FROM jobs WHERE job_id = ?"));
+  Statement* insert =
+      TRY(database.statement("INSERT OR IGNORE INTO queue (job_id, priority_rank, queued_at) "
+                             "SELECT job_id, priority = 'batch', created_at FROM jobs WHERE job_id = ?"));
   insert->bind(1, std::string_view(job_id.value));
   return insert->run();
 }
@@ -112,7 +113,8 @@ base::Result<> enqueue(Database& database, const base::JobId& job_id) {
 base::Result<> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload) {
   Statement* insert = TRY(database.statement(
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, model_ref, "
-      "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, created_at, "
+      "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, "
+      "created_at, "
       "status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0)"));
   insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
   insert->bind(4, std::string_view(job.correlation_id.value)).bind(5, std::string_view(job.request_sha256));
@@ -125,8 +127,8 @@ base::Result<> insert_job(Database& database, const JobRecord& job, const std::o
   TRY(insert->run());
   TRY(enqueue(database, job.job_id));
   if (!payload) return {};
-  Statement* sealed = TRY(
-      database.statement("INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
+  Statement* sealed =
+      TRY(database.statement("INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
   sealed->bind(1, std::string_view(job.job_id.value)).bind(2, std::int64_t{payload->key_slot});
   sealed->bind_blob(3, payload->nonce).bind_blob(4, payload->ciphertext);
   return sealed->run();
@@ -170,7 +172,8 @@ base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoin
   Statement* upsert = TRY(database.statement(
       "INSERT INTO sse_checkpoints (job_id, last_event_seq, last_event_type, prefix_hash, updated_at) "
       "SELECT job_id, ?2, ?3, ?4, ?5 FROM jobs WHERE job_id = ?1 AND completed_at IS NULL "
-      "ON CONFLICT (job_id) DO UPDATE SET last_event_seq = ?2, last_event_type = ?3, prefix_hash = ?4, updated_at = ?5"));
+      "ON CONFLICT (job_id) DO UPDATE SET last_event_seq = ?2, last_event_type = ?3, prefix_hash = ?4, updated_at = "
+      "?5"));
   upsert->bind(1, std::string_view(checkpoint.job_id.value)).bind(2, checkpoint.seq);
   upsert->bind(3, std::string_view(checkpoint.event)).bind(4, std::string_view(checkpoint.prefix_hash));
   upsert->bind(5, checkpoint.unix_ms);
@@ -203,9 +206,10 @@ base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_
 }
 
 base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
-  const StatementUse row(*TRY(database.statement(
-      "SELECT " LLORCH_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
-      "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+  const StatementUse row(
+      *TRY(database.statement(
+          "SELECT " LLORCH_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+          "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {
     LiveJob live{TRY(read_job(row)), std::nullopt};
@@ -218,7 +222,8 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
 }
 
 base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
-  Statement* upsert = TRY(database.statement("INSERT OR REPLACE INTO pools (pool_id, endpoint, updated_at) VALUES (?, ?, ?)"));
+  Statement* upsert =
+      TRY(database.statement("INSERT OR REPLACE INTO pools (pool_id, endpoint, updated_at) VALUES (?, ?, ?)"));
   upsert->bind(1, std::string_view(pool.pool_id.value)).bind(2, std::string_view(pool.endpoint)).bind(3, now_unix_ms);
   return upsert->run();
 }

@@ -19,12 +19,12 @@ base::Result<> apply(Database& database, const Migration& migration, std::int64_
 }  // namespace
 
 base::Result<> migrate(Database& database, std::span<const Migration> known, std::int64_t now_unix_ms) {
-  TRY(database.execute("CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, "
+  TRY(
+      database.execute("CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, "
                        "sha256 TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"));
   std::size_t applied = 0;
   {
-    const StatementUse rows(
-        *TRY(database.statement("SELECT version, sha256 FROM schema_migrations ORDER BY version")));
+    const StatementUse rows(*TRY(database.statement("SELECT version, sha256 FROM schema_migrations ORDER BY version")));
     while (TRY(rows->step())) {
       if (applied == known.size()) {
         return base::fail(base::ErrorCode::kUnsupportedFormatVersion,

@@ -24,11 +24,11 @@ base::Result<EventId> parse_event_id(std::string_view text) {
   const std::string_view prefix = dash == std::string_view::npos ? std::string_view() : text.substr(dash + 1);
   if (seq.empty() || seq.size() > kSeqDigitsMax || !only(seq, "0123456789") || prefix.size() != kPrefixDigits ||
       !only(prefix, "0123456789abcdef")) {
-    return base::fail(base::Error{base::ErrorCode::kInvalidParams,
-                                  "Last-Event-ID must be an id of this stream, <number>-<16 hex digits>; send the last id "
-                                  "received, or none to read from the beginning",
-                                  {}}
-                          .with("field", "Last-Event-ID")
+    return base::fail(base::Error{
+        base::ErrorCode::kInvalidParams,
+        "Last-Event-ID must be an id of this stream, <number>-<16 hex digits>; send the last id "
+        "received, or none to read from the beginning",
+        {}}.with("field", "Last-Event-ID")
                           .with("reason", "format"));
   }
   EventId id;

@@ -22,7 +22,8 @@ void write_frame(std::string& out, const EventId& id, std::string_view event, st
   out.clear();
   char text[40];
   const auto end = fmt::format_to_n(text, sizeof text, "{}-{:016x}", id.seq, id.prefix).out;
-  net::sse::append_event(out, {.event = event, .id = std::string_view(text, static_cast<std::size_t>(end - text)), .data = data});
+  net::sse::append_event(
+      out, {.event = event, .id = std::string_view(text, static_cast<std::size_t>(end - text)), .data = data});
 }
 
 }  // namespace
@@ -59,11 +60,11 @@ base::Result<> StreamLog::token(std::int64_t i, std::string_view t) {
   if (seq < events_count()) {
     write_frame(frame_, id_of(seq), "token", data_);
     if (frame_ != frames(seq, 1).bytes) {
-      return base::fail(base::Error{base::ErrorCode::kReplayDiverged,
-                                    "the job was run again and did not reproduce what its stream had already sent; submit "
-                                    "it again",
-                                    {}}
-                            .with("index", i));
+      return base::fail(base::Error{
+          base::ErrorCode::kReplayDiverged,
+          "the job was run again and did not reproduce what its stream had already sent; submit "
+          "it again",
+          {}}.with("index", i));
     }
     ++attempt_tokens_;
     return {};
@@ -93,7 +94,8 @@ StreamLog::Frames StreamLog::frames(std::int64_t seq, std::size_t bytes_max) con
   const auto first = static_cast<std::size_t>(seq);
   const std::size_t begin = first == 0 ? 0 : ends_[first - 1];
   std::size_t last = first;
-  const std::size_t end = sealed_ && first < kFirstTokenSeq ? std::min<std::size_t>(kFirstTokenSeq, ends_.size()) : ends_.size();
+  const std::size_t end =
+      sealed_ && first < kFirstTokenSeq ? std::min<std::size_t>(kFirstTokenSeq, ends_.size()) : ends_.size();
   while (last + 1 < end && ends_[last + 1] - begin <= bytes_max) ++last;
   return {std::string_view(bytes_).substr(begin, ends_[last] - begin), static_cast<std::int64_t>(last) + 1};
 }

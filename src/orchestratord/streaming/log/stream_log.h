@@ -63,17 +63,17 @@ class StreamLog {
  private:
   void append(const EventId& id, std::string_view event, std::string_view data);
 
-  std::string bytes_;                     // all events so far, one after the other
-  std::vector<std::size_t> ends_;         // ends_[seq]: end of that event in bytes_
-  std::vector<std::uint64_t> prefixes_;   // after token i
-  base::Sha256 hash_;                     // of all tokens held
+  std::string bytes_;                    // all events so far, one after the other
+  std::vector<std::size_t> ends_;        // ends_[seq]: end of that event in bytes_
+  std::vector<std::uint64_t> prefixes_;  // after token i
+  base::Sha256 hash_;                    // of all tokens held
   std::uint64_t empty_prefix_ = 0;
-  std::uint64_t prefix_ = 0;              // of hash_
-  std::int64_t attempt_tokens_ = 0;       // of the current attempt
+  std::uint64_t prefix_ = 0;         // of hash_
+  std::int64_t attempt_tokens_ = 0;  // of the current attempt
   bool sealed_ = false;
   std::optional<std::string> terminal_;
   bool terminal_error_ = false;
-  std::string frame_, data_;              // reused for every token
+  std::string frame_, data_;  // reused for every token
 };
 
 // Where one client stands.

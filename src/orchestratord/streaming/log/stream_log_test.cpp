@@ -21,7 +21,11 @@ using base::ErrorCode;
 
 contract::QueuedEvent queued_event() { return {.job_id = "job-1", .queue_position = 2, .predicted_start_ms = 150}; }
 contract::StartedEvent started_event() {
-  return {.job_id = "job-1", .worker_id = "worker-1", .model = "demo", .started_at = "2026-01-02T03:04:05.678Z", .seed = 7,
+  return {.job_id = "job-1",
+          .worker_id = "worker-1",
+          .model = "demo",
+          .started_at = "2026-01-02T03:04:05.678Z",
+          .seed = 7,
           .queue_wait_ms = 12};
 }
 constexpr std::string_view kEnd =
@@ -97,8 +101,9 @@ TEST(StreamLog, IdsCarryTheRunningHash) {
 TEST(EventId, ParsesWhatItWritesAndNothingElse) {
   const EventId id{123, 0x00ab'cdef'0123'4567};
   EXPECT_EQ(parse_event_id(to_string(id)).value(), id);
-  for (const char* bad : {"", "-", "5", "5-", "-0123456789abcdef", "5-0123456789abcde", "5-0123456789abcdef0", "5-0123456789ABCDEF",
-                          "+5-0123456789abcdef", " 5-0123456789abcdef", "5-0123456789abcdeg", "9999999999999999999-0123456789abcdef"}) {
+  for (const char* bad :
+       {"", "-", "5", "5-", "-0123456789abcdef", "5-0123456789abcde", "5-0123456789abcdef0", "5-0123456789ABCDEF",
+        "+5-0123456789abcdef", " 5-0123456789abcdef", "5-0123456789abcdeg", "9999999999999999999-0123456789abcdef"}) {
     EXPECT_EQ(parse_event_id(bad).error().code, ErrorCode::kInvalidParams) << bad;
   }
 }
@@ -246,7 +251,8 @@ TEST(Reconnect, AnyDisturbanceGivesTheSameEvents) {
   EXPECT_TRUE(rc::check("any disturbance", [] {
     const int count = *rc::gen::inRange(0, 40);
     std::vector<std::string> tokens;
-    for (int i = 0; i < count; ++i) tokens.push_back(*rc::gen::element<std::string>("", "a", " tale", "\n", "\"", "\xF0\x9F\xA6\x8A"));
+    for (int i = 0; i < count; ++i)
+      tokens.push_back(*rc::gen::element<std::string>("", "a", " tale", "\n", "\"", "\xF0\x9F\xA6\x8A"));
     StreamLog undisturbed = log_with(tokens);
     undisturbed.finish({.event = "end", .data = kEnd});
     Cursor whole = attach(std::nullopt);
