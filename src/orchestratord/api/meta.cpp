@@ -31,6 +31,7 @@ std::vector<contract::EngineCapability> engines_of(const std::vector<brain::Pool
     }
   }
   std::vector<contract::EngineCapability> out;
+  out.reserve(engines.size());
   for (auto& [build, engine] : engines) out.push_back(std::move(engine));
   return out;
 }
@@ -38,20 +39,21 @@ std::vector<contract::EngineCapability> engines_of(const std::vector<brain::Pool
 }  // namespace
 
 void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryPools>(brain::QueryPools{}, [this, exchange](brain::AnswerQueryPools answer) {
-    contract::HealthReply out;
-    out.uptime_seconds = (context_.clock->now().mono_ms - context_.started_mono_ms) / 1000;
-    bool healthy = false;
-    for (const brain::PoolView& pool : answer.pools) {
-      healthy = healthy || pool.status == contract::PoolStatus::kHealthy;
-      out.pools.push_back({.pool_id = pool.pool_id.value,
-                           .status = std::string(contract::enum_name(pool.status)),
-                           .gpus = static_cast<std::int64_t>(pool.gpus.size()),
-                           .workers = static_cast<std::int64_t>(pool.workers.size())});
-    }
-    out.status = *context_.stopping ? "stopping" : healthy ? "healthy" : "degraded";
-    exchange->respond(net::http::json_response(200, contract::encode(out)));
-  });
+  context_.brain->ask<brain::AnswerQueryPools>(
+      brain::QueryPools{}, [this, exchange](const brain::AnswerQueryPools& answer) {
+        contract::HealthReply out;
+        out.uptime_seconds = (context_.clock->now().mono_ms - context_.started_mono_ms) / 1000;
+        bool healthy = false;
+        for (const brain::PoolView& pool : answer.pools) {
+          healthy = healthy || pool.status == contract::PoolStatus::kHealthy;
+          out.pools.push_back({.pool_id = pool.pool_id.value,
+                               .status = std::string(contract::enum_name(pool.status)),
+                               .gpus = static_cast<std::int64_t>(pool.gpus.size()),
+                               .workers = static_cast<std::int64_t>(pool.workers.size())});
+        }
+        out.status = *context_.stopping ? "stopping" : healthy ? "healthy" : "degraded";
+        exchange->respond(net::http::json_response(200, contract::encode(out)));
+      });
 }
 
 void Meta::version(const net::Request&, const net::ExchangePtr& exchange) {
@@ -61,22 +63,23 @@ void Meta::version(const net::Request&, const net::ExchangePtr& exchange) {
 }
 
 void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryPools>(brain::QueryPools{}, [this, exchange](brain::AnswerQueryPools answer) {
-    const contract::OrchestratordConfig& config = context_.config->orchestratord;
-    contract::CapabilitiesReply out;
-    out.api_version = std::string(kApiVersion);
-    out.version = std::string(base::kVersion);
-    out.engines = engines_of(answer.pools, config.limits.max_tokens);
-    out.limits = {.max_batch_size = config.worker_slots,
-                  .queue_capacity = config.queue.capacity,
-                  .max_tokens = config.limits.max_tokens,
-                  .prompt_bytes_max = config.limits.prompt_bytes_max,
-                  .request_bytes_max = config.limits.request_bytes_max};
-    for (const auto& engine : out.engines) {
-      out.limits.max_context_length = std::max(out.limits.max_context_length, engine.ctx_max);
-    }
-    exchange->respond(net::http::json_response(200, contract::encode(out)));
-  });
+  context_.brain->ask<brain::AnswerQueryPools>(
+      brain::QueryPools{}, [this, exchange](const brain::AnswerQueryPools& answer) {
+        const contract::OrchestratordConfig& config = context_.config->orchestratord;
+        contract::CapabilitiesReply out;
+        out.api_version = std::string(kApiVersion);
+        out.version = std::string(base::kVersion);
+        out.engines = engines_of(answer.pools, config.limits.max_tokens);
+        out.limits = {.max_batch_size = config.worker_slots,
+                      .queue_capacity = config.queue.capacity,
+                      .max_tokens = config.limits.max_tokens,
+                      .prompt_bytes_max = config.limits.prompt_bytes_max,
+                      .request_bytes_max = config.limits.request_bytes_max};
+        for (const auto& engine : out.engines) {
+          out.limits.max_context_length = std::max(out.limits.max_context_length, engine.ctx_max);
+        }
+        exchange->respond(net::http::json_response(200, contract::encode(out)));
+      });
 }
 
 void Meta::models(const net::Request&, const net::ExchangePtr& exchange) {

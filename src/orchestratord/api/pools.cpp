@@ -40,7 +40,7 @@ contract::PoolInfo pool_info(const brain::PoolView& view) {
 }
 
 void Pools::list(const net::Request&, const net::ExchangePtr& exchange) {
-  context_.brain->ask<brain::AnswerQueryPools>(brain::QueryPools{}, [exchange](brain::AnswerQueryPools answer) {
+  context_.brain->ask<brain::AnswerQueryPools>(brain::QueryPools{}, [exchange](const brain::AnswerQueryPools& answer) {
     contract::PoolList out;
     for (const brain::PoolView& view : answer.pools) out.pools.push_back(pool_info(view));
     exchange->respond(net::http::json_response(200, contract::encode(out)));

@@ -165,6 +165,9 @@ void Orchestrator::Parts::make_parts() {
 // Streams and payloads of what the store holds, before the brain may dispatch any of it.
 brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState state) {
   brain::Restored out;
+  // Asked for models from the first request on, not only once they have answered for themselves.
+  for (const std::string& endpoint : options.config.orchestratord.pool_managers) catalog->pool_seen(endpoint);
+  for (const std::string& endpoint : state.pool_endpoints) catalog->pool_seen(endpoint);
   out.pool_endpoints = std::move(state.pool_endpoints);
   for (state_store::RestoredJob& restored : state.jobs) {
     const auto live = std::make_shared<api::LiveJobData>();

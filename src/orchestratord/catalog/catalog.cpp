@@ -69,7 +69,7 @@ void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done
       answer = base::fail(unready("no pool manager is registered, so no model can be looked at; start pool-managerd"));
     } else {
       waiter = ++waiters_count_;
-      entry.waiters.emplace(*waiter, std::move(done));
+      entry.waiters.emplace(*waiter, done);
     }
     if (!entry.asking && !endpoints_.empty() && (!entry.known || stale)) {
       entry.asking = true;

@@ -95,7 +95,7 @@ void Stream::finish(const StreamLog::Terminal& terminal, std::int64_t now_ms) {
   pump_all(now_ms);
 }
 
-void Stream::attach(Reader reader, std::int64_t now_ms) {
+void Stream::attach(const Reader& reader, std::int64_t now_ms) {
   const auto client = std::make_shared<Client>();
   client->exchange = reader.exchange;
   client->cursor = streaming::attach(reader.last_event_id);

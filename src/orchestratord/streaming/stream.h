@@ -52,7 +52,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::optional<EventId> last_event_id;
   };
   // Answers the exchange with the stream, from now until it ends.
-  void attach(Reader reader, std::int64_t now_ms);
+  void attach(const Reader& reader, std::int64_t now_ms);
 
   // Keep-alive comments, slow clients, the grace of a lost client.
   void tick(std::int64_t now_ms);
