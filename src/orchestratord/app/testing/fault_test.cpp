@@ -82,6 +82,7 @@ TEST_F(FaultTest, RefusalsToStartAreClear) {
     second.config.orchestratord.bind = bad;
     EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kConfigInvalid) << bad;
   }
+  std::filesystem::remove_all(second.state_directory);
   second.config.orchestratord.bind = "127.0.0.1:0";
   second.state_directory = "/proc/no/such";
   EXPECT_EQ(Orchestrator::open(second).error().code, ErrorCode::kStoreUnavailable);
