@@ -210,7 +210,10 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server.emplace(*runtime, std::move(server_options));
   for (api::Api::Route& route : api->routes()) server->route(route.method, route.pattern, std::move(route.handler));
   TRY(server->start());
-  hub_timer = runtime->every(kHubTickMs, [this] { hub->tick(); });
+  hub_timer = runtime->every(kHubTickMs, [this] {
+    hub->tick();
+    relay->tick();
+  });
   return {};
 }
 
@@ -253,9 +256,10 @@ void Orchestrator::Parts::stop() {
   if (server) server->stop(kServerGraceMs);
   if (brain) brain->stop();
   if (port) port->drop_all();
-  client.reset();
+  // Late answers of the store still reach handlers, and these the client: it goes after everything that may use it.
   if (store) store->stop();
   if (runtime) runtime->stop();
+  client.reset();
   run_file.reset();
 }
 

@@ -1,5 +1,6 @@
 #include "orchestratord/streaming/relay.h"
 
+#include <atomic>
 #include <vector>
 
 #include "contract/json.h"
@@ -27,8 +28,10 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
 
   void begin();
   void abort();
+  void tick();
 
  private:
+  void on_response(int status);
   void on_data(std::string_view bytes);
   void on_end(const base::Result<>& result);
   void take(const net::sse::Event& event);
@@ -42,10 +45,12 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   const Order order_;
   Reports reports_;
 
-  std::mutex mutex_;  // guards the next three: abort() and a pause may come before the handle
+  std::mutex mutex_;  // guards the next four: abort(), a pause and the end may come before the handle
   net::StreamHandle handle_;
   bool aborted_ = false;
   bool paused_ = false;
+  bool answered_ = false;  // a pause waits for the head of the answer, which has a time limit
+  std::atomic<std::int64_t> tokens_out_{0};
 
   // Used by the client's callbacks only, which come one at a time.
   int status_ = 0;
@@ -53,7 +58,6 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   net::sse::Decoder decoder_;
   std::vector<net::sse::Event> events_;
   std::vector<contract::TokenEvent> tokens_;
-  std::int64_t tokens_out_ = 0;
   std::optional<std::int64_t> last_progress_ms_;
   bool started_ = false;
   bool ended_ = false;
@@ -66,6 +70,7 @@ void Relay::Execution::begin() {
     if (self == nullptr) return;
     const std::lock_guard lock(self->mutex_);
     self->paused_ = paused;
+    if (!self->answered_) return;
     paused ? self->handle_.pause() : self->handle_.resume();
   });
   net::ClientRequest request;
@@ -78,13 +83,28 @@ void Relay::Execution::begin() {
   request.timeout_ms = relay_.options_.head_timeout_ms;
   const auto self = shared_from_this();
   net::StreamHandle handle = relay_.options_.client->stream(
-      std::move(request), {.on_response = [self](int status, const net::http::Headers&) { self->status_ = status; },
+      std::move(request), {.on_response = [self](int status, const net::http::Headers&) { self->on_response(status); },
                            .on_data = [self](std::string_view bytes) { self->on_data(bytes); },
                            .on_end = [self](const base::Result<>& result) { self->on_end(result); }});
   const std::lock_guard lock(mutex_);
   handle_ = handle;
-  if (paused_) handle_.pause();
+  if (paused_ && answered_) handle_.pause();
   if (aborted_) handle_.cancel();
+}
+
+void Relay::Execution::on_response(int status) {
+  status_ = status;
+  const std::lock_guard lock(mutex_);
+  answered_ = true;
+  if (paused_) handle_.pause();
+}
+
+void Relay::Execution::tick() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!paused_ || aborted_) return;
+  }
+  reports_.progress(tokens_out_);
 }
 
 void Relay::Execution::abort() {
@@ -153,6 +173,9 @@ void Relay::Execution::take_started(const std::string& data) {
 void Relay::Execution::flush_tokens() {
   if (tokens_.empty() || ended_) return;
   if (!started_) return end(std::nullopt, worker_reset("a token came before the job had started"));
+  if (tokens_out_ + static_cast<std::int64_t>(tokens_.size()) > order_.tokens_max) {
+    return end(std::nullopt, worker_reset("it sent more tokens than it was asked for"));
+  }
   const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
   const base::Result<> appended = order_.stream->tokens(tokens_, now_ms);
   tokens_out_ += static_cast<std::int64_t>(tokens_.size());
@@ -204,7 +227,10 @@ void Relay::Execution::end(std::optional<contract::EndEvent> end_event, std::opt
   ended_ = true;
   {
     const std::lock_guard lock(mutex_);
-    if (error) handle_.cancel();
+    if (error) {
+      aborted_ = true;
+      handle_.cancel();
+    }
   }
   relay_.options_.hub->relay_ends(*order_.stream);
   reports_.ended({.tokens_out = tokens_out_, .end = std::move(end_event), .error = std::move(error)});
@@ -230,6 +256,16 @@ void Relay::abort(std::uint64_t execution) {
     running = it->second;
   }
   running->abort();
+}
+
+void Relay::tick() {
+  std::vector<std::shared_ptr<Execution>> running;
+  {
+    const std::lock_guard lock(mutex_);
+    running.reserve(running_.size());
+    for (const auto& [id, execution] : running_) running.push_back(execution);
+  }
+  for (const auto& execution : running) execution->tick();
 }
 
 void Relay::drop(std::uint64_t execution) {

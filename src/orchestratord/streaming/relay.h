@@ -3,6 +3,7 @@
 // nor store.
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,10 +26,11 @@ class Relay {
     const base::Clock* clock = nullptr;
     std::int64_t head_timeout_ms = 30'000;  // until the worker's answer begins
   };
-  // All called on io threads, one at a time per execution, `ended` last and exactly once.
+  // Called on io threads, one at a time per execution, `ended` last and exactly once.
   struct Reports {
     std::function<void()> started;
-    // The first token at once, then at most once per second.
+    // The first token at once, then at most once per second; also while the worker is slowed down, so that a pause of
+    // ours never looks like its silence. This one may come on another thread and late.
     std::function<void(std::int64_t tokens_out)> progress;
     struct Outcome {
       std::int64_t tokens_out = 0;            // of this attempt
@@ -46,6 +48,8 @@ class Relay {
     std::string worker_id;  // these three go into the event `started`
     std::string model;
     std::int64_t queue_wait_ms = 0;
+    // A worker that sends more is broken: what it sends is held in memory.
+    std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
   };
 
   explicit Relay(Options options) : options_(options) {}
@@ -53,6 +57,8 @@ class Relay {
   void execute(Order order, Reports reports);
   // Tells the worker and closes the connection. No effect after the end.
   void abort(std::uint64_t execution);
+  // Once per second.
+  void tick();
 
  private:
   class Execution;

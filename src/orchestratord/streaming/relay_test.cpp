@@ -172,6 +172,53 @@ TEST_F(RelayTest, AReplayIsCheckedTokenByToken) {
   EXPECT_EQ(run(4).error->code, ErrorCode::kReplayDiverged) << "a replay that stops early differs too";
 }
 
+// What a worker sends is held in memory: no more than was asked for.
+TEST_F(RelayTest, AWorkerThatDoesNotStopIsBroken) {
+  worker_sends(started() + token(0, "a") + token(1, "b") + token(2, "c"));
+  Relay::Order short_order = order(1);
+  short_order.tokens_max = 2;
+  std::promise<Relay::Reports::Outcome> ended;
+  relay_->execute(short_order, {.started = [] {}, .progress = [](std::int64_t) {},
+                                .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+  EXPECT_EQ(ended.get_future().get().error->code, ErrorCode::kWorkerReset);
+  EXPECT_LE(tokens_held(), 2);
+}
+
+// DECISIONS §1: a worker slowed down for want of stream memory is not a silent one.
+TEST_F(RelayTest, APausedExecutionStillReports) {
+  contract::StreamConfig limits;
+  limits.buffer_bytes_max = 1000;
+  StreamHub small({.limits = limits, .clock = &clock_});
+  const StreamPtr older = small.open(base::JobId("older"), contract::OnDisconnect::kResume);
+  older->queued({.job_id = "older"});
+  older->started({.job_id = "older"});
+  small.relay_begins(*older, [](bool) {});
+  Relay relay({.client = client_.get(), .hub = &small, .clock = &clock_});
+  Relay::Order young = order(1);
+  young.stream = small.open(base::JobId("job-1"), contract::OnDisconnect::kResume);
+  young.stream->queued({.job_id = "job-1"});
+  std::promise<net::ExchangePtr> serving;
+  worker_ = [&](const net::ExchangePtr& exchange) { serving.set_value(exchange); };
+  std::atomic<int> reports{0};
+  std::promise<Relay::Reports::Outcome> ended;
+  relay.execute(young, {.started = [] {}, .progress = [&](std::int64_t) { ++reports; },
+                        .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+  const net::ExchangePtr worker = serving.get_future().get();
+  relay.tick();
+  EXPECT_EQ(reports, 0);
+  const contract::TokenEvent big{.t = std::string(2000, 'x'), .i = 0};
+  ASSERT_TRUE(older->tokens({&big, 1}, clock_.now().mono_ms));
+  EXPECT_EQ(small.gauges().relays_paused, 1);
+  relay.tick();
+  EXPECT_EQ(reports, 1);
+  small.relay_ends(*older);
+  small.tick();  // nobody else runs: it goes on
+  worker->start_stream(200, net::http::sse_headers());
+  worker->write(started() + token(0, "a") + end(1));
+  worker->end();
+  EXPECT_TRUE(ended.get_future().get().end);
+}
+
 TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
   std::promise<void> serving, closed;
   net::ExchangePtr kept;

@@ -167,7 +167,7 @@ void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
     if (log_.finished()) {
       read = read_to_the_end_ = read_to_the_end_ || (reason == net::CloseReason::kFinished && client->counts);
       read = read && clients_.empty();
-    } else if (clients_.empty() && client->counts) {
+    } else if (had_clients_ = had_clients_ || client->counts; clients_.empty() && had_clients_) {
       if (identity_.on_disconnect == contract::OnDisconnect::kCancel) {
         gone = true;
       } else {
@@ -210,7 +210,9 @@ void Stream::tick(std::int64_t now_ms) {
 
 void Stream::abort_clients() {
   const std::lock_guard lock(mutex_);
-  for (const ClientPtr& client : clients_) client->exchange->abort();
+  for (const ClientPtr& client : clients_) {
+    if (!client->ended) client->exchange->abort();  // one that has its terminal event is complete
+  }
 }
 
 Stream::Progress Stream::progress(std::int64_t now_ms) const {

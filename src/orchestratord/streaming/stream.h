@@ -56,7 +56,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Keep-alive comments, slow clients, the grace of a lost client.
   void tick(std::int64_t now_ms);
-  // Cuts every client off; they can tell that the stream is not complete.
+  // Cuts off every client that waits for more; it can tell that the stream is not complete.
   void abort_clients();
 
   struct Progress {
@@ -104,6 +104,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::string metrics_frame_;
   std::uint64_t metrics_version_ = 0;
   std::int64_t now_ms_ = 0;                      // the latest told
+  bool had_clients_ = false;                     // one that counts came and went
   std::optional<std::int64_t> clients_gone_ms_;  // since when, while the job runs and somebody had been there
   std::optional<std::int64_t> finished_ms_;
   bool read_to_the_end_ = false;

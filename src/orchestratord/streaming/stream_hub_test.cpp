@@ -214,6 +214,24 @@ TEST_F(StreamHubTest, AClientWithAForeignIdDoesNotCancelTheJob) {
   EXPECT_TRUE(gone_.empty());
 }
 
+TEST_F(StreamHubTest, AForeignIdDoesNotEndTheGrace) {
+  const StreamPtr stream = running("job-1", contract::OnDisconnect::kResume);
+  attach(stream)->close(net::CloseReason::kPeerGone);
+  pass(1000);
+  attach(stream, EventId{1, 42})->close(net::CloseReason::kFinished);
+  pass(limits_.reconnect_grace_ms);
+  EXPECT_EQ(gone_, std::vector<std::string>{"job-1"});
+}
+
+TEST_F(StreamHubTest, AStopCutsOffOnlyWhoWaitsForMore) {
+  const StreamPtr done = running("done"), open = running("open");
+  const auto complete = attach(done), waiting = attach(open);
+  finish(done);
+  hub_->abort_clients();
+  EXPECT_FALSE(complete->aborted_) << "its terminal event may still be on its way";
+  EXPECT_TRUE(waiting->aborted_);
+}
+
 // DECISIONS §1: the buffer stays until one client has read it to the end, or for retain_ms.
 TEST_F(StreamHubTest, TheBufferGoesWhenReadOrWhenOld) {
   const StreamPtr read = running("read");

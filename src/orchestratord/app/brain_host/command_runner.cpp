@@ -104,7 +104,8 @@ void CommandRunner::run(brain::Execute& command) {
                            .correlation_id = live->record.correlation_id,
                            .worker_id = command.worker_id.value,
                            .model = live->record.model,
-                           .queue_wait_ms = command.queue_wait_ms},
+                           .queue_wait_ms = command.queue_wait_ms,
+                           .tokens_max = request.max_tokens},
                           {.started = [brain, execution] { brain->post(brain::ExecuteStarted{execution}); },
                            .progress =
                                [brain, execution](std::int64_t tokens) {
