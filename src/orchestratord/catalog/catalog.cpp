@@ -61,7 +61,8 @@ void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done
   std::optional<std::uint64_t> waiter;
   {
     const std::lock_guard lock(mutex_);
-    Entry& entry = entries_[model_ref];
+    const auto it = entries_.try_emplace(model_ref).first;
+    Entry& entry = it->second;
     const bool stale = options_.clock->now().mono_ms - entry.known_since_ms >= kFreshMs;
     if (entry.known) {
       answer = *entry.known;
@@ -73,8 +74,9 @@ void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done
     }
     if (!entry.asking && !endpoints_.empty() && (!entry.known || stale)) {
       entry.asking = true;
-      question = Question{model_ref, endpoints_};
+      question = Question{model_ref, endpoints_, {}};
     }
+    if (!entry.known && !entry.asking) entries_.erase(it);  // names nobody can look at leave nothing behind
   }
   // Outside the lock: a timer takes one of its own, which is held while expire() runs.
   if (waiter) {
@@ -95,7 +97,9 @@ std::string Catalog::describe_path(const std::string& model_ref) const {
 void Catalog::ask(Question question) {
   if (question.endpoints.empty()) {
     return settle(question.model_ref,
-                  base::fail(unready("no pool manager answers; the model cannot be looked at now")));
+                  base::fail(question.not_found
+                                 ? std::move(*question.not_found)
+                                 : unready("no pool manager answers; the model cannot be looked at now")));
   }
   net::ClientRequest request;
   request.url = question.endpoints.front() + describe_path(question.model_ref);
@@ -108,7 +112,9 @@ void Catalog::ask(Question question) {
 
 void Catalog::on_facts(Question question, base::Result<net::Response> response) {
   auto body = body_of(std::move(response));
-  if (!body && nobody_answered(body.error().code)) {
+  const bool not_found = !body && body.error().code == ErrorCode::kModelNotFound;
+  if (not_found || (!body && nobody_answered(body.error().code))) {
+    if (not_found) question.not_found = std::move(body).error();  // the file may be on another pool's host
     question.endpoints.erase(question.endpoints.begin());
     return ask(std::move(question));
   }
@@ -157,7 +163,7 @@ void Catalog::settle(const std::string& model_ref, base::Result<KnownModel> resu
     if (result) {
       entry.known = *result;
       entry.known_since_ms = options_.clock->now().mono_ms;
-    } else if (!base::info(result.error().code).retriable) {
+    } else if (!entry.known || !base::info(result.error().code).retriable) {
       entries_.erase(model_ref);  // gone, or not a model: nothing to serve from memory
     }
   }

@@ -125,6 +125,19 @@ TEST_F(CatalogTest, ADeadPoolIsPassedOver) {
   EXPECT_TRUE(find());
 }
 
+// A file may be on one host only.
+TEST_F(CatalogTest, APoolThatLacksTheFileIsPassedOver) {
+  net::Server other(runtime_, {.component = "other-pool"});
+  other.route("GET", "/v2/models/describe", [](const net::Request&, const net::ExchangePtr& exchange) {
+    exchange->respond_error({ErrorCode::kModelNotFound, "no such file here", {}});
+  });
+  ASSERT_TRUE(other.start());
+  catalog_->pool_seen(other.url());
+  EXPECT_EQ(find().error().code, ErrorCode::kModelNotFound);
+  catalog_->pool_seen(server_.url());
+  EXPECT_TRUE(find());
+}
+
 TEST_F(CatalogTest, ABlobThatIsNoTokenizerIsAnError) {
   catalog_->pool_seen(server_.url());
   blob_ = "garbage";
