@@ -15,8 +15,11 @@ tl::unexpected<Error> invalid(std::string field, std::string reason, std::string
                         .with("reason", std::move(reason)));
 }
 
-base::Result<contract::PoolState> parse_state(const std::string& body) {
+}  // namespace
+
+base::Result<contract::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked) {
   auto state = TRY(contract::decode<contract::PoolState>(body));
+  if (state.endpoint.empty()) state.endpoint = endpoint_asked;
   if (!base::is_valid_identifier(state.pool_id)) {
     return invalid("pool_id", "charset", "pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
   }
@@ -26,8 +29,6 @@ base::Result<contract::PoolState> parse_state(const std::string& body) {
   while (state.endpoint.ends_with('/')) state.endpoint.pop_back();
   return state;
 }
-
-}  // namespace
 
 contract::PoolInfo pool_info(const brain::PoolView& view) {
   return {.pool_id = view.pool_id.value,
@@ -48,7 +49,7 @@ void Pools::list(const net::Request&, const net::ExchangePtr& exchange) {
 }
 
 void Pools::register_pool(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto state = parse_state(request.body);
+  auto state = parse_pool_state(request.body);
   if (!state) return refuse(context_, exchange, std::move(state).error());
   context_.catalog->pool_seen(state->endpoint);
   contract::RegisterReply reply{.pool_id = state->pool_id, .status = "registered"};
@@ -64,7 +65,7 @@ void Pools::register_pool(const net::Request& request, const net::ExchangePtr& e
 }
 
 void Pools::heartbeat(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto state = parse_state(request.body);
+  auto state = parse_pool_state(request.body);
   if (!state) return refuse(context_, exchange, std::move(state).error());
   if (state->pool_id != request.path_param("id")) {
     return refuse(context_, exchange, invalid("pool_id", "mismatch", "pool_id must be the one of the path").value());

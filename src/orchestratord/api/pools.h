@@ -20,6 +20,10 @@ class Pools {
   const Context& context_;
 };
 
+// What a pool manager says of itself, wherever it says it: decoded and checked, its endpoint without a trailing slash.
+// `endpoint_asked`: where it was asked, for one that does not name its own. Errors: INVALID_PARAMS.
+base::Result<contract::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked = {});
+
 contract::PoolInfo pool_info(const brain::PoolView& view);
 
 }  // namespace llorch::orchestratord::api

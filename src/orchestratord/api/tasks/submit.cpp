@@ -120,7 +120,8 @@ void Submitter::repeat_answer(const PendingPtr& pending, const state_store::JobR
   context_.brain->ask<brain::AnswerQueryJob>(
       brain::QueryJob{.request = {}, .job_id = record.job_id},
       [this, pending, reply = std::move(reply)](brain::AnswerQueryJob answer) mutable {
-        if (answer.job) {
+        // An ending that is not committed yet is nobody's to see.
+        if (answer.job && !contract::is_terminal(answer.job->status)) {
           reply.status = answer.job->status;
           reply.queue_position = answer.job->queue_position.value_or(0);
           reply.predicted_start_ms = answer.job->predicted_start_ms.value_or(0);
@@ -198,8 +199,11 @@ void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobD
 
 void Submitter::answer(const PendingPtr& pending, brain::AnswerSubmit reply) {
   if (!reply.result) {
-    context_.jobs->remove(pending->job_id);
-    context_.hub->forget(pending->job_id);
+    if (const LiveJobPtr job = context_.jobs->find(pending->job_id)) {
+      context_.jobs->remove(pending->job_id);
+      context_.hub->forget(pending->job_id);
+      job->stream->abort_clients();  // who named the job may read already; nothing will ever come
+    }
     return refuse_pending(pending, std::move(reply.result).error());
   }
   contract::SubmitReply body;

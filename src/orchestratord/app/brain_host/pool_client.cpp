@@ -2,6 +2,7 @@
 
 #include "contract/json.h"
 #include "net/http/error_response.h"
+#include "orchestratord/api/pools.h"
 
 namespace llorch::orchestratord::app::brain_host {
 namespace {
@@ -25,13 +26,12 @@ void PoolClient::ask_state(const brain::AskPoolState& command) {
   request.timeout_ms = kStateTimeoutMs;
   options_.client->request(
       std::move(request), [this, endpoint = command.endpoint](base::Result<net::Response> response) {
-        auto state = response && response->status == 200 ? contract::decode<contract::PoolState>(response->body)
+        auto state = response && response->status == 200 ? api::parse_pool_state(response->body, endpoint)
                                                          : base::fail(base::ErrorCode::kUnreachable, "");
         if (!state) {
           options_.catalog->pool_lost(endpoint);
           return options_.post(brain::PoolUnreachable{endpoint});
         }
-        if (state->endpoint.empty()) state->endpoint = endpoint;
         options_.catalog->pool_seen(state->endpoint);
         options_.post(brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
       });
