@@ -217,6 +217,7 @@ TEST_F(RelayTest, APausedExecutionStillReports) {
   worker->write(started() + token(0, "a") + end(1));
   worker->end();
   EXPECT_TRUE(ended.get_future().get().end);
+  client_.reset();  // its callbacks use what is local here
 }
 
 TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
