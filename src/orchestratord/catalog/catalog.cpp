@@ -96,10 +96,10 @@ std::string Catalog::describe_path(const std::string& model_ref) const {
 
 void Catalog::ask(Question question) {
   if (question.endpoints.empty()) {
-    return settle(question.model_ref,
-                  base::fail(question.not_found
-                                 ? std::move(*question.not_found)
-                                 : unready("no pool manager answers; the model cannot be looked at now")));
+    return settle(
+        question.model_ref,
+        base::fail(question.not_found ? std::move(*question.not_found)
+                                      : unready("no pool manager answers; the model cannot be looked at now")));
   }
   net::ClientRequest request;
   request.url = question.endpoints.front() + describe_path(question.model_ref);

@@ -56,7 +56,7 @@ class Catalog {
   };
   struct Question {
     std::string model_ref;
-    std::vector<std::string> endpoints;  // still to be asked; the first one is
+    std::vector<std::string> endpoints;    // still to be asked; the first one is
     std::optional<base::Error> not_found;  // a pool's answer that another one may better
   };
 

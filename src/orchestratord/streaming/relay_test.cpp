@@ -178,7 +178,8 @@ TEST_F(RelayTest, AWorkerThatDoesNotStopIsBroken) {
   Relay::Order short_order = order(1);
   short_order.tokens_max = 2;
   std::promise<Relay::Reports::Outcome> ended;
-  relay_->execute(short_order, {.started = [] {}, .progress = [](std::int64_t) {},
+  relay_->execute(short_order, {.started = [] {},
+                                .progress = [](std::int64_t) {},
                                 .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
   EXPECT_EQ(ended.get_future().get().error->code, ErrorCode::kWorkerReset);
   EXPECT_LE(tokens_held(), 2);
@@ -201,7 +202,8 @@ TEST_F(RelayTest, APausedExecutionStillReports) {
   worker_ = [&](const net::ExchangePtr& exchange) { serving.set_value(exchange); };
   std::atomic<int> reports{0};
   std::promise<Relay::Reports::Outcome> ended;
-  relay.execute(young, {.started = [] {}, .progress = [&](std::int64_t) { ++reports; },
+  relay.execute(young, {.started = [] {},
+                        .progress = [&](std::int64_t) { ++reports; },
                         .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
   const net::ExchangePtr worker = serving.get_future().get();
   relay.tick();
