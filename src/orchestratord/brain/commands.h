@@ -113,8 +113,8 @@ struct Execute {
   base::WorkerId worker_id;
   std::string uri;
   std::int64_t attempt = 1;
-  std::int64_t timeout_ms = 0;      // what is left of the job's budget, for the worker's own limit
-  std::int64_t queue_wait_ms = 0;   // of this stay in the queue, for `started`
+  std::int64_t timeout_ms = 0;     // what is left of the job's budget, for the worker's own limit
+  std::int64_t queue_wait_ms = 0;  // of this stay in the queue, for `started`
 };
 // POST {uri}/cancel and close the connection. ExecuteEnded still comes.
 struct AbortExecute {
@@ -179,8 +179,8 @@ struct Count {
 struct Drained {};
 
 using Command =
-    std::variant<CommitAdmission, CommitTransition, RememberPool, ForgetPool, AnswerSubmit, AnswerCancel, AnswerQueryJob,
-                 AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges, AnswerPool, PublishQueued, SealStream, Finish, Execute,
-                 AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, Drained>;
+    std::variant<CommitAdmission, CommitTransition, RememberPool, ForgetPool, AnswerSubmit, AnswerCancel,
+                 AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges, AnswerPool, PublishQueued,
+                 SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, Drained>;
 
 }  // namespace llorch::orchestratord::brain

@@ -66,7 +66,8 @@ struct CommitFailed {
 struct PoolSeen {
   std::optional<RequestId> request;
   contract::PoolState state;
-  std::optional<std::string> asked_endpoint;  // of the AskPoolState this answers; the pool may spell its own differently
+  std::optional<std::string>
+      asked_endpoint;  // of the AskPoolState this answers; the pool may spell its own differently
 };
 // A call to this endpoint found nobody, or did not answer in time.
 struct PoolUnreachable {
@@ -118,9 +119,8 @@ struct Shutdown {
   std::int64_t grace_ms = 0;
 };
 
-using Event =
-    std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, Restored, Committed, CommitFailed,
-                 PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered, ExecuteStarted,
-                 ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
+using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, Restored, Committed,
+                           CommitFailed, PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed,
+                           StartWorkerAnswered, ExecuteStarted, ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::brain

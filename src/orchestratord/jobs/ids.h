@@ -11,8 +11,9 @@ struct Number {
   auto operator<=>(const Number&) const = default;
 };
 
-using RequestId = Number<struct RequestTag>;      // one question of an I/O thread; chosen by the shell, echoed in the answer
-using CommitId = Number<struct CommitTag>;        // one write of the store
+using RequestId =
+    Number<struct RequestTag>;              // one question of an I/O thread; chosen by the shell, echoed in the answer
+using CommitId = Number<struct CommitTag>;  // one write of the store
 using ExecutionId = Number<struct ExecutionTag>;  // one attempt of one job on one worker; never reused
 using Arrival = Number<struct ArrivalTag>;        // order of admission; the key of a live job
 using ModelIndex = Number<struct ModelTag>;       // a model digest, interned

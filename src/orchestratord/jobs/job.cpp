@@ -11,12 +11,12 @@ constexpr std::size_t kStatusCount = 6;
 // Row: from, column: to, in the order of the enumerators.
 constexpr std::array<std::array<bool, kStatusCount>, kStatusCount> kLegal{{
     // queued dispatched running completed failed cancelled
-    {false, true, false, false, true, true},    // queued
-    {true, false, true, true, true, true},      // dispatched; a short job may end before its `started` is heard
-    {true, false, false, true, true, true},     // running
-    {false, false, false, false, false, false}, // completed
-    {false, false, false, false, false, false}, // failed
-    {false, false, false, false, false, false}, // cancelled
+    {false, true, false, false, true, true},     // queued
+    {true, false, true, true, true, true},       // dispatched; a short job may end before its `started` is heard
+    {true, false, false, true, true, true},      // running
+    {false, false, false, false, false, false},  // completed
+    {false, false, false, false, false, false},  // failed
+    {false, false, false, false, false, false},  // cancelled
 }};
 
 }  // namespace

@@ -23,11 +23,11 @@ bool before(const Worker* a, const Worker* b) { return std::tie(a->pool_id, a->i
 bool is_legal(WorkerStatus from, WorkerStatus to) {
   constexpr std::array<std::array<bool, 5>, 5> kLegal{{
       // starting ready busy draining failed
-      {false, true, false, false, true},   // starting
-      {false, false, true, true, true},    // ready
-      {false, true, false, true, true},    // busy
-      {false, false, false, false, true},  // draining
-      {false, false, false, false, false}, // failed
+      {false, true, false, false, true},    // starting
+      {false, false, true, true, true},     // ready
+      {false, true, false, true, true},     // busy
+      {false, false, false, false, true},   // draining
+      {false, false, false, false, false},  // failed
   }};
   return kLegal[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
@@ -116,8 +116,8 @@ GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why
 bool PoolRegistry::is_stale(const Pool& pool, const contract::PoolState& state) const {
   if (std::find(pool.old_boots.begin(), pool.old_boots.end(), state.boot_id) != pool.old_boots.end()) return true;
   // Uptime first: a wall clock that was set back must not silence a pool.
-  return state.boot_id == pool.boot_id && std::tie(state.uptime_seconds, state.timestamp_ms) <
-                                              std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
+  return state.boot_id == pool.boot_id &&
+         std::tie(state.uptime_seconds, state.timestamp_ms) < std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
 }
 
 Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
@@ -160,7 +160,8 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
     for (const auto& [worker_id, w] : pool.workers) {
       if (w.answered) old.push_back(worker_id);  // a start still on its way may reach the new process
     }
-    for (const base::WorkerId& worker_id : old) changes.gone.push_back(erase(pool, worker_id, GoneWhy::kPoolLost, false));
+    for (const base::WorkerId& worker_id : old)
+      changes.gone.push_back(erase(pool, worker_id, GoneWhy::kPoolLost, false));
     pool.gone.clear();
     if (pool.old_boots.size() == kOldBootsMax) pool.old_boots.erase(pool.old_boots.begin());
     pool.old_boots.push_back(pool.boot_id);

@@ -36,10 +36,10 @@ struct Worker {
   std::string wanted_digest;        // what the start asked for; "" for a worker we did not start
   std::int64_t slots_in_use = 0;    // executions that may still hold a slot
   std::int64_t last_used_ms = 0;
-  std::int64_t started_ms = 0;              // when we asked for it, or first heard of it
-  bool answered = true;                     // false until the pool answered our StartWorker
-  bool listed = false;                      // a report named it
-  int absent_reports = 0;                   // in a row, while never listed
+  std::int64_t started_ms = 0;  // when we asked for it, or first heard of it
+  bool answered = true;         // false until the pool answered our StartWorker
+  bool listed = false;          // a report named it
+  int absent_reports = 0;       // in a row, while never listed
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> claimed_by;  // model that waits for its memory: no new work
 
@@ -69,8 +69,8 @@ struct Pool {
   std::int64_t last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken; orders reports of one boot
   std::map<std::string, Device> devices;                  // by gpu_id
   std::map<base::WorkerId, Worker> workers;
-  std::set<base::WorkerId> gone;                          // declared gone; forgotten once no report names them
-  std::vector<std::string> old_boots;                     // the last few before boot_id; their late reports are dropped
+  std::set<base::WorkerId> gone;       // declared gone; forgotten once no report names them
+  std::vector<std::string> old_boots;  // the last few before boot_id; their late reports are dropped
 };
 
 enum class GoneWhy : std::uint8_t {
@@ -90,11 +90,11 @@ struct GoneWorker {
 struct Changes {
   enum class Taken : std::uint8_t { kYes, kStale, kConflict } taken = Taken::kYes;
   bool is_new = false, rebooted = false, recovered = false, moved = false;
-  std::string conflicting_endpoint;       // kConflict: who holds this pool_id
+  std::string conflicting_endpoint;  // kConflict: who holds this pool_id
   std::vector<GoneWorker> gone;
   std::vector<base::WorkerId> became_ready;
-  std::vector<base::WorkerId> adopted;    // heard of for the first time: not started by us, or given up by us
-  std::vector<base::PoolId> replaced;     // other pool ids that answered at this endpoint before
+  std::vector<base::WorkerId> adopted;  // heard of for the first time: not started by us, or given up by us
+  std::vector<base::PoolId> replaced;   // other pool ids that answered at this endpoint before
 };
 
 class PoolRegistry {
@@ -104,7 +104,8 @@ class PoolRegistry {
   Changes worker_ready(const contract::WorkerReady& ready, base::Time now);
   std::optional<GoneWorker> worker_failed(const base::WorkerId& id, GoneWhy why);
   // Accounts for a worker the brain is about to start. REQUIRES: pool and device exist, id is new.
-  Worker& add_starting(const base::PoolId& pool, contract::WorkerInfo info, std::int64_t expected_bytes, base::Time now);
+  Worker& add_starting(const base::PoolId& pool, contract::WorkerInfo info, std::int64_t expected_bytes,
+                       base::Time now);
   // Drops a worker whose start was refused, without remembering it as gone: if the pool did start it after all, its next
   // report brings it back.
   void forget_start(const base::WorkerId& id);

@@ -22,8 +22,13 @@ struct RegistryTest : testing::Test {
     return registry.apply(state, now);
   }
   contract::WorkerInfo worker(const std::string& id, WorkerStatus status = WorkerStatus::kReady) {
-    return {.worker_id = id, .model_ref = "file:/m.gguf", .model_digest = "sha256:a", .gpu_id = "0", .status = status,
-            .uri = "http://127.0.0.1:1", .vram_bytes = status == WorkerStatus::kReady ? 6 * kGb : 0};
+    return {.worker_id = id,
+            .model_ref = "file:/m.gguf",
+            .model_digest = "sha256:a",
+            .gpu_id = "0",
+            .status = status,
+            .uri = "http://127.0.0.1:1",
+            .vram_bytes = status == WorkerStatus::kReady ? 6 * kGb : 0};
   }
   Worker& start(const std::string& id) {
     return registry.add_starting(base::PoolId("pool-1"), worker(id, WorkerStatus::kStarting), 8 * kGb, now);
@@ -103,7 +108,7 @@ TEST_F(RegistryTest, AVanishedWorkerStaysGone) {
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->was, WorkerStatus::kReady);
   EXPECT_FALSE(registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed));  // said twice
-  EXPECT_TRUE(report().became_ready.empty());  // written before the pool noticed
+  EXPECT_TRUE(report().became_ready.empty());                                    // written before the pool noticed
   EXPECT_TRUE(registry.worker_ready({.pool_id = "pool-1", .worker = worker("w1")}, now).became_ready.empty());
   EXPECT_EQ(registry.find_worker(base::WorkerId("w1")), nullptr);
   state.workers.clear();

@@ -73,7 +73,9 @@ void JobQueue::insert(const Slot& s) {
 }
 
 std::optional<Arrival> JobQueue::victim_for(const Entry& newcomer) const {
-  const auto may_go = [](const auto& item) { return item.second.phase == Phase::kReady && item.second.entry.displaceable; };
+  const auto may_go = [](const auto& item) {
+    return item.second.phase == Phase::kReady && item.second.entry.displaceable;
+  };
   const auto oldest = [&](Priority p) -> std::optional<Arrival> {
     const auto it = std::find_if(at(p).begin(), at(p).end(), may_go);
     return it == at(p).end() ? std::nullopt : std::optional(it->first);
@@ -222,7 +224,9 @@ std::vector<Arrival> JobQueue::waiting_for(ModelIndex model) const {
   return out;
 }
 
-std::size_t JobQueue::count_of(ModelIndex model) const { return model.value < counts_.size() ? counts_[model.value] : 0; }
+std::size_t JobQueue::count_of(ModelIndex model) const {
+  return model.value < counts_.size() ? counts_[model.value] : 0;
+}
 
 std::vector<Arrival> JobQueue::snapshot(Priority priority) const {
   std::vector<Arrival> out;

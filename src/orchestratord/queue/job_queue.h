@@ -110,11 +110,11 @@ class JobQueue {
   std::optional<Arrival> victim_for(const Entry& newcomer) const;
 
   contract::QueueConfig config_;
-  std::array<Slots, 2> slots_;                                // everything, by class
-  std::vector<std::array<Lane, 2>> lanes_;                    // by model
-  std::vector<std::size_t> counts_;                           // entries by model, delayed ones too
-  std::array<std::map<Arrival, ModelIndex>, 2> heads_;        // dispatchable lane heads, by class
-  std::set<std::pair<std::int64_t, Arrival>> delayed_;        // (until, arrival)
+  std::array<Slots, 2> slots_;                          // everything, by class
+  std::vector<std::array<Lane, 2>> lanes_;              // by model
+  std::vector<std::size_t> counts_;                     // entries by model, delayed ones too
+  std::array<std::map<Arrival, ModelIndex>, 2> heads_;  // dispatchable lane heads, by class
+  std::set<std::pair<std::int64_t, Arrival>> delayed_;  // (until, arrival)
 };
 
 }  // namespace llorch::orchestratord::queue

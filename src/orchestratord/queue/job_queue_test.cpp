@@ -210,7 +210,8 @@ TEST(JobQueue, AgreesWithANaiveModel) {
       }
       for (const auto& item : naive.items) {
         const auto before = std::count_if(naive.items.begin(), naive.items.end(), [&](const auto& other) {
-          return std::pair(other.entry.priority, other.entry.arrival) < std::pair(item.entry.priority, item.entry.arrival);
+          return std::pair(other.entry.priority, other.entry.arrival) <
+                 std::pair(item.entry.priority, item.entry.arrival);
         });
         RC_ASSERT(queue.position(item.entry.arrival) == before);
       }

@@ -40,9 +40,9 @@ TEST(Backoff, OnlyTroubleOfTheWorkerIsTransient) {
   for (const base::ErrorInfo& row : base::kErrorTable) {
     if (is_transient(row.code)) transient.push_back(row.name);
   }
-  EXPECT_EQ(transient, (std::vector<std::string_view>{"WORKER_NOT_FOUND", "WORKER_UNAVAILABLE", "GPU_UNAVAILABLE",
-                                                      "SHUTTING_DOWN", "WORKER_RESET", "WORKER_TIMEOUT", "WORKER_BUSY",
-                                                      "UNREACHABLE"}));
+  EXPECT_EQ(transient,
+            (std::vector<std::string_view>{"WORKER_NOT_FOUND", "WORKER_UNAVAILABLE", "GPU_UNAVAILABLE", "SHUTTING_DOWN",
+                                           "WORKER_RESET", "WORKER_TIMEOUT", "WORKER_BUSY", "UNREACHABLE"}));
 }
 
 TEST(Backoff, BrokenFilesAreNotStartedTwice) {

@@ -10,7 +10,9 @@ namespace llorch::orchestratord::scheduling {
 class Average {
  public:
   void add(std::int64_t value);
-  std::optional<std::int64_t> get() const { return known_ ? std::optional(static_cast<std::int64_t>(mean_)) : std::nullopt; }
+  std::optional<std::int64_t> get() const {
+    return known_ ? std::optional(static_cast<std::int64_t>(mean_)) : std::nullopt;
+  }
 
  private:
   double mean_ = 0;

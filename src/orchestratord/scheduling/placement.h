@@ -37,11 +37,11 @@ struct Tenant {
   std::int64_t bytes = 0;
   std::int64_t last_used_ms = 0;
   bool ready = false;
-  bool leaving = false;          // draining, failed, or claimed for a waiting model
+  bool leaving = false;  // draining, failed, or claimed for a waiting model
   bool idle = false;
   std::optional<jobs::ModelIndex> model;  // absent: nobody ever asked for what it holds
-  bool useful = true;            // can serve its model's jobs at all
-  std::optional<Rank> queued;    // first job waiting for its model
+  bool useful = true;                     // can serve its model's jobs at all
+  std::optional<Rank> queued;             // first job waiting for its model
 };
 
 // `device` rises with (pool_id, gpu_id).
@@ -60,12 +60,12 @@ struct PlacementInput {
   contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
   std::optional<std::uint32_t> last_worker;  // round-robin: who got the last job
   std::span<const WorkerChoice> workers;
-  bool has_worker = false;        // a Ready worker of the model exists, free or not
-  bool starting = false;          // a start of the model is in flight
-  bool start_backing_off = false; // the last start failed a moment ago
+  bool has_worker = false;                    // a Ready worker of the model exists, free or not
+  bool starting = false;                      // a start of the model is in flight
+  bool start_backing_off = false;             // the last start failed a moment ago
   std::vector<std::uint32_t> failed_devices;  // where the last start of the model failed
-  bool impatient = false;         // waited long enough to claim memory from models with later jobs
-  bool pools_expected = false;    // pools that did not answer yet may have what nobody has
+  bool impatient = false;                     // waited long enough to claim memory from models with later jobs
+  bool pools_expected = false;                // pools that did not answer yet may have what nobody has
   std::int64_t workers_per_device = 1;
 };
 

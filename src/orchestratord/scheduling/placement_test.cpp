@@ -163,7 +163,10 @@ TEST(Placement, IsAFunctionOfItsInput) {
       DeviceChoice d = device(i, small(8) * kGb, 8 * kGb);
       if (small(2) == 1) c.input.failed_devices.push_back(i);
       for (std::uint32_t t = 0; t < small(3); ++t) {
-        d.tenants.push_back({.worker = i * 4 + t, .bytes = small(5) * kGb, .last_used_ms = small(3), .ready = true,
+        d.tenants.push_back({.worker = i * 4 + t,
+                             .bytes = small(5) * kGb,
+                             .last_used_ms = small(3),
+                             .ready = true,
                              .idle = small(2) == 1});
       }
       c.devices.push_back(d);

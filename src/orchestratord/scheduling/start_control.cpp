@@ -7,9 +7,9 @@ namespace {
 constexpr std::int64_t kStartsPerRound = 2;  // one retry (ORCH-1042, C-48)
 }
 
-StartControl::Verdict StartControl::failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error,
-                                           const contract::RetryConfig& retry, std::int64_t now_ms,
-                                           base::Entropy& entropy) {
+StartControl::Verdict StartControl::failed(const base::PoolId& pool, const std::string& gpu_id,
+                                           const base::Error& error, const contract::RetryConfig& retry,
+                                           std::int64_t now_ms, base::Entropy& entropy) {
   ++failures_in_round_;
   ++failures_in_a_row_;
   not_before_ms_ = now_ms + retry::backoff_ms(retry, failures_in_a_row_, entropy);

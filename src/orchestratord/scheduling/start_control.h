@@ -29,7 +29,9 @@ class StartControl {
 
   bool backing_off(std::int64_t now_ms) const { return now_ms < not_before_ms_; }
   std::int64_t not_before_ms() const { return not_before_ms_; }
-  bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const { return failed_on_.contains({pool, gpu_id}); }
+  bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {
+    return failed_on_.contains({pool, gpu_id});
+  }
   const std::optional<base::Error>& last_error() const { return last_error_; }
 
  private:

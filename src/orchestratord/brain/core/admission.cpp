@@ -25,11 +25,12 @@ std::int64_t Brain::State::context_tokens(const contract::ModelFacts& facts) con
 std::optional<Error> Brain::State::context_error(const jobs::JobSpec& spec) const {
   const std::int64_t context = context_tokens(spec.model), needed = spec.tokens_in + spec.max_tokens;
   if (context <= 0 || needed <= context) return std::nullopt;
-  return Error{ErrorCode::kInvalidParams,
-               fmt::format("The prompt has {} tokens and max_tokens is {}; together they exceed the context of {} tokens. "
-                           "Shorten the prompt or lower max_tokens.",
-                           spec.tokens_in, spec.max_tokens, context),
-               {}}
+  return Error{
+      ErrorCode::kInvalidParams,
+      fmt::format("The prompt has {} tokens and max_tokens is {}; together they exceed the context of {} tokens. "
+                  "Shorten the prompt or lower max_tokens.",
+                  spec.tokens_in, spec.max_tokens, context),
+      {}}
       .with("reason", "CONTEXT_TOO_LARGE")
       .with("tokens_in", spec.tokens_in)
       .with("max_tokens", spec.max_tokens)
@@ -50,21 +51,23 @@ std::optional<Error> Brain::State::memory_error(const contract::ModelFacts& fact
 }
 
 Error Brain::State::too_large(const contract::ModelFacts& facts, std::int64_t potential_max) const {
-  return Error{ErrorCode::kPoolUnavailable,
-               fmt::format("A worker for this model needs {} bytes of device memory; the largest device can give {}. Use a "
-                           "smaller model or quantisation, a smaller context, or add a device.",
-                           facts.memory_bytes, potential_max),
-               {}}
+  return Error{
+      ErrorCode::kPoolUnavailable,
+      fmt::format("A worker for this model needs {} bytes of device memory; the largest device can give {}. Use a "
+                  "smaller model or quantisation, a smaller context, or add a device.",
+                  facts.memory_bytes, potential_max),
+      {}}
       .with("required_bytes", facts.memory_bytes)
       .with("available_bytes", potential_max);
 }
 
 Error Brain::State::queue_full_error() const {
   const std::int64_t retry_ms = std::clamp(run_ms.get().value_or(kRetryAfterMinMs), kRetryAfterMinMs, kRetryAfterMaxMs);
-  return Error{ErrorCode::kQueueFull,
-               fmt::format("The queue holds {} jobs, its limit. Try again in {} ms, or raise orchestratord.queue.capacity.",
-                           queue.depth(), retry_ms),
-               {}}
+  return Error{
+      ErrorCode::kQueueFull,
+      fmt::format("The queue holds {} jobs, its limit. Try again in {} ms, or raise orchestratord.queue.capacity.",
+                  queue.depth(), retry_ms),
+      {}}
       .with("policy_label", std::string(queue::policy_label(config.queue.policy)))
       .with("retry_after_ms", retry_ms)
       .with("queue_depth", queue.depth())
@@ -74,8 +77,8 @@ Error Brain::State::queue_full_error() const {
 // Everything that can be refused before a place in the queue is taken.
 std::optional<Error> Brain::State::refusal(const jobs::JobSpec& spec, ModelIndex model_index) {
   if (draining) {
-    return Error{ErrorCode::kShuttingDown, "orchestratord is stopping. Try again when it is back.", {}}.with("retry_after_ms",
-                                                                                                        kRetryAfterMinMs);
+    return Error{ErrorCode::kShuttingDown, "orchestratord is stopping. Try again when it is back.", {}}.with(
+        "retry_after_ms", kRetryAfterMinMs);
   }
   if (auto error = context_error(spec)) return error;
   if (auto error = memory_error(spec.model)) return error;
@@ -86,8 +89,8 @@ std::optional<Error> Brain::State::refusal(const jobs::JobSpec& spec, ModelIndex
   const std::int64_t start_ms = predicted_start(probe).value_or(0);
   if (*spec.deadline_ms > 0 && start_ms < *spec.deadline_ms) return std::nullopt;
   return Error{ErrorCode::kDeadlineUnmet,
-               fmt::format("The job would start in about {} ms, after its deadline of {} ms. Give it more time.", start_ms,
-                           *spec.deadline_ms),
+               fmt::format("The job would start in about {} ms, after its deadline of {} ms. Give it more time.",
+                           start_ms, *spec.deadline_ms),
                {}}
       .with("predicted_start_ms", start_ms)
       .with("deadline_ms", *spec.deadline_ms);
@@ -97,7 +100,10 @@ void Brain::State::refuse(const Submit& e, Error error) {
   const std::string_view code = base::info(error.code).name;
   count(Metric::kEnqueued, "rejected", 1, e.job.priority);
   count(Metric::kRejected, code);
-  emit(Log{base::LogLevel::kInfo, "admission.rejected", e.job.correlation_id, "Refuses a job.",
+  emit(Log{base::LogLevel::kInfo,
+           "admission.rejected",
+           e.job.correlation_id,
+           "Refuses a job.",
            {{"job_id", e.job.job_id}, {"code", code}, {"queue_depth", queue.depth()}}});
   emit(AnswerSubmit{e.request, e.job.job_id, base::fail(std::move(error))});
 }
@@ -143,8 +149,8 @@ void Brain::State::arm_job_timers(Job& job) {
                                     {.kind = TimerKind::kJobDeadline, .number = job.arrival.value});
   }
   if (config.timeout.queue_ms > 0) {
-    job.queue_timer =
-        timers.arm(job.queued_ms + config.timeout.queue_ms, {.kind = TimerKind::kJobQueue, .number = job.arrival.value});
+    job.queue_timer = timers.arm(job.queued_ms + config.timeout.queue_ms,
+                                 {.kind = TimerKind::kJobQueue, .number = job.arrival.value});
   }
 }
 
@@ -171,13 +177,14 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
   dirty = true;
   count(Metric::kEnqueued, "rejected", 1, job.spec.priority);
   count(Metric::kRejected, base::info(ErrorCode::kStoreUnavailable).name);
-  log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.", {{"code", error.name()}});
+  log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.",
+      {{"code", error.name()}});
   emit(AnswerSubmit{job.submit_request, job.spec.job_id,
-                    base::fail(Error{ErrorCode::kStoreUnavailable,
-                                     "The job store cannot write now, so the job was not accepted. Free disk space or "
-                                     "repair the state directory, then try again.",
-                                     {}}
-                                   .with("retry_after_ms", kRetryAfterMinMs))});
+                    base::fail(Error{
+                        ErrorCode::kStoreUnavailable,
+                        "The job store cannot write now, so the job was not accepted. Free disk space or "
+                        "repair the state directory, then try again.",
+                        {}}.with("retry_after_ms", kRetryAfterMinMs))});
   for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, std::nullopt});
   forget(job);
 }
@@ -252,7 +259,8 @@ void Brain::State::restore(jobs::RestoredJob& r) {
   if (!r.payload_available) {
     error = {ErrorCode::kPayloadLost, "The prompt was not kept across the restart. Submit the job again.", {}};
   } else if (was_running && config.restart.running_jobs == contract::RunningJobs::kFail) {
-    error = {ErrorCode::kWorkerReset, "orchestratord restarted while the job ran, and restart.running_jobs is fail.", {}};
+    error = {
+        ErrorCode::kWorkerReset, "orchestratord restarted while the job ran, and restart.running_jobs is fail.", {}};
   }
   if (error) {
     emit(PublishQueued{job.spec.job_id, 0, 0});  // its stream has the same first event as every other

@@ -60,7 +60,10 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
   count(Metric::kDispatched, worker.id.value, 1, job.spec.priority);
   count(Metric::kQueueWaitMs, {}, queue_wait_ms, job.spec.priority);
   log(base::LogLevel::kInfo, "dispatch.sent", &job, "Sends a job to a worker.",
-      {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"attempt", job.attempts}, {"queue_time_ms", queue_wait_ms}});
+      {{"worker_id", worker.id},
+       {"pool_id", worker.pool_id},
+       {"attempt", job.attempts},
+       {"queue_time_ms", queue_wait_ms}});
 }
 
 void Brain::State::on(ExecuteStarted& e) {

@@ -36,21 +36,22 @@ void Brain::State::cancel(Job& job, jobs::CancelReason reason) {
   log(base::LogLevel::kInfo, "job.cancelled", &job, "Cancels a job.", {{"reason", jobs::name(reason)}});
   finish(job, {.status = JobStatus::kCancelled,
                .end = {},
-               .error = Error{ErrorCode::kCancelled, "The job was cancelled.", {}}.with("reason",
-                                                                                        std::string(jobs::name(reason)))});
+               .error = Error{ErrorCode::kCancelled, "The job was cancelled.", {}}.with(
+                   "reason", std::string(jobs::name(reason)))});
 }
 
 void Brain::State::time_out(Job& job, const TimedOut& what) {
   count(Metric::kTimeouts, what.stage);
   log(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
       {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
-  fail(job, Error{ErrorCode::kTimeout,
-                  fmt::format("The {} limit of {} ms ran out in the {} stage.", what.limit, what.timeout_ms, what.stage),
-                  {}}
-                .with("stage", std::string(what.stage))
-                .with("limit", std::string(what.limit))
-                .with("timeout_ms", what.timeout_ms)
-                .with("execution_time_ms", what.execution_time_ms));
+  fail(job,
+       Error{ErrorCode::kTimeout,
+             fmt::format("The {} limit of {} ms ran out in the {} stage.", what.limit, what.timeout_ms, what.stage),
+             {}}
+           .with("stage", std::string(what.stage))
+           .with("limit", std::string(what.limit))
+           .with("timeout_ms", what.timeout_ms)
+           .with("execution_time_ms", what.execution_time_ms));
 }
 
 void Brain::State::finish(Job& job, Ending ending) {

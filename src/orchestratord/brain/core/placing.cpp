@@ -62,15 +62,15 @@ void Brain::State::schedule_class(Priority priority, PassScratch& scratch) {
 
 void Brain::State::place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch) {
   Model& m = model(model_index);
-  scheduling::PlacementInput input{.rank = {priority, arrival},
-                                   .model = model_index,
-                                   .memory_bytes = m.facts.memory_bytes,
-                                   .algorithm = config.scheduling.algorithm,
-                                   .start_backing_off = m.starts.backing_off(now.mono_ms),
-                                   .impatient = m.memory_wait_since_ms &&
-                                                now.mono_ms - *m.memory_wait_since_ms >= config.memory_patience_ms,
-                                   .pools_expected = pools_expected(),
-                                   .workers_per_device = config.workers_per_gpu};
+  scheduling::PlacementInput input{
+      .rank = {priority, arrival},
+      .model = model_index,
+      .memory_bytes = m.facts.memory_bytes,
+      .algorithm = config.scheduling.algorithm,
+      .start_backing_off = m.starts.backing_off(now.mono_ms),
+      .impatient = m.memory_wait_since_ms && now.mono_ms - *m.memory_wait_since_ms >= config.memory_patience_ms,
+      .pools_expected = pools_expected(),
+      .workers_per_device = config.workers_per_gpu};
   collect_workers(m, scratch, input);
   const auto devices = [&] {
     const auto all = collect_devices(scratch);

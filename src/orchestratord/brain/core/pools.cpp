@@ -30,8 +30,8 @@ void Brain::State::expect_endpoint(const std::string& endpoint, std::int64_t unt
 void Brain::State::check_endpoint(const std::string& endpoint) {
   const auto it = expected_endpoints.find(endpoint);
   if (it == expected_endpoints.end()) return;
-  const bool configured = std::find(config.pool_endpoints.begin(), config.pool_endpoints.end(), endpoint) !=
-                          config.pool_endpoints.end();
+  const bool configured =
+      std::find(config.pool_endpoints.begin(), config.pool_endpoints.end(), endpoint) != config.pool_endpoints.end();
   const bool expired = now.mono_ms >= it->second;
   if (expired) dirty = true;  // what waited for it may now be told that nobody can serve it
   if (expired && !configured) {
@@ -39,8 +39,9 @@ void Brain::State::check_endpoint(const std::string& endpoint) {
     return;
   }
   emit(AskPoolState{endpoint});
-  timers.arm(now.mono_ms + (expired ? config.heartbeat.interval_ms : std::min(kAskAgainMs, config.heartbeat.interval_ms)),
-             {.kind = TimerKind::kEndpoint, .number = 0, .name = endpoint});
+  timers.arm(
+      now.mono_ms + (expired ? config.heartbeat.interval_ms : std::min(kAskAgainMs, config.heartbeat.interval_ms)),
+      {.kind = TimerKind::kEndpoint, .number = 0, .name = endpoint});
 }
 
 bool Brain::State::pools_expected() const {
@@ -68,9 +69,15 @@ void Brain::State::on(PoolSeen& e) {
   for (const base::PoolId& other : changes.replaced) emit(ForgetPool{other});
   if (changes.is_new || changes.moved) emit(RememberPool{id, e.state.endpoint});
   if (changes.is_new || changes.moved || changes.rebooted || changes.recovered) {
-    emit(Log{base::LogLevel::kInfo, "pool.registered", {}, "A pool is here.",
-             {{"pool_id", id}, {"gpus", e.state.gpus.size()}, {"workers", e.state.workers.size()},
-              {"rebooted", changes.rebooted}, {"recovered", changes.recovered}}});
+    emit(Log{base::LogLevel::kInfo,
+             "pool.registered",
+             {},
+             "A pool is here.",
+             {{"pool_id", id},
+              {"gpus", e.state.gpus.size()},
+              {"workers", e.state.workers.size()},
+              {"rebooted", changes.rebooted},
+              {"recovered", changes.recovered}}});
   }
   for (const GoneWorker& gone : changes.gone) worker_gone(gone, std::nullopt);
   for (const base::WorkerId& worker : changes.adopted) worker_adopted(worker);
@@ -80,16 +87,19 @@ void Brain::State::on(PoolSeen& e) {
 }
 
 void Brain::State::pool_conflict(const PoolSeen& e, const std::string& holder) {
-  emit(Log{base::LogLevel::kWarn, "pool.conflict", {}, "Another process claims the id of a healthy pool.",
+  emit(Log{base::LogLevel::kWarn,
+           "pool.conflict",
+           {},
+           "Another process claims the id of a healthy pool.",
            {{"pool_id", e.state.pool_id}}});
   // If the holder is dead this finds out, and the newcomer's next try succeeds.
   emit(AskPoolState{holder});
   if (!e.request) return;
-  emit(AnswerPool{*e.request, base::fail(Error{ErrorCode::kConflict,
-                                               "A healthy pool with this pool_id is registered from another address. Give "
-                                               "each pool its own pool_managerd.pool_id, or stop the other one.",
-                                               {}}
-                                             .with("pool_id", e.state.pool_id))});
+  emit(AnswerPool{*e.request, base::fail(Error{
+                                  ErrorCode::kConflict,
+                                  "A healthy pool with this pool_id is registered from another address. Give "
+                                  "each pool its own pool_managerd.pool_id, or stop the other one.",
+                                  {}}.with("pool_id", e.state.pool_id))});
 }
 
 void Brain::State::repeat_stops(Pool& pool) {
@@ -103,7 +113,10 @@ void Brain::State::repeat_stops(Pool& pool) {
 void Brain::State::pool_lost_contact(Pool& pool, std::string_view why) {
   if (!registry.mark_unhealthy(pool.id)) return;
   dirty = true;
-  emit(Log{base::LogLevel::kWarn, "pool.unavailable", {}, "A pool is out of reach and gets no new work.",
+  emit(Log{base::LogLevel::kWarn,
+           "pool.unavailable",
+           {},
+           "A pool is out of reach and gets no new work.",
            {{"pool_id", pool.id}, {"reason", why}, {"last_heartbeat_ms", now.mono_ms - pool.last_seen_ms}}});
 }
 
@@ -137,14 +150,20 @@ void Brain::State::check_pool(const base::PoolId& id) {
   const std::int64_t unhealthy_at_ms = pool->last_seen_ms + interval_ms * config.heartbeat.missed_threshold;
   const std::int64_t gone_at_ms = unhealthy_at_ms + config.pool_offline_grace_ms;
   if (now.mono_ms >= gone_at_ms) {
-    emit(Log{base::LogLevel::kWarn, "pool.offline", {}, "A pool was silent for too long and is forgotten.",
+    emit(Log{base::LogLevel::kWarn,
+             "pool.offline",
+             {},
+             "A pool was silent for too long and is forgotten.",
              {{"pool_id", id}}});
     for (const GoneWorker& gone : registry.drop_pool(id)) worker_gone(gone, std::nullopt);
     dirty = true;
     return;
   }
   if (now.mono_ms >= unhealthy_at_ms && pool->status == contract::PoolStatus::kHealthy) {
-    emit(Log{base::LogLevel::kWarn, "pool.heartbeat_missed", {}, "A pool missed its heartbeats.",
+    emit(Log{base::LogLevel::kWarn,
+             "pool.heartbeat_missed",
+             {},
+             "A pool missed its heartbeats.",
              {{"pool_id", id}, {"missed", config.heartbeat.missed_threshold}}});
     pool_lost_contact(*pool, "heartbeats");
   }

@@ -156,7 +156,9 @@ struct Brain::State {
   void on(CancelRequested& e);
   void cancel(Job& job, jobs::CancelReason reason);
   void finish(Job& job, Ending ending);
-  void fail(Job& job, base::Error error) { finish(job, {.status = JobStatus::kFailed, .end = {}, .error = std::move(error)}); }
+  void fail(Job& job, base::Error error) {
+    finish(job, {.status = JobStatus::kFailed, .end = {}, .error = std::move(error)});
+  }
   struct TimedOut {
     std::string_view stage, limit;
     std::int64_t timeout_ms = 0, execution_time_ms = 0;

@@ -24,7 +24,8 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   return b;
 }
 
-Brain::Brain(BrainConfig config, base::Entropy& entropy) : state_(std::make_unique<State>(std::move(config), entropy)) {}
+Brain::Brain(BrainConfig config, base::Entropy& entropy)
+    : state_(std::make_unique<State>(std::move(config), entropy)) {}
 Brain::~Brain() = default;
 
 void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
@@ -79,8 +80,7 @@ void Brain::State::fire(const Timer& timer) {
         log(base::LogLevel::kWarn, "job.cancel_slow", &job, "The store has not confirmed a cancellation in time.");
         answer_cancels(job, JobStatus::kRunning);
       });
-    case TimerKind::kStoreRetry:
-      return with_job([&](Job& job) { commit_ending(job); });
+    case TimerKind::kStoreRetry: return with_job([&](Job& job) { commit_ending(job); });
     case TimerKind::kExecutionWall: return with_execution([&](Execution& x) { wall_timer(x); });
     case TimerKind::kExecutionIdle: return with_execution([&](Execution& x) { idle_timer(x); });
     case TimerKind::kExecutionGone:

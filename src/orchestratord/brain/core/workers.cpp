@@ -53,9 +53,15 @@ void Brain::State::start_worker(ModelIndex model_index, const base::PoolId& pool
          device.accounted_bytes(), device.info.vram_total_bytes);
   timers.arm(now.mono_ms + config.worker_start_timeout_ms,
              {.kind = TimerKind::kWorkerStart, .number = 0, .name = request.worker_id});
-  emit(Log{base::LogLevel::kInfo, "worker.start", {}, "Starts a worker for waiting jobs.",
-           {{"worker_id", request.worker_id}, {"pool_id", pool_id}, {"gpu_id", gpu_id},
-            {"model_digest", m.facts.digest}, {"memory_bytes", m.facts.memory_bytes}}});
+  emit(Log{base::LogLevel::kInfo,
+           "worker.start",
+           {},
+           "Starts a worker for waiting jobs.",
+           {{"worker_id", request.worker_id},
+            {"pool_id", pool_id},
+            {"gpu_id", gpu_id},
+            {"model_digest", m.facts.digest},
+            {"memory_bytes", m.facts.memory_bytes}}});
   emit(StartWorker{pool_id, pool.endpoint, std::move(request)});
 }
 
@@ -67,7 +73,10 @@ void Brain::State::stop_worker(Worker& worker, std::string_view why) {
   worker.claimed_by.reset();
   claims.erase(worker.id);
   count(Metric::kWorkerStops, why);
-  emit(Log{base::LogLevel::kInfo, "worker.stop", {}, "Stops a worker.",
+  emit(Log{base::LogLevel::kInfo,
+           "worker.stop",
+           {},
+           "Stops a worker.",
            {{"worker_id", worker.id}, {"pool_id", worker.pool_id}, {"reason", why}}});
   emit(StopWorker{pool.id, pool.endpoint, worker.id});
 }
@@ -116,8 +125,13 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
   if (!worker) return;
   dirty = true;
   worker->answered = true;
-  emit(Log{base::LogLevel::kInfo, "worker.ready", {}, "A worker is ready.",
-           {{"worker_id", id}, {"pool_id", worker->pool_id}, {"gpu_id", worker->info.gpu_id},
+  emit(Log{base::LogLevel::kInfo,
+           "worker.ready",
+           {},
+           "A worker is ready.",
+           {{"worker_id", id},
+            {"pool_id", worker->pool_id},
+            {"gpu_id", worker->info.gpu_id},
             {"model_digest", worker->info.model_digest}}});
   if (worker->wanted_digest.empty()) {  // of an earlier process, or of a start whose answer was lost
     if (const auto known = model_of.find(worker->info.model_digest); known != model_of.end()) {
@@ -139,8 +153,7 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
 }
 
 void Brain::State::on(WorkerFailed& e) {
-  const auto why =
-      e.failed.category == contract::FailureCategory::kExplicitStop ? GoneWhy::kStopped : GoneWhy::kFailed;
+  const auto why = e.failed.category == contract::FailureCategory::kExplicitStop ? GoneWhy::kStopped : GoneWhy::kFailed;
   const auto gone = registry.worker_failed(base::WorkerId(e.failed.worker_id), why);
   if (!gone) return;
   const ErrorCode code = base::error_code_from_name(e.failed.error_code).value_or(ErrorCode::kWorkerStartFailed);
@@ -153,8 +166,13 @@ void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> erro
   dirty = true;
   claims.erase(gone.id);
   const bool expected = gone.why == GoneWhy::kStopped;
-  emit(Log{expected ? base::LogLevel::kInfo : base::LogLevel::kWarn, "worker.gone", {}, "A worker is gone.",
-           {{"worker_id", gone.id}, {"pool_id", gone.pool_id}, {"gpu_id", gone.gpu_id},
+  emit(Log{expected ? base::LogLevel::kInfo : base::LogLevel::kWarn,
+           "worker.gone",
+           {},
+           "A worker is gone.",
+           {{"worker_id", gone.id},
+            {"pool_id", gone.pool_id},
+            {"gpu_id", gone.gpu_id},
             {"code", error ? error->name() : std::string_view("")}}});
   // The relay usually says at once that the connection broke; if it does not, its attempts are given up.
   for (auto& [id, x] : executions) {
@@ -191,14 +209,21 @@ void Brain::State::start_timed_out(const base::WorkerId& id) {
                    .with("timeout_ms", config.worker_start_timeout_ms));
 }
 
-void Brain::State::start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id, Error error) {
+void Brain::State::start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id,
+                                Error error) {
   Model& m = model(model_index);
   count(Metric::kWorkerStarts, "failure");
   const auto verdict = m.starts.failed(pool, gpu_id, error, config.retry, now.mono_ms, entropy);
   timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
   dirty = true;
-  emit(Log{base::LogLevel::kWarn, "worker.start_failed", {}, "A worker could not be started.",
-           {{"pool_id", pool}, {"gpu_id", gpu_id}, {"model_digest", m.facts.digest}, {"code", error.name()},
+  emit(Log{base::LogLevel::kWarn,
+           "worker.start_failed",
+           {},
+           "A worker could not be started.",
+           {{"pool_id", pool},
+            {"gpu_id", gpu_id},
+            {"model_digest", m.facts.digest},
+            {"code", error.name()},
             {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
   if (verdict == scheduling::StartControl::Verdict::kRetry) return;
   for (const Worker* w : registry.workers_of(m.facts.digest)) {

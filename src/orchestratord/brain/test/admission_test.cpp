@@ -142,11 +142,13 @@ TEST(Admission, DispatchOrder) {
 // Promise 2: a restart resumes the queue in order; what ran is replayed as the same attempt.
 TEST(Restart, ResumesTheQueue) {
   Restored restored;
-  restored.jobs.push_back({.spec = Driver::spec("j1", {}), .status = JobStatus::kRunning, .attempts = 2,
+  restored.jobs.push_back({.spec = Driver::spec("j1", {}),
+                           .status = JobStatus::kRunning,
+                           .attempts = 2,
                            .submitted_unix_ms = 1'699'999'990'000});
   restored.jobs.push_back({.spec = Driver::spec("j2", {}), .submitted_unix_ms = 1'699'999'995'000});
-  restored.jobs.push_back({.spec = Driver::spec("j3", {}), .submitted_unix_ms = 1'699'999'995'000,
-                           .payload_available = false});
+  restored.jobs.push_back(
+      {.spec = Driver::spec("j3", {}), .submitted_unix_ms = 1'699'999'995'000, .payload_available = false});
   restored.jobs.push_back({.spec = Driver::spec("j4", {.deadline_ms = 3000}), .submitted_unix_ms = 1'699'999'996'000});
   restored.pool_endpoints = {"http://pool-1"};
   Driver d({}, restored);

@@ -60,7 +60,8 @@ TEST(Attempts, RetriesWithBackoffUntilExhausted) {
 }
 
 TEST(Attempts, OnlyTransientFailuresAreRetried) {
-  for (const ErrorCode code : {ErrorCode::kVramOom, ErrorCode::kReplayDiverged, ErrorCode::kCudaError, ErrorCode::kInternal}) {
+  for (const ErrorCode code :
+       {ErrorCode::kVramOom, ErrorCode::kReplayDiverged, ErrorCode::kCudaError, ErrorCode::kInternal}) {
     Driver d;
     d.add_worker();
     d.lose(d.run("j1"), code);

@@ -28,15 +28,15 @@ std::string text(const base::Id<Tag>& id) {
 }
 std::string text(const LiveJob& j) {
   return fmt::format("{} {} attempts {} at {} in {} because {} on {}", j.job_id.value, text(j.status), j.attempts,
-                     text(j.queue_position), text(j.predicted_start_ms), j.reason ? j.reason->human : "-", text(j.worker_id));
+                     text(j.queue_position), text(j.predicted_start_ms), j.reason ? j.reason->human : "-",
+                     text(j.worker_id));
 }
 template <class T>
 std::string text(const std::optional<T>& v) {
   return v ? text(*v) : "-";
 }
 std::string text(const base::LogField::Value& value) {
-  return std::visit(
-      [](const auto& v) -> std::string { return fmt::format("{}", v); }, value);
+  return std::visit([](const auto& v) -> std::string { return fmt::format("{}", v); }, value);
 }
 
 struct Describe {
@@ -47,10 +47,12 @@ struct Describe {
     const auto& r = c.record;
     return fmt::format("CommitTransition {} {} {} attempts {} worker {} pool {} times {} {} {} tokens {} {} {}",
                        c.commit.value, r.job_id.value, text(r.status), r.attempts, text(r.worker_id), text(r.pool_id),
-                       text(r.dispatched_unix_ms), text(r.started_unix_ms), text(r.finished_unix_ms), text(r.tokens_out),
-                       text(r.end), text(r.error));
+                       text(r.dispatched_unix_ms), text(r.started_unix_ms), text(r.finished_unix_ms),
+                       text(r.tokens_out), text(r.end), text(r.error));
   }
-  std::string operator()(const RememberPool& c) const { return fmt::format("RememberPool {} {}", c.pool_id.value, c.endpoint); }
+  std::string operator()(const RememberPool& c) const {
+    return fmt::format("RememberPool {} {}", c.pool_id.value, c.endpoint);
+  }
   std::string operator()(const ForgetPool& c) const { return fmt::format("ForgetPool {}", c.pool_id.value); }
   std::string operator()(const AnswerSubmit& c) const {
     return fmt::format("AnswerSubmit {} {} {}", c.request.value, c.job_id.value,
@@ -79,8 +81,9 @@ struct Describe {
                        c.gauges.executions_active, c.gauges.workers_total);
   }
   std::string operator()(const AnswerPool& c) const {
-    return fmt::format("AnswerPool {} {}", c.request.value,
-                       c.heartbeat_interval_ms ? text(*c.heartbeat_interval_ms) : text(c.heartbeat_interval_ms.error()));
+    return fmt::format(
+        "AnswerPool {} {}", c.request.value,
+        c.heartbeat_interval_ms ? text(*c.heartbeat_interval_ms) : text(c.heartbeat_interval_ms.error()));
   }
   std::string operator()(const PublishQueued& c) const {
     return fmt::format("PublishQueued {} {} {}", c.job_id.value, c.queue_position, c.predicted_start_ms);
@@ -98,8 +101,8 @@ struct Describe {
     return fmt::format("AbortExecute {} {} {}", c.execution.value, c.job_id.value, c.uri);
   }
   std::string operator()(const StartWorker& c) const {
-    return fmt::format("StartWorker {} {} {} {} {}", c.pool_id.value, c.endpoint, c.request.worker_id, c.request.model_ref,
-                       c.request.gpu_id);
+    return fmt::format("StartWorker {} {} {} {} {}", c.pool_id.value, c.endpoint, c.request.worker_id,
+                       c.request.model_ref, c.request.gpu_id);
   }
   std::string operator()(const StopWorker& c) const {
     return fmt::format("StopWorker {} {} {}", c.pool_id.value, c.endpoint, c.worker_id.value);

@@ -101,11 +101,18 @@ class Driver {
     }
     return s;
   }
-  static contract::WorkerInfo worker(const std::string& id, const std::string& model = "a", const std::string& gpu = "0",
-                                     std::int64_t bytes = 4 * kGb) {
-    return {.worker_id = id, .model_ref = "file:/" + model + ".gguf", .model_digest = "sha256:" + model, .gpu_id = gpu,
-            .status = contract::WorkerStatus::kReady, .uri = "http://" + id, .vram_bytes = bytes, .slots_total = 1,
-            .context_length = 1000, .kv_dtype = "f16"};
+  static contract::WorkerInfo worker(const std::string& id, const std::string& model = "a",
+                                     const std::string& gpu = "0", std::int64_t bytes = 4 * kGb) {
+    return {.worker_id = id,
+            .model_ref = "file:/" + model + ".gguf",
+            .model_digest = "sha256:" + model,
+            .gpu_id = gpu,
+            .status = contract::WorkerStatus::kReady,
+            .uri = "http://" + id,
+            .vram_bytes = bytes,
+            .slots_total = 1,
+            .context_length = 1000,
+            .kv_dtype = "f16"};
   }
   // A pool with one device and one ready worker of model a.
   const std::vector<Command>& add_worker(const std::string& id = "w1", std::int64_t slots = 1) {

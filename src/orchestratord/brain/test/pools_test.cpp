@@ -69,8 +69,11 @@ TEST(Workers, ABrokenFileFailsItsJobsAtOnceAndOnlyThose) {
   d.submit("j1");
   const auto start = d.only<StartWorker>();
   d.submit("other", {.model = "b"});
-  d.send(WorkerFailed{{.worker_id = start.request.worker_id, .pool_id = "pool-1", .gpu_id = "0",
-                       .error_code = "CORRUPT_FILE", .error_message = "bad magic"}});
+  d.send(WorkerFailed{{.worker_id = start.request.worker_id,
+                       .pool_id = "pool-1",
+                       .gpu_id = "0",
+                       .error_code = "CORRUPT_FILE",
+                       .error_message = "bad magic"}});
   EXPECT_EQ(d.only<Finish>().job_id, base::JobId("j1"));
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kCorruptFile);
 }
@@ -99,8 +102,8 @@ TEST(Workers, EvictsAnIdleWorkerAndWaitsForTheMemory) {
   EXPECT_EQ(d.only<StopWorker>().worker_id, base::WorkerId("w1"));
   EXPECT_TRUE(d.none<StartWorker>());
   EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_MEMORY");
-  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0",
-                       .category = contract::FailureCategory::kExplicitStop}});
+  d.send(WorkerFailed{
+      {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = contract::FailureCategory::kExplicitStop}});
   EXPECT_TRUE(d.none<StartWorker>());
   EXPECT_EQ(d.all<AskPoolState>().size(), 1u);
   d.after_ms(10);

@@ -37,10 +37,32 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
   }
   for (const auto& [what, times] : seen) std::cout << "  " << what << ": " << times << "\n";
   // A simulation that never meets a fault proves nothing.
-  for (const char* what : {"accepted", "refused", "completed", "CANCELLED", "TIMEOUT", "RETRY_EXHAUSTED", "commit failed",
-                           "restart", "pool restarted", "worker killed", "start refused", "stop", "doubled", "partition",
-                           "WORKER_START_FAILED", "WORKER_START_TIMEOUT", "POOL_UNAVAILABLE", "decided: use_worker", "decided: start_worker",
-                           "decided: evict", "decided: claim", "decided: wait", "decided: infeasible", "CORRUPT_FILE", "PAYLOAD_LOST", "QUEUE_FULL_DROP_LRU"}) {
+  for (const char* what : {"accepted",
+                           "refused",
+                           "completed",
+                           "CANCELLED",
+                           "TIMEOUT",
+                           "RETRY_EXHAUSTED",
+                           "commit failed",
+                           "restart",
+                           "pool restarted",
+                           "worker killed",
+                           "start refused",
+                           "stop",
+                           "doubled",
+                           "partition",
+                           "WORKER_START_FAILED",
+                           "WORKER_START_TIMEOUT",
+                           "POOL_UNAVAILABLE",
+                           "decided: use_worker",
+                           "decided: start_worker",
+                           "decided: evict",
+                           "decided: claim",
+                           "decided: wait",
+                           "decided: infeasible",
+                           "CORRUPT_FILE",
+                           "PAYLOAD_LOST",
+                           "QUEUE_FULL_DROP_LRU"}) {
     EXPECT_GT(seen[what], 0) << what << " was never met";
   }
 }

@@ -24,7 +24,8 @@ struct ModelOnShelf {
 const std::vector<ModelOnShelf> kShelf = {{"a", 3 * kGb}, {"b", 4 * kGb}, {"c", 7 * kGb}, {"huge", 90 * kGb}};
 
 contract::ModelFacts facts(const ModelOnShelf& m) {
-  return {.model_ref = "file:/" + m.name, .digest = "sha256:" + m.name, .context_length = 1000, .memory_bytes = m.bytes};
+  return {
+      .model_ref = "file:/" + m.name, .digest = "sha256:" + m.name, .context_length = 1000, .memory_bytes = m.bytes};
 }
 std::int64_t bytes_of(const std::string& digest) {
   for (const ModelOnShelf& m : kShelf) {
@@ -52,7 +53,8 @@ World::World(std::uint64_t seed) : rng_(seed), seed_(seed), entropy_(seed) {
     pool.base.boot_id = fmt::format("boot-{}", ++boots_);
     const std::size_t devices = 1 + pick(2);
     for (std::size_t g = 0; g < devices; ++g) {
-      pool.base.gpus.push_back({.gpu_id = std::to_string(g), .vram_total_bytes = (6 + static_cast<std::int64_t>(pick(6))) * kGb});
+      pool.base.gpus.push_back(
+          {.gpu_id = std::to_string(g), .vram_total_bytes = (6 + static_cast<std::int64_t>(pick(6))) * kGb});
     }
     if (chance(50)) config_.pool_endpoints.push_back(pool.base.endpoint);
     pools_.push_back(std::move(pool));
@@ -82,8 +84,11 @@ void World::boot() {
     k.sealed = false;  // an ending that did not reach the disk never happened
     if (contract::is_terminal(row.status)) continue;
     k.told = JobStatus::kQueued;
-    restored.jobs.push_back({.spec = row.spec, .status = row.status, .attempts = row.attempts,
-                             .submitted_unix_ms = row.submitted_unix_ms, .payload_available = !chance(2)});
+    restored.jobs.push_back({.spec = row.spec,
+                             .status = row.status,
+                             .attempts = row.attempts,
+                             .submitted_unix_ms = row.submitted_unix_ms,
+                             .payload_available = !chance(2)});
   }
   if (lives_ > 1) {
     for (const SimPool& pool : pools_) restored.pool_endpoints.push_back(pool.base.endpoint);
@@ -146,7 +151,8 @@ void World::act() {
   if (dice < 58) return commit_writes(chance(12));
   if (dice < 76) return worker_action(false);
   if (dice < 86) {
-    const std::int64_t ms = chance(80) ? static_cast<std::int64_t>(pick(2000)) : static_cast<std::int64_t>(pick(70'000));
+    const std::int64_t ms =
+        chance(80) ? static_cast<std::int64_t>(pick(2000)) : static_cast<std::int64_t>(pick(70'000));
     now_.mono_ms += ms;
     now_.unix_ms += ms;
     return feed(Tick{});
@@ -201,7 +207,8 @@ void World::commit_writes(bool fail) {
     if (fail) continue;
     if (w.admission) {
       const std::string& id = w.admission->job_id.value;
-      if (!rows_.emplace(id, Row{.spec = known_.at(id).spec, .submitted_unix_ms = w.admission->submitted_unix_ms}).second) {
+      if (!rows_.emplace(id, Row{.spec = known_.at(id).spec, .submitted_unix_ms = w.admission->submitted_unix_ms})
+               .second) {
         violate("row written twice: " + id);
       }
       row_order_.push_back(id);
@@ -235,8 +242,11 @@ void World::worker_action(bool healthy) {
       if (w.draining && active_on(id) == 0) {
         choices.push_back([this, &pool, id = id] {
           drop_worker(pool, id);
-          tell("", WorkerFailed{{.worker_id = id, .pool_id = pool.base.pool_id,
-                                 .category = contract::FailureCategory::kExplicitStop}}, true);
+          tell("",
+               WorkerFailed{{.worker_id = id,
+                             .pool_id = pool.base.pool_id,
+                             .category = contract::FailureCategory::kExplicitStop}},
+               true);
         });
       } else if (w.info.status == WorkerStatus::kStarting) {
         choices.push_back([this, &pool, &w, id = id, healthy] {
@@ -244,8 +254,12 @@ void World::worker_action(bool healthy) {
             const std::string gpu = w.info.gpu_id;
             drop_worker(pool, id);
             ++seen["start failed"];
-            return tell("", WorkerFailed{{.worker_id = id, .pool_id = pool.base.pool_id, .gpu_id = gpu,
-                                          .error_code = chance(20) ? "CORRUPT_FILE" : "WORKER_START_FAILED"}}, true);
+            return tell("",
+                        WorkerFailed{{.worker_id = id,
+                                      .pool_id = pool.base.pool_id,
+                                      .gpu_id = gpu,
+                                      .error_code = chance(20) ? "CORRUPT_FILE" : "WORKER_START_FAILED"}},
+                        true);
           }
           w.info.status = WorkerStatus::kReady;
           w.info.uri = "http://" + id;
@@ -310,7 +324,9 @@ void World::kill_worker() {
   const std::string id = it->first;
   drop_worker(pool, id);
   ++seen["worker killed"];
-  tell("", WorkerFailed{{.worker_id = id, .pool_id = pool.base.pool_id, .exit_code = 137, .error_code = "WORKER_RESET"}}, true);
+  tell("",
+       WorkerFailed{{.worker_id = id, .pool_id = pool.base.pool_id, .exit_code = 137, .error_code = "WORKER_RESET"}},
+       true);
 }
 
 void World::restart_pool() {
@@ -368,7 +384,8 @@ void World::obey(const CommitTransition& c) {
   Known& k = known_.at(c.record.job_id.value);
   const bool again = contract::is_terminal(k.told) && k.told == c.record.status;  // a failed write, repeated
   const bool restored = k.told == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
-  if (!again && !restored && !jobs::is_legal(k.told, c.record.status)) violate("illegal transition of " + c.record.job_id.value);
+  if (!again && !restored && !jobs::is_legal(k.told, c.record.status))
+    violate("illegal transition of " + c.record.job_id.value);
   if (!k.committed_told && !k.restored) violate("transition before admission of " + c.record.job_id.value);
   k.told = c.record.status;
   writes_.push_back({c.commit, {}, c});
@@ -442,9 +459,14 @@ void World::obey(const StartWorker& c) {
     ++seen["start refused"];
     return answer(base::Error{ErrorCode::kInsufficientVram, "sim", {}});
   }
-  pool->workers[id.value] = {.info = {.worker_id = id.value, .model_ref = c.request.model_ref, .model_digest = digest,
-                                      .gpu_id = c.request.gpu_id, .status = WorkerStatus::kStarting,
-                                      .slots_total = c.request.slots, .context_length = 1000, .kv_dtype = "f16"},
+  pool->workers[id.value] = {.info = {.worker_id = id.value,
+                                      .model_ref = c.request.model_ref,
+                                      .model_digest = digest,
+                                      .gpu_id = c.request.gpu_id,
+                                      .status = WorkerStatus::kStarting,
+                                      .slots_total = c.request.slots,
+                                      .context_length = 1000,
+                                      .kv_dtype = "f16"},
                              .bytes = bytes_of(digest)};
   ++seen["start"];
   // The start happened, but its answer may be lost with the connection.
@@ -503,14 +525,16 @@ void World::before_event(const Event& event) {
       if (w.status == WorkerStatus::kStarting) starting.insert(w.worker_id);
     }
     for (auto& [id, start] : starts_) {
-      if (start.first.find("@" + pool->state.pool_id + "/") != std::string::npos && !starting.contains(id)) start.second = true;
+      if (start.first.find("@" + pool->state.pool_id + "/") != std::string::npos && !starting.contains(id))
+        start.second = true;
     }
   }
 }
 
 void World::check_execute(const Execute& c) {
   Known& k = known_.at(c.job_id.value);
-  if (!rows_.contains(c.job_id.value) || !(k.committed_told || k.restored)) violate("execute before commit: " + c.job_id.value);
+  if (!rows_.contains(c.job_id.value) || !(k.committed_told || k.restored))
+    violate("execute before commit: " + c.job_id.value);
   if (k.sealed || k.finishes > 0 || contract::is_terminal(k.told)) violate("execute after the end: " + c.job_id.value);
   std::int64_t on_worker = 0;
   for (const auto& [id, f] : in_flight_) {
@@ -522,8 +546,8 @@ void World::check_execute(const Execute& c) {
   if (!k.dispatched && !k.retried && !k.restored) {
     for (const auto& [id, other] : known_) {
       const bool same = other.spec.priority == k.spec.priority && other.spec.model.digest == k.spec.model.digest;
-      const bool waits = other.accepted && !other.dispatched && !other.retried && !other.restored && other.finishes == 0 &&
-                         !contract::is_terminal(other.told);
+      const bool waits = other.accepted && !other.dispatched && !other.retried && !other.restored &&
+                         other.finishes == 0 && !contract::is_terminal(other.told);
       if (same && waits && other.order < k.order) violate(fmt::format("{} overtook {}", c.job_id.value, id));
     }
   }
@@ -545,9 +569,8 @@ void World::heal() {
   for (SimPool& pool : pools_) pool.reachable = true;
   for (auto& [id, x] : executions_) x.deaf = false;
   const auto open = [&] {
-    return !writes_.empty() || std::any_of(rows_.begin(), rows_.end(), [](const auto& row) {
-      return !contract::is_terminal(row.second.status);
-    });
+    return !writes_.empty() || std::any_of(rows_.begin(), rows_.end(),
+                                           [](const auto& row) { return !contract::is_terminal(row.second.status); });
   };
   std::int64_t next_report_ms = now_.mono_ms;
   const std::int64_t give_up_ms = now_.mono_ms + 4 * 3600 * 1000;
@@ -576,7 +599,8 @@ void World::check_end() {
     if (k.accepted && row == rows_.end()) violate("an accepted job has no row: " + id);
     if (row == rows_.end()) continue;
     if (!contract::is_terminal(row->second.status)) violate("never ended: " + id);
-    if (row->second.terminal_writes != 1) violate(fmt::format("{} terminal rows of {}", row->second.terminal_writes, id));
+    if (row->second.terminal_writes != 1)
+      violate(fmt::format("{} terminal rows of {}", row->second.terminal_writes, id));
     // A crash between the terminal row and Finish leaves the telling to the store.
     if (k.finishes == 0 && lives_ == 1) violate("nobody was told: " + id);
   }

@@ -141,7 +141,7 @@ class World {
   std::map<std::uint64_t, SimExecution> executions_;
 
   std::map<std::string, Known> known_;
-  std::map<std::uint64_t, InFlight> in_flight_;               // attempts the brain must count as running
+  std::map<std::uint64_t, InFlight> in_flight_;                 // attempts the brain must count as running
   std::map<std::string, std::pair<std::string, bool>> starts_;  // worker id -> (digest @ pool / gpu, settled)
   std::uint64_t submissions_ = 0, requests_ = 0, boots_ = 0;
   std::string transcript_, violation_;
