@@ -84,7 +84,8 @@ base::Result<T> read(const bj::value& value, std::string_view path, const Bounds
 
 template <>
 struct Codec<std::string> {
-  static base::Result<std::string> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+  static base::Result<std::string> read(const bj::value& v, std::string_view path, const Bounds& b,
+                                        UnknownKeys unknown) {
     if (!v.is_string()) return field_error(path, "type", fmt::format("{} must be a string", path));
     const auto& s = v.get_string();
     if (static_cast<double>(s.size()) < b.min || static_cast<double>(s.size()) > b.max) {
@@ -92,7 +93,10 @@ struct Codec<std::string> {
                          fmt::format("{} has {} bytes; allowed are {} to {}", path, s.size(),
                                      static_cast<std::int64_t>(std::max(0.0, b.min)), b.max));
     }
-    if (s.find('\0') != bj::string::npos) return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
+    // A client's text may not hold NUL; what a model says may.
+    if (unknown == UnknownKeys::kRefuse && s.find('\0') != bj::string::npos) {
+      return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
+    }
     return std::string(s.data(), s.size());
   }
   static bj::value write(const std::string& v) { return bj::value(bj::string_view(v.data(), v.size())); }

@@ -73,6 +73,12 @@ TEST(Decode, DefaultsAndUnknownKeysBetweenDaemons) {
   EXPECT_EQ(request.max_tokens, 7);
 }
 
+// A byte-level model may say NUL; only clients may not.
+TEST(Codec, TokenTextMayHoldAnyCodePoint) {
+  const std::string text("a\0b\x7f\xF0\x9F\x98\x80", 8);
+  EXPECT_EQ(decode<TokenEvent>(encode(TokenEvent{.t = text, .i = 0})).value().t, text);
+}
+
 TEST(Codec, RoundTripKeepsEverything) {
   EndEvent end{.job_id = "j",
                .tokens_in = 3,

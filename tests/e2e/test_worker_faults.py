@@ -104,6 +104,14 @@ def test_a_vanished_client_cancels_its_job_by_default():
         assert stack.wait_terminal(job, 5)["status"] == "cancelled"
 
 
+def test_a_model_may_say_nul():
+    """What a model says is never a reason to fail: this request samples a NUL byte."""
+    with Stack(slow=True) as stack:
+        job = stack.submit(max_tokens=900, seed=8)["job_id"]
+        client = ResumingClient(stack, job).run()
+        assert stack.job(job)["status"] == "completed" and "\0" in client.text()
+
+
 def test_a_job_nobody_reads_runs_to_its_end(stack):
     job = stack.submit(max_tokens=8)["job_id"]
     assert stack.wait_terminal(job)["status"] == "completed"
@@ -111,7 +119,7 @@ def test_a_job_nobody_reads_runs_to_its_end(stack):
 
 def test_resume_keeps_the_job_for_the_grace():
     with Stack(slow=True, settings={"orchestratord.stream.reconnect_grace_ms": "1000"}) as stack:
-        job = stack.submit(max_tokens=4000, on_disconnect="resume")["job_id"]
+        job = stack.submit(max_tokens=4000, on_disconnect="resume", temperature=0)["job_id"]
         stream = stack.events(job)
         event = first_token(stream)
         stream.close()
