@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/id.h"
 #include "base/process.h"
+#include "base/run_file.h"
 #include "cli/commands.h"
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
@@ -266,12 +267,6 @@ std::vector<Daemon> daemons_of(const GlobalOptions& global, const Launch& launch
   return daemons;
 }
 
-base::Result<> write_supervisor_file(const std::filesystem::path& state_dir) {
-  const auto ticks = TRY(base::process_start_ticks(::getpid()));
-  return base::write_file_atomic(state_dir / "run" / "supervisor.json",
-                                 fmt::format("{{\"pid\":{},\"start_ticks\":{}}}\n", ::getpid(), ticks));
-}
-
 void announce(const GlobalOptions& global, const std::filesystem::path& state_dir, const std::string& offered) {
   bj::object event{{"event", "up"}};
   for (const RunningProcess& process : running_processes(state_dir)) {
@@ -294,7 +289,7 @@ int supervise(const GlobalOptions& global, const std::filesystem::path& state_di
   Supervisor supervisor(state_dir, std::move(daemons));
   // On failure whatever was started is stopped below.
   base::Result<> up = supervisor.start();
-  if (up) up = write_supervisor_file(state_dir);
+  if (up) up = base::write_run_file(state_dir / "run" / "supervisor.json");
   if (!up) {
     supervisor.stop();
     const int code = report(up.error(), global.json);

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/process.h"
+#include "base/run_file.h"
 
 namespace llorch::pool_managerd {
 
@@ -47,10 +47,7 @@ base::Result<StateLock> StateLock::take(const std::filesystem::path& state_direc
 }
 
 base::Result<> StateLock::announce(const std::string& bind) {
-  const int pid = getpid();
-  const std::uint64_t ticks = TRY(base::process_start_ticks(pid));
-  return base::write_file_atomic(folder_ / "pool-managerd.json",
-                                 fmt::format("{{\"pid\":{},\"start_ticks\":{},\"bind\":\"{}\"}}\n", pid, ticks, bind));
+  return base::write_run_file(folder_ / "pool-managerd.json", bind);
 }
 
 }  // namespace llorch::pool_managerd
