@@ -9,16 +9,24 @@
 // AdapterCapability::may_alias_output is set, in which case output(0) may equal input(0).
 //
 //  embedding            ()     -> y [T, D]   w: rows [V, D]. y[r] = scale * w[ctx.row_ids[r]]
-//  rmsnorm              (x)    -> y [T, D]   w: [D]. y = x * rsqrt(mean(x^2) + eps) * (w + weight_offset)
+//  rmsnorm              (x)    -> y [T, D]   w: [D]. rms: x * rsqrt(mean(x^2) + eps) * (w + weight_offset);
+//                                            layernorm: (x - mean) * rsqrt(variance + eps) * w + b
 //  multihead_attention  (x)    -> y [T, D]   q k v o (+ biases): projections of x, biases added, rotation of q and k by
 //                                            ctx.rope_tables[rope_table_id] at ctx.positions, k and v written to the page of
 //                                            (ctx.slot_of_row, ctx.positions), then each row attends to positions 0..own of
-//                                            its slot, then o. State: KV (KvLayout; ctx.kv_pages).
-//  swiglu               (x)    -> y [T, D]   gate up down (+ biases). y = down(act(gate(x)) * up(x))
+//                                            its slot, then o. State: KV (KvLayout; ctx.kv_pages). Not causal: no cache,
+//                                            each row attends to its span of ctx.row_offsets.
+//  mla_attention        (x)    -> y [T, D]   absorbed form: q~ = k_b[h] q_nope; score = scale (q~ . c + q_pe . k_pe);
+//                                            head output = v_b[h] (sum p c). Cache rows are [c | k_pe] only.
+//  swiglu               (x)    -> y [T, D]   gate up down (+ biases). y = down(act(gate(x)) * up(x)), or down(act(up(x)))
+//  moe                  (x)    -> y [T, D]   the k chosen experts in ascending order of the expert's number, then the
+//                                            shared expert. Ties in the choice go to the lower number.
+//  mamba_mixer          (x)    -> y [T, D]   Mamba-2; rows of a slot one after the other. State: MambaStateLayout.
+//  shortconv            (x)    -> y [T, D]   [b|c|x] = in_proj; out_proj(c * conv(b * x)). State: shortconv_state_bytes.
 //  residual_add         (a, b) -> y [T, D]   y = a + scale * b; y may be a
 //  lm_head              (x)    -> y [O, V]   w: [V, D]. x is [T, D]; y[i] = head of x[ctx.output_rows[i]], O = output_rows
 //                                            size, then times logit_mul, then soft cap
-// The other opcodes are specified with the families that bring them.
+//  vision_*                                  see VISION in docs/internals/engine.md
 //
 // Row r of y is a function of row r of the inputs, the weights, the params and (attention) the pages of r's own slot; its
 // bits depend on nothing else: not on T, the other rows, the threads or the instruction set (docs/internals/numerics.md).

@@ -22,6 +22,13 @@ struct Workspace {
   std::uint64_t bytes = 0;
 };
 
+// A grid of patches whose rows follow each other in the batch, ordered by blocks of merge x merge patches.
+struct VisionGrid {
+  std::uint32_t frames = 0;
+  std::uint32_t height = 0;  // patches
+  std::uint32_t width = 0;
+};
+
 // A rotation table, made once per model: angle = position * inv_freq[i] in f32, cos and sin times attn_factor.
 struct RopeTable {
   const float* inv_freq = nullptr;  // [R/2], device memory
@@ -49,7 +56,7 @@ struct ExecutionContext {
 
   const std::uint32_t* row_ids = nullptr;      // [T] what each row looks up in the embedding table
   const std::uint32_t* positions = nullptr;    // [T] absolute
-  const std::uint32_t* positions3 = nullptr;   // [3][T] or null (mrope only)
+  const std::uint32_t* positions3 = nullptr;   // [3][T] or null: T, H, W (mrope); unused, row, column (vision2d)
   const std::uint32_t* slot_of_row = nullptr;  // [T]
 
   // Page i of slot s: kv_pages[s * kv_pages_stride + i]; see KvLayout.
@@ -57,6 +64,12 @@ struct ExecutionContext {
   std::uint32_t kv_pages_stride = 0;
 
   std::span<const RopeTable> rope_tables;
+  const std::uint8_t* long_rope_of_slot =
+      nullptr;  // [slots] 1 = this slot rotates by AttentionParams::rope_table_long_id
+
+  // Vision stages only. A span of row_offsets is then one frame.
+  const float* patch_rows = nullptr;  // [T, patch row width]
+  std::span<const VisionGrid> grids;
   Workspace workspace;
   StreamHandle stream;
   DispatchCounters* counters = nullptr;  // null = not counted

@@ -26,4 +26,6 @@ constexpr DTypeInfo dtype_info(DType dtype) {
   return {"?", 1, 0};
 }
 
+constexpr bool is_quantised(DType dtype) { return dtype_info(dtype).block_elements > 1; }
+
 }  // namespace llorch::engine::contract

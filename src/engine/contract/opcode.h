@@ -34,7 +34,7 @@ struct OpcodeInfo {
   std::string_view name;  // as plan dumps and errors print it
   std::uint8_t inputs;    // registers read, in order
   std::uint8_t outputs;   // registers written, in order
-  bool needs_state;       // an instruction of this opcode names a state descriptor
+  bool needs_state;       // an instruction of this opcode names a state descriptor (attention: only when causal)
 };
 
 inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({

@@ -65,28 +65,28 @@ struct AttentionParams {
   std::uint32_t kv_heads;  // K
   std::uint32_t d_qk;
   std::uint32_t d_v;
-  std::uint32_t rotary_dims;    // R <= d_qk, even; elements R.. pass through
-  std::uint32_t rope_table_id;  // index into ExecutionContext::rope_tables, or kNoRopeTable
-  std::uint32_t window;         // keys i-j < window are seen; 0 = all
+  std::uint32_t rotary_dims;         // R <= d_qk, even; elements R.. pass through
+  std::uint32_t rope_table_id;       // index into ExecutionContext::rope_tables, or kNoRopeTable
+  std::uint32_t rope_table_long_id;  // for slots with ExecutionContext::long_rope_of_slot set; else kNoRopeTable
+  std::uint32_t window;              // keys i-j < window are seen; 0 = all
   std::uint32_t layer;
-  std::uint32_t kv_ordinal;  // this layer's number among the layers with a cache
-  std::uint32_t sections[4];
-  float scale;          // s = scale * q.k
-  float logit_softcap;  // s = cap * tanh(s / cap); 0 = off
+  std::uint32_t kv_ordinal;   // this layer's number among the layers with a cache
+  std::uint32_t sections[3];  // mrope: frequencies of the T, H and W positions
+  float scale;                // s = scale * q.k
+  float logit_softcap;        // s = cap * tanh(s / cap); 0 = off
   float qk_norm_eps;
   float qk_norm_offset;
   std::uint32_t reserved;
   std::uint64_t kv_page_offset_bytes;  // where this layer's part begins inside a cache page (state.h, KvLayout)
   RopeLayout rope_layout;
   MropeKind mrope;
-  std::uint8_t causal;
-  std::uint8_t has_sinks;
+  std::uint8_t causal;     // 0: every row sees all rows of its own span of ExecutionContext::row_offsets; no state
+  std::uint8_t has_sinks;  // one logit per head joins the softmax's maximum and sum, with no value
   std::uint8_t has_qkv_bias;
   std::uint8_t has_o_bias;
   QkNorm qk_norm;
   std::uint8_t kv_dtype;  // DType: F32, F16 (BF16, Q8_0 later)
-  std::uint8_t query_gate;
-  std::uint8_t padding[7];
+  std::uint8_t padding[8];
 };
 static_assert(sizeof(AttentionParams) == 104);
 
@@ -104,13 +104,13 @@ struct MlaAttentionParams {
   std::uint32_t layer;
   std::uint32_t kv_ordinal;
   float scale;
-  float norm_eps;
+  float norm_eps;  // of q_a_norm and kv_a_norm
   std::uint32_t reserved;
-  std::uint64_t kv_page_offset_bytes;
+  std::uint64_t
+      kv_page_offset_bytes;  // the cache is KvLayout{kv_heads 1, d_qk kv_lora + d_rope, d_v 0}: rows [c | k_pe]
   RopeLayout rope_layout;
-  std::uint8_t absorb;
   std::uint8_t kv_dtype;
-  std::uint8_t padding[5];
+  std::uint8_t padding[6];
 };
 static_assert(sizeof(MlaAttentionParams) == 72);
 
@@ -123,8 +123,7 @@ struct SwigluParams {
   float limit;          // swiglu_oai only
   Activation act;
   std::uint8_t gated;  // down(act(gate(x)) * up(x)); else down(act(up(x)))
-  std::uint8_t fused_gate_up;
-  std::uint8_t padding;
+  std::uint8_t padding[2];
 };
 static_assert(sizeof(SwigluParams) == 24);
 
@@ -137,9 +136,8 @@ struct MoeParams {
   std::uint32_t ffn_expert;
   std::uint32_t groups;  // 0 = no group limit
   std::uint32_t groups_used;
-  std::uint32_t shared_experts;
-  std::uint32_t ffn_shared;
-  float norm_eps;
+  std::uint32_t ffn_shared;  // F of the shared expert added to every row; 0 = none
+  float norm_epsilon;        // norm_topk: w /= sum(w) + norm_epsilon
   float weights_scale;
   float alpha;
   float limit;
@@ -150,9 +148,9 @@ struct MoeParams {
   std::uint8_t has_selection_bias;
   std::uint8_t norm_topk;
   std::uint8_t has_expert_bias;
-  std::uint8_t padding[5];
+  std::uint8_t padding[1];
 };
-static_assert(sizeof(MoeParams) == 64);
+static_assert(sizeof(MoeParams) == 56);
 
 struct MambaMixerParams {
   static constexpr Opcode kOpcode = Opcode::kMambaMixer;
@@ -164,14 +162,15 @@ struct MambaMixerParams {
   std::uint32_t d_state;
   std::uint32_t groups;
   std::uint32_t d_conv;
-  std::uint32_t chunk;
   float dt_min;
-  float dt_max;
+  float dt_max;  // may be infinite
   float norm_eps;
   std::uint32_t norm_groups;
-  std::uint32_t conv_ordinal;
-  std::uint32_t ssm_ordinal;
+  std::uint32_t layer;
   std::uint32_t padding;
+  // Where this layer's parts begin inside a slot's fixed-size state (state.h, MambaStateLayout): the conv part in the
+  // block of kSsmStateId, then, 64-byte aligned, its ssm part.
+  std::uint64_t state_offset_bytes;
 };
 static_assert(sizeof(MambaMixerParams) == 64);
 
@@ -179,10 +178,10 @@ struct ShortconvParams {
   static constexpr Opcode kOpcode = Opcode::kShortconv;
   std::uint32_t kind_version;
   std::uint32_t width;
-  std::uint32_t l_cache;
-  std::uint32_t conv_ordinal;
-  std::uint8_t has_bias;
-  std::uint8_t padding[7];
+  std::uint32_t l_cache;  // taps
+  std::uint32_t layer;
+  std::uint64_t
+      state_offset_bytes;  // where this layer's [l_cache - 1, D] rows begin inside a slot's kConvStateId block
 };
 static_assert(sizeof(ShortconvParams) == 24);
 

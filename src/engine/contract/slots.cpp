@@ -10,13 +10,11 @@ Value value(Dim dim, const RmsNormParams& p) {
 }
 
 Value value(Dim dim, const AttentionParams& p) {
-  const std::uint32_t q_rows = p.heads * p.d_qk * (p.query_gate != 0 ? 2 : 1);
   switch (dim) {
     case Dim::kModel: return p.width;
-    case Dim::kQRows: return q_rows;
+    case Dim::kQRows: return p.heads * p.d_qk;
     case Dim::kKRows: return p.kv_heads * p.d_qk;
     case Dim::kVRows: return p.kv_heads * p.d_v;
-    case Dim::kQkvRows: return q_rows + p.kv_heads * (p.d_qk + p.d_v);
     case Dim::kOCols: return p.heads * p.d_v;
     case Dim::kHeadQk: return p.d_qk;
     case Dim::kHeads: return p.heads;
@@ -28,7 +26,6 @@ Value value(Dim dim, const SwigluParams& p) {
   switch (dim) {
     case Dim::kModel: return p.width;
     case Dim::kFfn: return p.ffn;
-    case Dim::kFfn2: return p.fused_gate_up != 0 ? 2 * p.ffn : p.ffn;
     default: return std::nullopt;
   }
 }
@@ -39,9 +36,72 @@ Value value(Dim dim, const MoeParams& p) {
     case Dim::kExperts: return p.experts;
     case Dim::kFfnExpert: return p.ffn_expert;
     case Dim::kFfnShared: return p.ffn_shared;
-    case Dim::kOne: return 1;
     default: return std::nullopt;
   }
+}
+
+Value value(Dim dim, const MambaMixerParams& p) {
+  const std::uint32_t conv_rows = p.d_inner + 2 * p.groups * p.d_state;
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kInner: return p.d_inner;
+    case Dim::kConvRows: return conv_rows;
+    case Dim::kMixerRows: return p.d_inner + conv_rows + p.heads;
+    case Dim::kTaps: return p.d_conv;
+    case Dim::kHeads: return p.heads;
+    default: return std::nullopt;
+  }
+}
+
+Value value(Dim dim, const ShortconvParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kMixerRows: return 3 * p.width;
+    case Dim::kTaps: return p.l_cache;
+    default: return std::nullopt;
+  }
+}
+
+Value value(Dim dim, const MlaAttentionParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kHeads: return p.heads;
+    case Dim::kQLora: return p.q_lora;
+    case Dim::kQHeadRows: return p.heads * (p.d_nope + p.d_rope);
+    case Dim::kKvLora: return p.kv_lora;
+    case Dim::kKvLoraRope: return p.kv_lora + p.d_rope;
+    case Dim::kNope: return p.d_nope;
+    case Dim::kValue: return p.d_v;
+    case Dim::kOCols: return p.heads * p.d_v;
+    default: return std::nullopt;
+  }
+}
+
+Value value(Dim dim, const VisionPatchEmbedParams& p) {
+  switch (dim) {
+    case Dim::kModel: return p.width;
+    case Dim::kPatchRow: return 3 * p.temporal * p.patch * p.patch;
+    case Dim::kGrid: return p.grid_side * p.grid_side;
+    default: return std::nullopt;
+  }
+}
+
+// A spatial merge normalises before it groups patches, a deepstack extraction behind that.
+Value merger_value(Dim dim, std::uint32_t width_in, std::uint32_t width_out, std::uint32_t merge_size,
+                   bool norm_grouped) {
+  const std::uint32_t grouped = merge_size * merge_size * width_in;
+  switch (dim) {
+    case Dim::kModel: return width_out;
+    case Dim::kMergeIn: return grouped;
+    case Dim::kMergeNorm: return norm_grouped ? grouped : width_in;
+    default: return std::nullopt;
+  }
+}
+Value value(Dim dim, const VisionSpatialMergeParams& p) {
+  return merger_value(dim, p.width_in, p.width_out, p.merge_size, false);
+}
+Value value(Dim dim, const VisionDeepstackExtractParams& p) {
+  return merger_value(dim, p.width_in, p.width_out, p.merge_size, true);
 }
 
 template <class P>
@@ -54,15 +114,6 @@ Value value(Dim dim, const LmHeadParams& p) { return vocabulary_value(dim, p); }
 
 Value value(Dim, const ResidualAddParams&) { return std::nullopt; }
 Value value(Dim, const VisionScatterParams&) { return std::nullopt; }
-Value value(Dim, const VisionSpatialMergeParams&) { return std::nullopt; }
-Value value(Dim, const VisionDeepstackExtractParams&) { return std::nullopt; }
-
-// Mixers and patch embedding: only the model width is symbolic, the rest is checked by the adapter.
-template <class P>
-Value value(Dim dim, const P& p) {
-  if (dim == Dim::kOne) return 1;
-  return dim == Dim::kModel ? Value(p.width) : std::nullopt;
-}
 
 }  // namespace
 

@@ -18,20 +18,30 @@ enum class Dim : std::uint8_t {
   kNone,
   kModel,      // D
   kVocab,      // V, rows of the embedding table
-  kQRows,      // H * d_qk (twice that with a query gate)
+  kQRows,      // H * d_qk
   kKRows,      // K * d_qk
   kVRows,      // K * d_v
-  kQkvRows,    // all three
   kOCols,      // H * d_v
   kHeadQk,     // d_qk
   kHeads,      // H
   kFfn,        // F
-  kFfn2,       // 2F (fused gate and up), F when not fused
   kExperts,    // E
   kFfnExpert,  // F of one expert
-  kFfnShared,  // F of the shared experts
-  kOne,
-  kAny,  // checked by the adapter's prepare function
+  kFfnShared,  // F of the shared expert
+  kInner,      // mamba: d_inner
+  kConvRows,   // mamba: d_inner + 2 * groups * d_state
+  kMixerRows,  // rows of a mixer's in_proj: mamba d_inner + kConvRows + heads; shortconv 3D
+  kTaps,       // d_conv, l_cache
+  kQLora,
+  kQHeadRows,  // mla: H * (d_nope + d_rope)
+  kKvLora,
+  kKvLoraRope,  // kv_lora + d_rope
+  kNope,
+  kValue,      // mla: d_v
+  kPatchRow,   // elements of a patch row
+  kGrid,       // rows of the position table
+  kMergeIn,    // merge_size^2 * width_in
+  kMergeNorm,  // width the merger's norm works on
 };
 
 // How a backend will use a tensor; the union over all slots bound to it is given to Backend::upload_weight.
@@ -62,8 +72,6 @@ enum class AttentionSlot : std::uint8_t {
   kVBias,
   kOBias,
   kSinks,
-  kQkv,
-  kQkvBias,
   kCount
 };
 enum class FfnSlot : std::uint8_t { kGate, kUp, kDown, kGateBias, kUpBias, kDownBias, kCount };
@@ -80,25 +88,40 @@ enum class MoeSlot : std::uint8_t {
   kSharedGate,
   kSharedUp,
   kSharedDown,
-  kSharedRouter,
   kCount
 };
 enum class MambaSlot : std::uint8_t {
   kInProj,
   kConvWeight,
-  kALog,
+  kA,
   kDSkip,
   kOutProj,
   kConvBias,
   kDtBias,
   kNorm,
+  kInBias,
+  kOutBias,
   kCount
 };
-enum class ShortconvSlot : std::uint8_t { kInProj, kConvWeight, kOutProj, kConvBias, kCount };
-enum class MlaSlot : std::uint8_t { kQ, kQA, kQANorm, kQB, kKvA, kKvANorm, kKvB, kKB, kVB, kO, kCount };
+enum class ShortconvSlot : std::uint8_t { kInProj, kConvWeight, kOutProj, kConvBias, kInBias, kOutBias, kCount };
+enum class MlaSlot : std::uint8_t {
+  kQ,
+  kQA,
+  kQANorm,
+  kQB,
+  kKvA,
+  kKvANorm,
+  kKB,
+  kVB,
+  kO,
+  kQABias,
+  kKvABias,
+  kOBias,
+  kCount
+};
 enum class EmbeddingSlot : std::uint8_t { kWeight, kCount };
 enum class LmHeadSlot : std::uint8_t { kWeight, kCount };
-enum class PatchEmbedSlot : std::uint8_t { kWeight, kWeight2, kBias, kPositions, kCount };
+enum class PatchEmbedSlot : std::uint8_t { kWeight, kBias, kPositions, kCount };
 enum class SpatialMergeSlot : std::uint8_t { kNorm, kNormBias, kFc1, kFc1Bias, kFc2, kFc2Bias, kCount };
 
 namespace slot_tables {
@@ -108,45 +131,47 @@ inline constexpr auto kVec = WeightUse::kVector;
 // clang-format off
 inline constexpr std::array<SlotSpec, 2> kNorm{{
     {"w", true, kVec, 1, {kModel}}, {"b", false, kVec, 1, {kModel}}}};
-// q, k and v are one alternative, qkv the other; validate() wants exactly one of them.
-inline constexpr std::array<SlotSpec, 13> kAttention{{
-    {"q", false, kMat, 2, {kQRows, kModel}}, {"k", false, kMat, 2, {kKRows, kModel}}, {"v", false, kMat, 2, {kVRows, kModel}},
+// Weights fused in a file (q|k|v, gate|up, the two halves of MLA's kv_b) are bound as slices: no slot holds two operands.
+inline constexpr std::array<SlotSpec, 11> kAttention{{
+    {"q", true, kMat, 2, {kQRows, kModel}}, {"k", true, kMat, 2, {kKRows, kModel}}, {"v", true, kMat, 2, {kVRows, kModel}},
     {"o", true, kMat, 2, {kModel, kOCols}}, {"q_norm", false, kVec, 1, {kHeadQk}}, {"k_norm", false, kVec, 1, {kHeadQk}},
     {"q_bias", false, kVec, 1, {kQRows}}, {"k_bias", false, kVec, 1, {kKRows}}, {"v_bias", false, kVec, 1, {kVRows}},
-    {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}},
-    {"qkv", false, kMat, 2, {kQkvRows, kModel}}, {"qkv_bias", false, kVec, 1, {kQkvRows}}}};
-// Fused gate and up: the stacked matrix is in `up`, `gate` is absent.
+    {"o_bias", false, kVec, 1, {kModel}}, {"sinks", false, kVec, 1, {kHeads}}}};
 inline constexpr std::array<SlotSpec, 6> kFfnSlots{{
-    {"gate", false, kMat, 2, {kFfn, kModel}}, {"up", true, kMat, 2, {kFfn2, kModel}}, {"down", true, kMat, 2, {kModel, kFfn}},
-    {"gate_bias", false, kVec, 1, {kFfn}}, {"up_bias", false, kVec, 1, {kFfn2}}, {"down_bias", false, kVec, 1, {kModel}}}};
-inline constexpr std::array<SlotSpec, 13> kMoe{{
-    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", false, kMat, 3, {kExperts, kFfnExpert, kModel}},
-    {"up", true, kMat, 3, {kExperts, kAny, kModel}}, {"down", true, kMat, 3, {kExperts, kModel, kFfnExpert}},
+    {"gate", false, kMat, 2, {kFfn, kModel}}, {"up", true, kMat, 2, {kFfn, kModel}}, {"down", true, kMat, 2, {kModel, kFfn}},
+    {"gate_bias", false, kVec, 1, {kFfn}}, {"up_bias", false, kVec, 1, {kFfn}}, {"down_bias", false, kVec, 1, {kModel}}}};
+inline constexpr std::array<SlotSpec, 12> kMoe{{
+    {"router", true, kMat, 2, {kExperts, kModel}}, {"gate", true, kMat, 3, {kExperts, kFfnExpert, kModel}},
+    {"up", true, kMat, 3, {kExperts, kFfnExpert, kModel}}, {"down", true, kMat, 3, {kExperts, kModel, kFfnExpert}},
     {"router_bias", false, kVec, 1, {kExperts}}, {"gate_bias", false, kVec, 2, {kExperts, kFfnExpert}},
-    {"up_bias", false, kVec, 2, {kExperts, kAny}}, {"down_bias", false, kVec, 2, {kExperts, kModel}},
+    {"up_bias", false, kVec, 2, {kExperts, kFfnExpert}}, {"down_bias", false, kVec, 2, {kExperts, kModel}},
     {"selection_bias", false, kVec, 1, {kExperts}}, {"shared_gate", false, kMat, 2, {kFfnShared, kModel}},
-    {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}},
-    {"shared_router", false, kMat, 2, {kOne, kModel}}}};
-inline constexpr std::array<SlotSpec, 8> kMamba{{
-    {"in_proj", true, kMat, 2, {kAny, kModel}}, {"conv_w", true, kVec, 2, {kAny, kAny}}, {"a_log", true, kVec, 2, {kAny, kOne}},
-    {"d_skip", true, kVec, 2, {kAny, kOne}}, {"out_proj", true, kMat, 2, {kModel, kAny}}, {"conv_b", false, kVec, 1, {kAny}},
-    {"dt_bias", true, kVec, 1, {kAny}}, {"norm", false, kVec, 2, {kAny, kAny}}}};
-inline constexpr std::array<SlotSpec, 4> kShortconv{{
-    {"in_proj", true, kMat, 2, {kAny, kModel}}, {"conv_w", true, kVec, 2, {kModel, kAny}},
-    {"out_proj", true, kMat, 2, {kModel, kModel}}, {"conv_b", false, kVec, 1, {kModel}}}};
-inline constexpr std::array<SlotSpec, 10> kMla{{
-    {"q", false, kMat, 2, {kAny, kModel}}, {"q_a", false, kMat, 2, {kAny, kModel}}, {"q_a_norm", false, kVec, 1, {kAny}},
-    {"q_b", false, kMat, 2, {kAny, kAny}}, {"kv_a", true, kMat, 2, {kAny, kModel}}, {"kv_a_norm", true, kVec, 1, {kAny}},
-    {"kv_b", false, kMat, 2, {kAny, kAny}}, {"k_b", false, kMat, 3, {kAny, kAny, kAny}}, {"v_b", false, kMat, 3, {kAny, kAny, kAny}},
-    {"o", true, kMat, 2, {kModel, kAny}}}};
+    {"shared_up", false, kMat, 2, {kFfnShared, kModel}}, {"shared_down", false, kMat, 2, {kModel, kFfnShared}}}};
+// `a` is -exp(A_log). conv_w is [channel][tap], the last tap meets the newest row.
+inline constexpr std::array<SlotSpec, 10> kMamba{{
+    {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kConvRows, kTaps}}, {"a", true, kVec, 1, {kHeads}},
+    {"d_skip", true, kVec, 1, {kHeads}}, {"out_proj", true, kMat, 2, {kModel, kInner}}, {"conv_b", false, kVec, 1, {kConvRows}},
+    {"dt_bias", true, kVec, 1, {kHeads}}, {"norm", true, kVec, 1, {kInner}}, {"in_bias", false, kVec, 1, {kMixerRows}},
+    {"out_bias", false, kVec, 1, {kModel}}}};
+inline constexpr std::array<SlotSpec, 6> kShortconv{{
+    {"in_proj", true, kMat, 2, {kMixerRows, kModel}}, {"conv_w", true, kVec, 2, {kModel, kTaps}},
+    {"out_proj", true, kMat, 2, {kModel, kModel}}, {"conv_b", false, kVec, 1, {kModel}},
+    {"in_bias", false, kVec, 1, {kMixerRows}}, {"out_bias", false, kVec, 1, {kModel}}}};
+// Exactly one of q and (q_a, q_a_norm, q_b). Per head h: k_b[h] maps q_nope to the compressed space (its transpose maps
+// c to the head's key), v_b[h] maps c to the head's value.
+inline constexpr std::array<SlotSpec, 12> kMla{{
+    {"q", false, kMat, 2, {kQHeadRows, kModel}}, {"q_a", false, kMat, 2, {kQLora, kModel}}, {"q_a_norm", false, kVec, 1, {kQLora}},
+    {"q_b", false, kMat, 2, {kQHeadRows, kQLora}}, {"kv_a", true, kMat, 2, {kKvLoraRope, kModel}},
+    {"kv_a_norm", true, kVec, 1, {kKvLora}}, {"k_b", true, kMat, 3, {kHeads, kKvLora, kNope}},
+    {"v_b", true, kMat, 3, {kHeads, kValue, kKvLora}}, {"o", true, kMat, 2, {kModel, kOCols}},
+    {"q_a_bias", false, kVec, 1, {kQLora}}, {"kv_a_bias", false, kVec, 1, {kKvLoraRope}}, {"o_bias", false, kVec, 1, {kModel}}}};
 inline constexpr std::array<SlotSpec, 1> kEmbedding{{{"w", true, WeightUse::kRows, 2, {kVocab, kModel}}}};
 inline constexpr std::array<SlotSpec, 1> kLmHead{{{"w", true, kMat, 2, {kVocab, kModel}}}};
-inline constexpr std::array<SlotSpec, 4> kPatchEmbed{{
-    {"w", true, kMat, 4, {kModel, kAny, kAny, kAny}}, {"w2", false, kMat, 4, {kModel, kAny, kAny, kAny}},
-    {"b", false, kVec, 1, {kModel}}, {"positions", true, kVec, 2, {kAny, kModel}}}};
+inline constexpr std::array<SlotSpec, 3> kPatchEmbed{{
+    {"w", true, kMat, 2, {kModel, kPatchRow}}, {"b", false, kVec, 1, {kModel}}, {"positions", true, kVec, 2, {kGrid, kModel}}}};
 inline constexpr std::array<SlotSpec, 6> kSpatialMerge{{
-    {"norm", true, kVec, 1, {kAny}}, {"norm_b", false, kVec, 1, {kAny}}, {"fc1", true, kMat, 2, {kAny, kAny}},
-    {"fc1_b", false, kVec, 1, {kAny}}, {"fc2", true, kMat, 2, {kAny, kAny}}, {"fc2_b", false, kVec, 1, {kAny}}}};
+    {"norm", true, kVec, 1, {kMergeNorm}}, {"norm_b", false, kVec, 1, {kMergeNorm}}, {"fc1", true, kMat, 2, {kMergeIn, kMergeIn}},
+    {"fc1_b", false, kVec, 1, {kMergeIn}}, {"fc2", true, kMat, 2, {kModel, kMergeIn}}, {"fc2_b", false, kVec, 1, {kModel}}}};
 // clang-format on
 
 template <class Slot, std::size_t N>

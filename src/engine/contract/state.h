@@ -25,7 +25,7 @@ inline constexpr std::size_t kLifecycleActionCount = 6;
 // Well-known descriptor ids. Layers are told apart by the ordinal in their param block, so one byte is enough at any depth.
 inline constexpr std::uint8_t kKvStateId = 0;
 inline constexpr std::uint8_t kConvStateId = 1;
-inline constexpr std::uint8_t kSsmStateId = 2;
+inline constexpr std::uint8_t kSsmStateId = 2;  // mamba: convolution and recurrent state
 inline constexpr std::uint8_t kDeltaStateId = 3;
 
 struct StateDescriptor {
@@ -64,6 +64,29 @@ inline constexpr std::array<std::array<LifecyclePolicy, kLifecycleActionCount>, 
 
 constexpr LifecyclePolicy policy(StateLifecycle lifecycle, LifecycleAction action) {
   return kLifecycleMatrix[static_cast<std::size_t>(lifecycle)][static_cast<std::size_t>(action)];
+}
+
+// One mamba layer's part of a slot's state: the last d_conv - 1 columns before the convolution, oldest first, then the
+// recurrent state per head. f32.
+struct MambaStateLayout {
+  std::uint32_t conv_rows = 0;  // d_inner + 2 * groups * d_state
+  std::uint32_t d_conv = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t d_head = 0;
+  std::uint32_t d_state = 0;
+
+  static constexpr std::uint64_t padded(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+  // [d_conv - 1][conv_rows]
+  constexpr std::uint64_t conv_bytes() const { return padded(std::uint64_t{d_conv - 1} * conv_rows * sizeof(float)); }
+  // [heads][d_head][d_state]
+  constexpr std::uint64_t ssm_bytes() const { return padded(std::uint64_t{heads} * d_head * d_state * sizeof(float)); }
+  constexpr std::uint64_t ssm_offset_bytes() const { return conv_bytes(); }
+  constexpr std::uint64_t bytes() const { return conv_bytes() + ssm_bytes(); }
+};
+
+// One shortconv layer's part: the last l_cache - 1 rows of b * x, oldest first. f32.
+constexpr std::uint64_t shortconv_state_bytes(std::uint32_t width, std::uint32_t l_cache) {
+  return MambaStateLayout::padded(std::uint64_t{l_cache - 1} * width * sizeof(float));
 }
 
 // Positions per cache page. Position p of a slot lives in row p % 64 of the slot's page p / 64, whatever was cached when and

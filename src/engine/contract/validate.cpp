@@ -101,11 +101,10 @@ Result<> check_weights(const CompiledPlan& plan, std::size_t i) {
                                     plan.weight_bindings.size()));
     }
   }
-  if (insn.opcode == Opcode::kMultiheadAttention) {
-    const auto present = [&](AttentionSlot slot) { return insn.weights[static_cast<std::size_t>(slot)].present(); };
-    const bool fused = present(AttentionSlot::kQkv);
-    for (AttentionSlot slot : {AttentionSlot::kQ, AttentionSlot::kK, AttentionSlot::kV}) {
-      if (present(slot) == fused) return missing(fused ? "qkv or q, k, v (both are given)" : "q, k, v or qkv");
+  if (insn.opcode == Opcode::kMlaAttention) {
+    const auto present = [&](MlaSlot slot) { return insn.weights[static_cast<std::size_t>(slot)].present(); };
+    for (MlaSlot slot : {MlaSlot::kQA, MlaSlot::kQANorm, MlaSlot::kQB}) {
+      if (present(slot) == present(MlaSlot::kQ)) return missing("q, or q_a, q_a_norm and q_b");
     }
   }
   return {};
@@ -114,7 +113,9 @@ Result<> check_weights(const CompiledPlan& plan, std::size_t i) {
 Result<> check_state_binding(const CompiledPlan& plan, std::size_t i) {
   const Instruction& insn = plan.plan.instructions[i];
   const bool named = insn.state_block_id != kNoStateBlock;
-  if (named != opcode_info(insn.opcode)->needs_state) {
+  const ParamBlock& params = plan.param_blocks[insn.param_block_id];
+  const bool stateless = insn.opcode == Opcode::kMultiheadAttention && param_as<AttentionParams>(params).causal == 0;
+  if (named != (opcode_info(insn.opcode)->needs_state && !stateless)) {
     return base::fail(ErrorCode::kInvalidInstructionBinding,
                       where(i, insn) + (named ? " names a state its opcode does not use" : " names no state"));
   }

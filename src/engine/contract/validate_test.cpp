@@ -36,6 +36,7 @@ struct PlanDraft {
 
   PlanDraft() {
     attention.kind_version = kind_version(Opcode::kMultiheadAttention);
+    attention.causal = 1;
     blocks = {{kParamBlockVersion, Opcode::kEmbedding, std::as_bytes(std::span(&embedding, 1))},
               {kParamBlockVersion, Opcode::kMultiheadAttention, std::as_bytes(std::span(&attention, 1))},
               {kParamBlockVersion, Opcode::kResidualAdd, std::as_bytes(std::span(&add, 1))}};
@@ -102,6 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
              [](PlanDraft& d) { d.insns[1].state = kNoStateBlock; }},
         Case{"state_needless", ErrorCode::kInvalidInstructionBinding,
              [](PlanDraft& d) { d.insns[2].state = kKvStateId; }},
+        Case{"state_where_nothing_is_cached", ErrorCode::kInvalidInstructionBinding,
+             [](PlanDraft& d) { d.attention.causal = 0; }},
         Case{"register_out_of_range", ErrorCode::kInvalidRegisterRef,
              [](PlanDraft& d) { d.insns[2].inputs[0] = reg(9); }},
         Case{"register_never_written", ErrorCode::kInvalidRegisterRef,
@@ -118,9 +121,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"weight_index", ErrorCode::kInvalidWeightRefIndex, [](PlanDraft& d) { d.insns[0].weights[0].index = 77; }},
         Case{"weight_list_shuffled", ErrorCode::kInvalidWeightRefIndex, [](PlanDraft& d) { d.bindings[0].index = 3; }},
         Case{"weight_required", ErrorCode::kMissingWeight, [](PlanDraft& d) { d.insns[1].weights[3] = {}; }},
-        Case{"weight_neither_qkv_nor_q", ErrorCode::kMissingWeight, [](PlanDraft& d) { d.insns[1].weights[0] = {}; }},
-        Case{"weight_both_qkv_and_q", ErrorCode::kMissingWeight,
-             [](PlanDraft& d) { d.insns[1].weights[static_cast<std::size_t>(AttentionSlot::kQkv)] = {1}; }},
         Case{"params_missing", ErrorCode::kMissingParamBlock, [](PlanDraft& d) { d.insns[0].params = kNoParamBlock; }},
         Case{"params_unknown", ErrorCode::kUnknownParamBlockId, [](PlanDraft& d) { d.insns[0].params = 3; }},
         Case{"params_of_another", ErrorCode::kParamBlockOpcodeMismatch, [](PlanDraft& d) { d.insns[0].params = 2; }},

@@ -233,8 +233,8 @@ void Relay::Execution::end(std::optional<contract::EndEvent> end_event, std::opt
     }
   }
   relay_.options_.hub->relay_ends(*order_.stream);
+  relay_.drop(order_.execution);  // before the report: whoever has it finds nothing left to abort
   reports_.ended({.tokens_out = tokens_out_, .end = std::move(end_event), .error = std::move(error)});
-  relay_.drop(order_.execution);
 }
 
 void Relay::execute(Order order, Reports reports) {

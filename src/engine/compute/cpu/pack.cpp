@@ -9,9 +9,8 @@ namespace llorch::engine::compute::cpu {
 namespace {
 
 using contract::DType;
+using contract::is_quantised;
 using contract::kQuantBlockElements;
-
-bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
 
 std::size_t block_quant_bytes(DType dtype) { return kPackRows * (dtype == DType::kQ8_0 ? 32 : 16); }
 

@@ -46,8 +46,6 @@ WeightBlock weight_block(DType dtype, std::span<const std::byte> stored, std::si
   return out;
 }
 
-bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
-
 }  // namespace
 
 float tree_sum(std::span<const float, 16> lanes) {
@@ -153,7 +151,7 @@ std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, 
                                 std::span<const float> x) {
   const std::size_t cols = x.size();
   std::vector<float> y(rows);
-  if (!is_quantised(dtype)) {
+  if (!contract::is_quantised(dtype)) {
     const std::vector<float> w = dequantise(dtype, stored, rows, cols);
     for (std::size_t n = 0; n < rows; ++n) {
       std::array<float, 2> sums{};

@@ -103,6 +103,7 @@ class Compiler {
     p.d_v = config_.d_v;
     p.rotary_dims = config_.rope.layout == RopeLayout::kNone ? 0 : config_.rope.dims;
     p.rope_table_id = config_.rope.layout == RopeLayout::kNone ? kNoRopeTable : 0;
+    p.rope_table_long_id = kNoRopeTable;
     p.layer = layer_number(draft);
     p.kv_ordinal = kv_ordinal_++;
     p.scale = config_.attention_scale;
@@ -110,8 +111,8 @@ class Compiler {
     p.rope_layout = config_.rope.layout;
     p.causal = 1;
     p.has_sinks = draft.has(AttentionSlot::kSinks);
-    p.has_qkv_bias = draft.has(AttentionSlot::kQBias) || draft.has(AttentionSlot::kKBias) ||
-                     draft.has(AttentionSlot::kVBias) || draft.has(AttentionSlot::kQkvBias);
+    p.has_qkv_bias =
+        draft.has(AttentionSlot::kQBias) || draft.has(AttentionSlot::kKBias) || draft.has(AttentionSlot::kVBias);
     p.has_o_bias = draft.has(AttentionSlot::kOBias);
     p.qk_norm = draft.has(AttentionSlot::kQNorm) ? QkNorm::kPerHead : QkNorm::kNone;
     p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);

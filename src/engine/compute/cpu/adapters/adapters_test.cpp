@@ -92,18 +92,7 @@ void add_bias(std::vector<float>& y, const std::vector<float>& bias) {
   for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
 }
 
-HarnessWeight stacked(std::initializer_list<const HarnessWeight*> parts) {
-  HarnessWeight all = **parts.begin();
-  all.shape[0] = 0;
-  all.stored.clear();
-  for (const HarnessWeight* part : parts) {
-    all.shape[0] += part->shape[0];
-    all.stored.insert(all.stored.end(), part->stored.begin(), part->stored.end());
-  }
-  return all;
-}
-
-TEST(Adapters, FeedForwardPlainAndFusedWithAndWithoutBias) {
+TEST(Adapters, FeedForwardWithAndWithoutBias) {
   Random random(42);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kWidth = 64, kHidden = 160;
@@ -121,25 +110,18 @@ TEST(Adapters, FeedForwardPlainAndFusedWithAndWithoutBias) {
     for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = reference::silu_exact(hidden[i]) * ups[i];
     auto expected = matmul_rows(down, hidden);
     if (bias) add_bias(expected, down_bias.floats());
-    for (const bool fused : {false, true}) {
-      contract::SwigluParams params{};
-      params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden;
-      params.gated = 1, params.fused_gate_up = fused;
-      std::vector weights{gate, up, down, gate_bias, up_bias, down_bias};
-      if (fused) {
-        weights[0] = weights[3] = {};
-        weights[1] = stacked({&gate, &up});
-        if (bias) weights[4] = stacked({&gate_bias, &up_bias});
-      }
-      for (const auto& device : devices()) {
-        Harness harness(params, weights, device);
-        ASSERT_FALSE(harness.error()) << harness.error()->message;
-        std::vector<float> y(expected.size());
-        contract::ExecutionContext ctx;
-        ctx.total_rows = kRows;
-        harness.run(ctx, {x.data()}, y.data());
-        EXPECT_TRUE(same_bits(y, expected)) << device.isa << " fused " << fused;
-      }
+    contract::SwigluParams params{};
+    params.kind_version = kind_version(Opcode::kSwiglu), params.width = kWidth, params.ffn = kHidden;
+    params.gated = 1;
+    const std::vector weights{gate, up, down, gate_bias, up_bias, down_bias};
+    for (const auto& device : devices()) {
+      Harness harness(params, weights, device);
+      ASSERT_FALSE(harness.error()) << harness.error()->message;
+      std::vector<float> y(expected.size());
+      contract::ExecutionContext ctx;
+      ctx.total_rows = kRows;
+      harness.run(ctx, {x.data()}, y.data());
+      EXPECT_TRUE(same_bits(y, expected)) << device.isa;
     }
   }
 }
@@ -172,7 +154,7 @@ TEST(Adapters, LmHeadTakesTheWantedRows) {
 struct AttentionCase {
   DType weights, kv;
   contract::RopeLayout rope;
-  bool norm, bias, fused;
+  bool norm, bias;
 };
 
 class AttentionWorld {
@@ -188,11 +170,7 @@ class AttentionWorld {
     };
     const auto vector = [&](std::uint32_t n) { return HarnessWeight::random(random, DType::kF32, {n}); };
     q_ = matrix(kHeads * kDim, kWidth), k_ = matrix(kKvHeads * kDim, kWidth), v_ = matrix(kKvHeads * kDim, kWidth);
-    if (c.fused) {
-      at(kQkv) = stacked({&q_, &k_, &v_});
-    } else {
-      at(kQ) = q_, at(kK) = k_, at(kV) = v_;
-    }
+    at(kQ) = q_, at(kK) = k_, at(kV) = v_;
     at(kO) = matrix(kWidth, kHeads * kDim);
     if (c.norm) at(kQNorm) = vector(kDim), at(kKNorm) = vector(kDim);
     if (c.bias)
@@ -301,10 +279,10 @@ class AttentionWorld {
 };
 
 const AttentionCase kCases[] = {
-    {DType::kF32, DType::kF32, contract::RopeLayout::kInterleaved, false, false, false},
-    {DType::kQ8_0, DType::kF16, contract::RopeLayout::kHalf, true, true, false},
-    {DType::kF16, DType::kF16, contract::RopeLayout::kHalf, false, false, true},
-    {DType::kQ4_0, DType::kF32, contract::RopeLayout::kNone, true, false, true},
+    {DType::kF32, DType::kF32, contract::RopeLayout::kInterleaved, false, false},
+    {DType::kQ8_0, DType::kF16, contract::RopeLayout::kHalf, true, true},
+    {DType::kF16, DType::kF16, contract::RopeLayout::kHalf, false, false},
+    {DType::kQ4_0, DType::kF32, contract::RopeLayout::kNone, true, false},
 };
 
 TEST(Adapters, AttentionEqualsItsTwinWhateverTheChunksAndNeighbours) {

@@ -86,10 +86,6 @@ void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const Attent
   const Columns columns(p);
   const ProjectionInput input{
       .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = columns.count};
-  if (const CpuWeight* fused = weight_of(insn.weight(AttentionSlot::kQkv))) {
-    project(stream, input, std::array{Projection{fused, scratch.qkv}});
-    return;
-  }
   project(stream, input,
           std::array{Projection{weight_of(insn.weight(AttentionSlot::kQ)), scratch.qkv},
                      Projection{weight_of(insn.weight(AttentionSlot::kK)), scratch.qkv + columns.k},
@@ -104,7 +100,6 @@ void add_biases(const CpuStream& stream, const PreparedInsn& insn, const Attenti
       stream.kernels.add_bias({.x = scratch.qkv + begin, .x_stride = columns.count, .width = end - begin, .bias = bias},
                               rows);
   };
-  add(AttentionSlot::kQkvBias, 0, columns.count);
   add(AttentionSlot::kQBias, 0, columns.k);
   add(AttentionSlot::kKBias, columns.k, columns.v);
   add(AttentionSlot::kVBias, columns.v, columns.count);
@@ -226,7 +221,6 @@ Result<const void*> AttentionAdapter::prepare(const PrepareArgs& args) {
   TRY(require(args, kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
   TRY(require(args, p.causal != 0, "non-causal attention"));
   TRY(require(args, p.has_sinks == 0, "attention sinks"));
-  TRY(require(args, p.query_gate == 0, "a query gate"));
   TRY(require(args, p.mrope == contract::MropeKind::kNone, "multi-axis rotation"));
   TRY(require(args, p.rope_layout != contract::RopeLayout::kVision2d, "two-axis rotation"));
   TRY(require(args, p.kv_heads != 0 && p.heads % p.kv_heads == 0, "heads that kv heads do not divide"));
@@ -235,7 +229,7 @@ Result<const void*> AttentionAdapter::prepare(const PrepareArgs& args) {
   TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
   using enum AttentionSlot;
   TRY(check_weights(args, {slot(kQ), slot(kK), slot(kV), slot(kO), slot(kQNorm), slot(kKNorm), slot(kQBias),
-                           slot(kKBias), slot(kVBias), slot(kOBias), slot(kQkv), slot(kQkvBias)}));
+                           slot(kKBias), slot(kVBias), slot(kOBias)}));
   const auto present = [&](AttentionSlot which) { return args.weights[slot(which)].ptr != nullptr; };
   const bool wants_norm = p.qk_norm == contract::QkNorm::kPerHead;
   TRY(require(args, present(kQNorm) == wants_norm && present(kKNorm) == wants_norm,

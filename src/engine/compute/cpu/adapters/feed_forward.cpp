@@ -63,17 +63,11 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   const CpuWeight* up_weight = weight_of(insn.weight(FfnSlot::kUp));
   const ProjectionInput input{
       .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride};
-  if (p.fused_gate_up != 0) {
-    project(stream, input, std::array{Projection{up_weight, gate}});
-  } else {
-    project(stream, input, std::array{Projection{gate_weight, gate}, Projection{up_weight, up}});
-  }
+  project(stream, input, std::array{Projection{gate_weight, gate}, Projection{up_weight, up}});
   const SwigluArgs args{.gate = gate, .up = up, .x_stride = stride, .y = gate, .y_stride = stride, .width = p.ffn};
-  const bool fused = p.fused_gate_up != 0;  // the bias of `up` then covers both halves
   stream.pool.run(rows, kGrainElements / p.ffn + 1, [&](Range range, std::size_t) {
     add_bias(stream, insn, FfnSlot::kGateBias, {.x = gate, .x_stride = stride, .width = p.ffn}, range);
-    add_bias(stream, insn, FfnSlot::kUpBias,
-             {.x = fused ? gate : up, .x_stride = stride, .width = fused ? stride : p.ffn}, range);
+    add_bias(stream, insn, FfnSlot::kUpBias, {.x = up, .x_stride = stride, .width = p.ffn}, range);
     stream.kernels.swiglu(args, range);
   });
   project(stream, {.x = gate, .x_stride = stride, .rows = rows, .quantised = scratch.hidden, .y_stride = p.width},
@@ -88,8 +82,7 @@ Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
   TRY(require(args, p.gated != 0, "no gate"));
   TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown), slot(FfnSlot::kGateBias),
                            slot(FfnSlot::kUpBias), slot(FfnSlot::kDownBias)}));
-  TRY(require(args, (args.weights[slot(FfnSlot::kGate)].ptr == nullptr) == (p.fused_gate_up != 0),
-              "gate neither fused nor given"));
+  TRY(require(args, args.weights[slot(FfnSlot::kGate)].ptr != nullptr, "a gate that is not given"));
   return nullptr;
 }
 

@@ -18,8 +18,6 @@ namespace {
 // Work below which waking another thread costs more than it saves, in multiply-adds.
 constexpr std::size_t kGrainProducts = 1u << 16;
 
-bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
-
 std::string slot_text(const contract::PrepareArgs& args, const contract::SlotSpec& slot) {
   return fmt::format("{} slot {}", contract::opcode_name(args.insn.opcode), slot.name);
 }
@@ -55,7 +53,7 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
   bool quantise = false;
   for (const Projection& p : projections) {
     units += p.weight->matrix.groups();
-    quantise = quantise || is_quantised(p.weight->matrix.dtype);
+    quantise = quantise || contract::is_quantised(p.weight->matrix.dtype);
   }
   if (quantise) {
     const QuantiseArgs args{.x = input.x, .x_stride = input.x_stride, .out = input.quantised};

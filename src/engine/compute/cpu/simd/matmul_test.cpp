@@ -16,8 +16,6 @@ using testing::same_bits;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0};
 
-bool is_quantised(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
-
 struct Activations {
   std::vector<float> x;
   std::vector<std::int8_t> q;
