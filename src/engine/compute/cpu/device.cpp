@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -38,9 +39,11 @@ std::uint64_t elements_of(const StoredTensor& tensor) {
   return count;
 }
 
+// Of one matrix; a tensor of rank 3 is a stack of them.
 MatrixShape matrix_shape(const StoredTensor& tensor) {
-  return {.dtype = tensor.dtype, .rows = tensor.shape[0], .cols = tensor.shape[1]};
+  return {.dtype = tensor.dtype, .rows = tensor.shape[tensor.rank - 2u], .cols = tensor.shape[tensor.rank - 1u]};
 }
+std::uint32_t stack_count(const StoredTensor& tensor) { return tensor.rank == 3 ? tensor.shape[0] : 1; }
 
 std::string describe(const StoredTensor& tensor) {
   std::string shape;
@@ -59,14 +62,18 @@ Result<> check_tensor(const StoredTensor& tensor) {
                       "other use; this is {} with uses {:#x}",
                       describe(tensor), tensor.uses));
   } else {
-    if (tensor.rank != 2)
+    const bool stack = tensor.rank == 3 && tensor.uses == static_cast<std::uint8_t>(contract::WeightUse::kMatrix);
+    if (tensor.rank != 2 && !stack)
       return fail(ErrorCode::kWeightShapeMismatch,
-                  fmt::format("the CPU device takes matrices of rank 2; this is {}", describe(tensor)));
+                  fmt::format("the CPU device takes matrices of rank 2, and stacks of rank 3 of which no rows are "
+                              "looked up; this is {} with uses {:#x}",
+                              describe(tensor), tensor.uses));
     if (tensor.dtype == DType::kI32)
       return fail(ErrorCode::kWeightDTypeUnsupported, fmt::format("no CPU kernel takes {}", describe(tensor)));
     if (!packable(matrix_shape(tensor)))
-      return fail(ErrorCode::kWeightShapeMismatch, fmt::format("rows of {} elements do not fill blocks of {}: {}",
-                                                               tensor.shape[1], info.block_elements, describe(tensor)));
+      return fail(ErrorCode::kWeightShapeMismatch,
+                  fmt::format("rows of {} elements do not fill blocks of {}: {}", tensor.shape[tensor.rank - 1u],
+                              info.block_elements, describe(tensor)));
   }
   const std::uint64_t stored = elements_of(tensor) / info.block_elements * info.block_bytes;
   if (elements_of(tensor) == 0 || tensor.bytes.size() != stored)
@@ -150,7 +157,7 @@ void CpuBackend::release(std::byte* ptr) noexcept {
 
 std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const {
   if (is_vector(tensor)) return elements_of(tensor) * sizeof(float);
-  return packed_bytes(matrix_shape(tensor));
+  return packed_bytes(matrix_shape(tensor)) * stack_count(tensor);
 }
 
 Result<void*> CpuBackend::upload_weight(const StoredTensor& tensor) {
@@ -165,8 +172,16 @@ Result<void*> CpuBackend::upload_weight(const StoredTensor& tensor) {
   }
   const MatrixShape shape = matrix_shape(tensor);
   weight->matrix = packed_view(shape, weight->memory);
-  pool_.run(weight->matrix.groups(), 1, [&](Range groups, std::size_t) {
-    pack_groups(shape, tensor.bytes.data(), weight->memory, groups.begin, groups.end);
+  weight->stack_count = stack_count(tensor);
+  weight->stack_stride_bytes = packed_bytes(shape);
+  const std::size_t groups = weight->matrix.groups(), stored_bytes = tensor.bytes.size() / weight->stack_count;
+  pool_.run(groups * weight->stack_count, 1, [&](Range range, std::size_t) {
+    for (std::size_t begin = range.begin; begin < range.end;) {  // the range's part of one matrix at a time
+      const std::size_t i = begin / groups, end = std::min(range.end, (i + 1) * groups);
+      pack_groups(shape, tensor.bytes.data() + i * stored_bytes, weight->memory + i * weight->stack_stride_bytes,
+                  begin - i * groups, end - i * groups);
+      begin = end;
+    }
   });
   return weight.release();
 }

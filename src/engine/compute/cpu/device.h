@@ -11,11 +11,20 @@
 
 namespace llorch::engine::compute::cpu {
 
-// A weight on the device; Backend::upload_weight returns one of these. Either a packed matrix or a plain f32 vector.
+// A weight on the device; Backend::upload_weight returns one of these. Either packed matrices or a plain f32 vector.
 struct CpuWeight {
-  PackedMatrix matrix;
+  PackedMatrix matrix;                 // the first of the stack
+  std::uint32_t stack_count = 1;       // matrices of one shape, one after the other
+  std::size_t stack_stride_bytes = 0;  // from one to the next
   const float* vector = nullptr;
   std::byte* memory = nullptr;  // of Backend::allocate
+
+  // REQUIRES: i < stack_count.
+  PackedMatrix matrix_at(std::size_t i) const {
+    PackedMatrix view = matrix;
+    view.data += i * stack_stride_bytes;
+    return view;
+  }
 };
 
 // What ExecutionContext::stream points to. Adapters run synchronously on it.

@@ -121,6 +121,29 @@ TEST(CpuBackend, AWeightCostsWhatWasPredictedAndGivesItBack) {
   device->release_weight(nullptr);
 }
 
+TEST(CpuBackend, AStackIsItsMatricesOneAfterTheOther) {
+  testing::Random random(31);
+  SCOPED_TRACE(random.note());
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
+    const MatrixShape shape{.dtype = dtype, .rows = 37, .cols = 64};
+    const auto stored = testing::random_matrix(random, {.dtype = dtype, .rows = 5 * 37, .cols = 64});
+    const auto t = tensor(dtype, {5, 37, 64}, stored, WeightUse::kMatrix);
+    const auto device = backend();
+    auto* weight = static_cast<CpuWeight*>(device->upload_weight(t).value());
+    EXPECT_EQ(device->memory_used_bytes(), device->packed_weight_bytes(t));
+    ASSERT_EQ(weight->stack_count, 5u);
+    const std::size_t each = stored.size() / 5;
+    for (std::size_t i = 0; i < 5; ++i) {
+      const testing::Packed expected(shape, std::span(stored).subspan(i * each, each));
+      const PackedMatrix view = weight->matrix_at(i);
+      EXPECT_EQ(view.rows, 37u);
+      EXPECT_EQ(view.cols, 64u);
+      EXPECT_EQ(std::memcmp(view.data, expected.view().data, packed_bytes(shape)), 0) << i;
+    }
+    device->release_weight(weight);
+  }
+}
+
 TEST(CpuBackend, VectorsAreWidenedFromAnyAlignment) {
   const auto device = backend();
   const std::uint16_t halves[] = {0x3C00, 0xC000, 0x0001, 0x7BFF};
@@ -142,7 +165,11 @@ TEST(CpuBackend, WeightsItCannotTakeAreRefused) {
             ErrorCode::kWeightDTypeUnsupported);
   EXPECT_EQ(code(tensor(DType::kQ8_0, {32}, std::span(bytes).first(34), WeightUse::kVector)),
             ErrorCode::kWeightDTypeUnsupported);
-  EXPECT_EQ(code(tensor(DType::kF32, {2, 2, 2}, std::span(bytes).first(32), WeightUse::kMatrix)),
+  EXPECT_EQ(code(tensor(DType::kF32, {2, 2, 2}, std::span(bytes).first(32), WeightUse::kRows)),
+            ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code(tensor(DType::kF32, {2, 2, 2, 2}, std::span(bytes).first(64), WeightUse::kMatrix)),
+            ErrorCode::kWeightShapeMismatch);
+  EXPECT_EQ(code(tensor(DType::kF32, {4}, std::span(bytes).first(16), WeightUse::kMatrix)),
             ErrorCode::kWeightShapeMismatch);
   EXPECT_EQ(code(tensor(DType::kQ4_0, {2, 48}, std::span(bytes).first(54), WeightUse::kMatrix)),
             ErrorCode::kWeightShapeMismatch);
