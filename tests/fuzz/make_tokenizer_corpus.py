@@ -24,13 +24,13 @@ def optional_id(value):
     return b"\0" if value is None else b"\1" + u32(value)
 
 
-def blob(model, pre, tokens, merges=(), scores=(), ids=(None,) * 5, more=(), flags=b"\0\0\0", version=1):
+def blob(model, pre, tokens, merges=(), scores=(), ids=(None,) * 5, more=(), flags=b"\0\0\0", version=2, template="", named=()):
     return (b"LLTK" + u32(version) + string(model) + string(pre)
             + items([text for text, _ in tokens], string)
             + items(scores, lambda score: struct.pack("<f", score))
             + items([kind for _, kind in tokens], lambda kind: bytes([kind]))
             + items(merges, string)
-            + b"".join(map(optional_id, ids)) + items(more, u32) + flags)
+            + b"".join(map(optional_id, ids)) + items(more, u32) + flags + string(template) + items(named, lambda row: string(row[0]) + string(row[1])))
 
 
 def case(text, data):
@@ -54,7 +54,7 @@ TEXT = "He'll say <u>!aaaa  é\n\n 12345<|end|></s>".encode()
 SEEDS = {
     "empty": b"",
     "no_blob": case(b"x", b""),
-    "version": case(b"x", blob("llama", "", [], version=2)),
+    "version": case(b"x", blob("llama", "", [], version=1)),
     "unknown_model": case(b"x", blob("bert", "", [("a", NORMAL)])),
     "bpe_gpt2": case(TEXT, blob("gpt2", "gpt-2", BPE, MERGES, ids=BPE_IDS, flags=b"\2\2\0")),
     "bpe_llama": case(TEXT, blob("gpt2", "llama-bpe", BPE, MERGES, ids=BPE_IDS)),

@@ -66,6 +66,28 @@ base::Result<std::optional<bool>> read_flag(const GgufFile& file, std::string_vi
   return std::optional<bool>(TRY(file.boolean(key)));
 }
 
+base::Result<std::string> read_chat_template(const GgufFile& file, std::string_view key) {
+  const std::string_view text = TRY(file.string(key));
+  if (text.size() > text::TokenizerLimits::kChatTemplateBytesMax) {
+    return base::fail(ErrorCode::kConfigKeyInvalid, fmt::format("{} has {} bytes, the limit is {}", key, text.size(),
+                                                                text::TokenizerLimits::kChatTemplateBytesMax));
+  }
+  return std::string(text);
+}
+
+base::Result<> read_chat_templates(const GgufFile& file, text::TokenizerData& data) {
+  if (file.contains("tokenizer.chat_template")) {
+    data.chat_template = TRY(read_chat_template(file, "tokenizer.chat_template"));
+  }
+  if (!file.contains("tokenizer.chat_templates")) return {};
+  for (std::string& name :
+       TRY(read_strings(file, "tokenizer.chat_templates", text::TokenizerLimits::kNamedChatTemplatesMax))) {
+    std::string template_text = TRY(read_chat_template(file, "tokenizer.chat_template." + name));
+    data.named_chat_templates.push_back({std::move(name), std::move(template_text)});
+  }
+  return {};
+}
+
 }  // namespace
 
 base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file) {
@@ -88,6 +110,7 @@ base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file) {
   data.add_bos = TRY(read_flag(file, "tokenizer.ggml.add_bos_token"));
   data.add_eos = TRY(read_flag(file, "tokenizer.ggml.add_eos_token"));
   data.add_space_prefix = TRY(read_flag(file, "tokenizer.ggml.add_space_prefix"));
+  TRY(read_chat_templates(file, data));
   TRY(check_sizes(data));
   return data;
 }

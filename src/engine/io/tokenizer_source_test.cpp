@@ -69,6 +69,23 @@ TEST(TokenizerSource, RefusesWhatContradictsItself) {
   EXPECT_EQ(kind_unknown.read().error().code, base::ErrorCode::kConfigKeyInvalid);
 }
 
+TEST(TokenizerSource, ReadsChatTemplates) {
+  GgufWriter writer;
+  writer.put_strings("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
+  writer.put("tokenizer.ggml.model", std::string_view("t5"));
+  writer.put("tokenizer.chat_template", std::string_view("{{ messages }}"));
+  writer.put_strings("tokenizer.chat_templates", std::vector<std::string>{"tool_use"});
+  const auto read = [&] {
+    const auto bytes = writer.to_bytes().value();
+    return read_tokenizer_data(GgufFile::parse(bytes).value());
+  };
+  EXPECT_EQ(read().error().code, base::ErrorCode::kConfigKeyMissing);  // named, but not there
+  writer.put("tokenizer.chat_template.tool_use", std::string_view("{{ tools }}"));
+  const auto data = read().value();
+  EXPECT_EQ(data.chat_template, "{{ messages }}");
+  EXPECT_EQ(data.named_chat_templates, (std::vector<text::NamedChatTemplate>{{"tool_use", "{{ tools }}"}}));
+}
+
 TEST(TokenizerSource, PassesOnAModelItDoesNotKnow) {
   SmallFile file;
   file.put("tokenizer.ggml.model", std::string_view("t5"))

@@ -21,8 +21,7 @@ struct Tokenizer::Parts {
 
   model::Vocabulary vocabulary;
   std::unique_ptr<const model::Model> model;
-  std::unique_ptr<const model::SpecialTokens> user_defined;  // found in every text
-  std::unique_ptr<const model::SpecialTokens> all_special;   // found with parse_special
+  std::unique_ptr<const model::SpecialTokens> special;
 };
 
 namespace {
@@ -130,18 +129,16 @@ base::Result<model::PreTokenizer> find_pre_tokenizer(const std::string& name) {
                                 name.substr(0, 64), model::pre_tokenizer_names()));
 }
 
-enum class SpecialSet { kUserDefined, kAll };
-
-std::unique_ptr<const model::SpecialTokens> make_special(const TokenizerData& data, const model::Vocabulary& vocabulary,
-                                                         SpecialSet set) {
+// User-defined tokens stand in any text, control and unknown ones in trusted text only.
+std::unique_ptr<const model::SpecialTokens> make_special(const TokenizerData& data,
+                                                         const model::Vocabulary& vocabulary) {
   std::vector<model::SpelledToken> spelled;
   for (std::size_t i = 0; i < data.tokens.size(); ++i) {
     const TokenId id{static_cast<std::uint32_t>(i)};
-    const TokenKind kind = data.kinds[i];
-    std::string_view text;
-    if (kind == TokenKind::kUserDefined) text = vocabulary.bytes(id);
-    if (set == SpecialSet::kAll && (kind == TokenKind::kControl || kind == TokenKind::kUnknown)) text = data.tokens[i];
-    if (!text.empty()) spelled.push_back({text, id});
+    const bool trusted_only = data.kinds[i] == TokenKind::kControl || data.kinds[i] == TokenKind::kUnknown;
+    if (!trusted_only && data.kinds[i] != TokenKind::kUserDefined) continue;
+    const std::string_view text = trusted_only ? data.tokens[i] : vocabulary.bytes(id);
+    if (!text.empty()) spelled.push_back({text, id, trusted_only});
   }
   return std::make_unique<model::SpecialTokens>(spelled);
 }
@@ -189,27 +186,45 @@ base::Result<Tokenizer> Tokenizer::create(TokenizerData data) {
   }
   facts.add_bos = TRY(adds(data.add_bos, adds_bos_by_default, data.bos, "bos"));
   facts.add_eos = TRY(adds(data.add_eos, false, data.eos, "eos"));
-  parts->user_defined = make_special(data, parts->vocabulary, SpecialSet::kUserDefined);
-  parts->all_special = make_special(data, parts->vocabulary, SpecialSet::kAll);
+  parts->special = make_special(data, parts->vocabulary);
   return Tokenizer(std::move(facts), std::move(parts));
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  const model::TrustedSpan whole{0, text.size()};
+  return encode(text, {&whole, options.parse_special ? 1u : 0u}, options.add_special);
+}
+
+std::vector<TokenId> Tokenizer::encode(std::span<const TextRun> runs, bool add_special) const {
+  std::string text;
+  std::vector<model::TrustedSpan> trusted;
+  for (const TextRun& run : runs) {
+    if (run.origin == TextOrigin::kTemplate) {
+      const bool continues = !trusted.empty() && trusted.back().end == text.size();
+      if (!continues) trusted.push_back({text.size(), text.size()});
+      trusted.back().end += run.text.size();
+    }
+    text += run.text;
+  }
+  return encode(text, trusted, add_special);
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text, std::span<const model::TrustedSpan> trusted,
+                                       bool add_special) const {
   ASSERT(text.size() < std::size_t{1} << 31, "bytes={}", text.size());
   std::vector<TokenId> ids;
-  if (options.add_special && facts_.add_bos) ids.push_back(*facts_.bos);
+  if (add_special && facts_.add_bos) ids.push_back(*facts_.bos);
   std::size_t done = 0;
   const auto encode_up_to = [&](std::size_t end) {
     if (end > done) parts_->model->encode(text.substr(done, end - done), ids);
   };
-  const model::SpecialTokens& special = options.parse_special ? *parts_->all_special : *parts_->user_defined;
-  for (const model::SpecialMatch& match : special.find(text)) {
+  for (const model::SpecialMatch& match : parts_->special->find(text, trusted)) {
     encode_up_to(match.begin);
     ids.push_back(match.id);
     done = match.begin + match.bytes;
   }
   encode_up_to(text.size());
-  if (options.add_special && facts_.add_eos) ids.push_back(*facts_.eos);
+  if (add_special && facts_.add_eos) ids.push_back(*facts_.eos);
   return ids;
 }
 

@@ -10,9 +10,14 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
+#include "engine/text/text_run.h"
 #include "engine/text/tokenizer_data.h"
 
 namespace llorch::engine::text {
+
+namespace model {
+struct TrustedSpan;
+}
 
 struct EncodeOptions {
   bool add_special = true;     // BOS and EOS where the model wants them
@@ -41,6 +46,11 @@ class Tokenizer {
   // REQUIRES text.size() < 2^31.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
+  // The runs joined, as one text. A control token is found only where all of its spelling is of template origin, a
+  // user-defined one anywhere, also across runs; borders between runs change nothing else. `add_special` as in
+  // EncodeOptions: off for a chat template, which writes its own BOS. REQUIRES together less than 2^31 bytes.
+  std::vector<TokenId> encode(std::span<const TextRun> runs, bool add_special) const;
+
   // The bytes the token adds to the output: may be a part of a code point; empty for control tokens. Lives as long as
   // the tokenizer. REQUIRES index(token) < vocab_size.
   std::string_view token_bytes(TokenId token) const;
@@ -54,6 +64,8 @@ class Tokenizer {
  private:
   struct Parts;
   Tokenizer(TokenizerFacts facts, std::unique_ptr<const Parts> parts);
+  std::vector<TokenId> encode(std::string_view text, std::span<const model::TrustedSpan> trusted,
+                              bool add_special) const;
 
   TokenizerFacts facts_;
   std::unique_ptr<const Parts> parts_;

@@ -12,7 +12,7 @@ namespace llorch::engine::text {
 namespace {
 
 constexpr std::string_view kMagic = "LLTK";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 base::Error corrupt(std::string_view what) {
   return {base::ErrorCode::kCorruptFile, fmt::format("tokenizer blob: {}; fetch it again", what), {}};
@@ -24,8 +24,8 @@ class Writer {
   void u32(std::uint32_t value) {
     for (int shift = 0; shift < 32; shift += 8) out_ += static_cast<char>(value >> shift & 0xFF);
   }
-  void string(std::string_view text) {
-    ASSERT(text.size() <= TokenizerLimits::kStringBytesMax, "bytes={}", text.size());
+  void string(std::string_view text, std::size_t bytes_max = TokenizerLimits::kStringBytesMax) {
+    ASSERT(text.size() <= bytes_max, "bytes={}", text.size());
     u32(static_cast<std::uint32_t>(text.size()));
     out_ += text;
   }
@@ -69,9 +69,9 @@ class Reader {
     }
     return value;
   }
-  std::string string() {
+  std::string string(std::size_t bytes_max = TokenizerLimits::kStringBytesMax) {
     const std::uint32_t size = u32();
-    if (size > TokenizerLimits::kStringBytesMax) fail("a string is longer than the limit");
+    if (size > bytes_max) fail("a string is longer than the limit");
     return failed() ? std::string() : std::string(take(size));
   }
   // `item_bytes_min`: least bytes one item takes, so that a count cannot reserve more than the blob can hold.
@@ -143,6 +143,11 @@ std::string serialize(const TokenizerData& data) {
   for (const auto& id : {data.bos, data.eos, data.eot, data.eom, data.unknown}) write_id(w, id);
   w.list(data.more_end_of_generation, L::kTokensMax, [&](TokenId id) { w.u32(index(id)); });
   for (const auto& flag : {data.add_bos, data.add_eos, data.add_space_prefix}) write_flag(w, flag);
+  w.string(data.chat_template, L::kChatTemplateBytesMax);
+  w.list(data.named_chat_templates, L::kNamedChatTemplatesMax, [&](const NamedChatTemplate& named) {
+    w.string(named.name);
+    w.string(named.text, L::kChatTemplateBytesMax);
+  });
   return w.take();
 }
 
@@ -166,6 +171,13 @@ base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob
   for (auto* id : {&data.bos, &data.eos, &data.eot, &data.eom, &data.unknown}) *id = read_id(r);
   data.more_end_of_generation = r.list(L::kTokensMax, 4, [&] { return TokenId{r.u32()}; });
   for (auto* flag : {&data.add_bos, &data.add_eos, &data.add_space_prefix}) *flag = read_flag(r);
+  data.chat_template = r.string(L::kChatTemplateBytesMax);
+  data.named_chat_templates = r.list(L::kNamedChatTemplatesMax, 8, [&] {
+    NamedChatTemplate named;
+    named.name = r.string();
+    named.text = r.string(L::kChatTemplateBytesMax);
+    return named;
+  });
   if (!r.failed() && !r.at_end()) r.fail("bytes follow its end");
   if (r.failed()) return base::fail(corrupt(r.what()));
   return data;

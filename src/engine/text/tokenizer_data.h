@@ -25,6 +25,11 @@ enum class TokenKind : std::uint8_t {
   kByte = 6
 };
 
+struct NamedChatTemplate {
+  std::string name, text;
+  bool operator==(const NamedChatTemplate&) const = default;
+};
+
 struct TokenizerData {
   std::string model;  // "llama" (SPM), "gpt2" (byte-level BPE); as the file spells it
   std::string pre;    // name of the pre-tokenizer; byte-level BPE only
@@ -36,6 +41,8 @@ struct TokenizerData {
   std::vector<TokenId> more_end_of_generation;  // e.g. what a generation_config adds to eos
   // Absent: the default of the model and pre-tokenizer.
   std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::string chat_template;  // the default one as the file has it; empty: none
+  std::vector<NamedChatTemplate> named_chat_templates;
 
   bool operator==(const TokenizerData&) const = default;
 };
@@ -45,6 +52,8 @@ struct TokenizerLimits {
   static constexpr std::size_t kTokensMax = 1u << 20;
   static constexpr std::size_t kMergesMax = 1u << 21;
   static constexpr std::size_t kStringBytesMax = 1u << 14;
+  static constexpr std::size_t kChatTemplateBytesMax = 1u << 18;  // largest public one: 26 KiB
+  static constexpr std::size_t kNamedChatTemplatesMax = 64;
 };
 
 // The blob: "LLTK", u32 version, then the fields in the order above, little-endian. Equal data gives equal bytes.

@@ -20,6 +20,8 @@ TokenizerData full_data() {
   data.more_end_of_generation = {TokenId{7}, TokenId{1}};
   data.add_bos = true;
   data.add_eos = false;
+  data.chat_template = std::string(100'000, 'x');
+  data.named_chat_templates = {{"tool_use", "{{ tools }}"}, {"", ""}};
   return data;
 }
 

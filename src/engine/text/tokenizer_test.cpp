@@ -172,6 +172,21 @@ TEST(Tokenizer, ControlTokensOnlyWhenAskedUserDefinedAlways) {
   EXPECT_EQ(encode(spm, "a<s>", {.add_special = false, .parse_special = true}), (Ids{'a' + 3, 1}));
 }
 
+// engine.md §4.2: what a template writes may be a control token, what a user wrote never; borders change nothing else.
+TEST(Tokenizer, RunsKeepTheOriginOfEveryByte) {
+  const Tokenizer bpe =
+      make(byte_bpe_data({{"h", "i"}, {"\n", "\n"}}, {{"<s>", TokenKind::kControl}, {"<u>", TokenKind::kUserDefined}}));
+  const auto ids = [&](const std::vector<TextRun>& runs) { return numbers(bpe.encode(runs, false)); };
+  constexpr auto kT = TextOrigin::kTemplate, kD = TextOrigin::kData;
+  EXPECT_EQ(ids({{"<s>h", kT}, {"i<s><u>", kD}, {"<s>", kT}}), (Ids{258, 256, '<', 's', '>', 259, 258}));
+  EXPECT_EQ(ids({{"<s", kT}, {">", kD}}), (Ids{'<', 's', '>'}));
+  EXPECT_EQ(ids({{"<", kD}, {"s>", kT}}), (Ids{'<', 's', '>'}));
+  EXPECT_EQ(ids({{"<", kT}, {"", kD}, {"s", kT}, {">", kT}}), (Ids{258}));
+  EXPECT_EQ(ids({{"<u", kD}, {">", kT}}), (Ids{259}));
+  EXPECT_EQ(ids({{"\n", kT}, {"\n", kD}}), (Ids{257}));
+  EXPECT_EQ(ids({}), (Ids{}));
+}
+
 TEST(Spm, SpacePrefixAtTheStartAndAfterSpecialTokens) {
   const TokenizerData data = spm_data({"a", kSpace + "a", kSpace}, {{"<u>", TokenKind::kUserDefined}});
   EXPECT_EQ(encode(data, "a<u>a"), (Ids{260, 262, 260}));

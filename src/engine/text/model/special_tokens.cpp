@@ -20,7 +20,10 @@ SpecialTokens::SpecialTokens(std::span<const SpelledToken> tokens) {
       }
       node = next;
     }
-    if (!nodes_[node].token) nodes_[node].token = token.id;
+    if (!nodes_[node].token) {
+      nodes_[node].token = token.id;
+      nodes_[node].trusted_only = token.trusted_only;
+    }
   }
   // Parents precede their children, so one pass carries the nearest shorter token down.
   for (std::uint32_t parent = 0; parent < nodes_.size(); ++parent) {
@@ -35,26 +38,36 @@ std::uint32_t SpecialTokens::child_of(std::uint32_t node, char byte) const {
   return c;
 }
 
-std::uint32_t SpecialTokens::longest_at(std::string_view text) const {
+std::uint32_t SpecialTokens::longest_at(std::string_view text, std::size_t trusted_bytes) const {
   std::uint32_t node = 0, longest = kNone;
   for (const char byte : text) {
     node = child_of(node, byte);
     if (node == kNone) break;
-    if (nodes_[node].token) longest = node;
+    if (nodes_[node].token && (!nodes_[node].trusted_only || nodes_[node].depth <= trusted_bytes)) longest = node;
   }
   return longest;
 }
 
-std::vector<SpecialMatch> SpecialTokens::find(std::string_view text) const {
+std::uint32_t SpecialTokens::shorter_than(std::uint32_t node, std::size_t trusted_bytes) const {
+  do {
+    node = nodes_[node].shorter;
+  } while (node != kNone && nodes_[node].trusted_only && nodes_[node].depth > trusted_bytes);
+  return node;
+}
+
+std::vector<SpecialMatch> SpecialTokens::find(std::string_view text, std::span<const TrustedSpan> trusted) const {
   struct Candidate {
     std::size_t begin;
     std::uint32_t node;
+    std::size_t trusted_bytes;
   };
   std::vector<Candidate> heap;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (!starts_[static_cast<unsigned char>(text[i])]) continue;
-    const std::uint32_t node = longest_at(text.substr(i));
-    if (node != kNone) heap.push_back({i, node});
+    while (!trusted.empty() && trusted.front().end <= i) trusted = trusted.subspan(1);
+    const std::size_t trusted_bytes = !trusted.empty() && trusted.front().begin <= i ? trusted.front().end - i : 0;
+    const std::uint32_t node = longest_at(text.substr(i), trusted_bytes);
+    if (node != kNone) heap.push_back({i, node, trusted_bytes});
   }
   if (heap.empty()) return {};
 
@@ -73,7 +86,7 @@ std::vector<SpecialMatch> SpecialTokens::find(std::string_view text) const {
     if (taken[candidate.begin]) continue;
     // Whatever was taken before is at least as long, so an overlap shows at one of the two ends.
     if (taken[candidate.begin + node.depth - 1]) {
-      candidate.node = node.shorter;
+      candidate.node = shorter_than(candidate.node, candidate.trusted_bytes);
       if (candidate.node == kNone) continue;
       heap.push_back(candidate);
       std::push_heap(heap.begin(), heap.end(), comes_later);

@@ -11,17 +11,25 @@ namespace llorch::engine::text::model {
 namespace {
 
 using Match = std::tuple<std::size_t, std::size_t, std::uint32_t>;
+using Spans = std::vector<TrustedSpan>;
 
-std::vector<Match> find(const std::vector<std::string>& tokens, const std::string& text) {
+// Tokens that contain a 'c' are trusted-only.
+bool trusted_only(const std::string& token) { return token.find('c') != std::string::npos; }
+
+std::vector<Match> find(const std::vector<std::string>& tokens, const std::string& text, const Spans& trusted = {}) {
   std::vector<SpelledToken> spelled;
-  for (std::uint32_t i = 0; i < tokens.size(); ++i) spelled.push_back({tokens[i], TokenId{i}});
+  for (std::uint32_t i = 0; i < tokens.size(); ++i) {
+    spelled.push_back({tokens[i], TokenId{i}, trusted_only(tokens[i])});
+  }
   std::vector<Match> out;
-  for (const SpecialMatch& m : SpecialTokens(spelled).find(text)) out.emplace_back(m.begin, m.bytes, index(m.id));
+  for (const SpecialMatch& m : SpecialTokens(spelled).find(text, trusted)) {
+    out.emplace_back(m.begin, m.bytes, index(m.id));
+  }
   return out;
 }
 
 // Again and again the longest, then leftmost, token in what is still free.
-std::vector<Match> naive_find(const std::vector<std::string>& tokens, const std::string& text) {
+std::vector<Match> naive_find(const std::vector<std::string>& tokens, const std::string& text, const Spans& trusted) {
   std::vector<bool> taken(text.size());
   std::vector<Match> out;
   while (true) {
@@ -30,6 +38,8 @@ std::vector<Match> naive_find(const std::vector<std::string>& tokens, const std:
       for (std::uint32_t i = 0; i < tokens.size(); ++i) {
         const std::size_t bytes = tokens[i].size();
         if (bytes <= std::get<1>(best) || text.compare(begin, bytes, tokens[i]) != 0) continue;
+        const auto covers = [&](const TrustedSpan& span) { return span.begin <= begin && begin + bytes <= span.end; };
+        if (trusted_only(tokens[i]) && std::none_of(trusted.begin(), trusted.end(), covers)) continue;
         const auto first = taken.begin() + static_cast<std::ptrdiff_t>(begin);
         if (std::find(first, first + static_cast<std::ptrdiff_t>(bytes), true) !=
             first + static_cast<std::ptrdiff_t>(bytes)) {
@@ -48,18 +58,31 @@ std::vector<Match> naive_find(const std::vector<std::string>& tokens, const std:
 
 TEST(SpecialTokens, EqualTheNaiveSearch) {
   EXPECT_TRUE(rc::check("trie == naive", [] {
-    const auto text_of = [] { return rc::gen::container<std::string>(rc::gen::element('a', 'b')); };
+    const auto text_of = [] { return rc::gen::container<std::string>(rc::gen::element('a', 'b', 'c')); };
     const auto tokens = *rc::gen::resize(6, rc::gen::unique<std::vector<std::string>>(rc::gen::nonEmpty(text_of())));
     const auto text = *text_of();
-    RC_ASSERT(find(tokens, text) == naive_find(tokens, text));
+    Spans trusted;
+    for (std::size_t begin = 0; begin < text.size(); begin += *rc::gen::inRange<std::size_t>(1, 8)) {
+      const auto end = begin + *rc::gen::inRange<std::size_t>(1, 8);
+      if (trusted.empty() || trusted.back().end <= begin) trusted.push_back({begin, std::min(end, text.size())});
+    }
+    RC_ASSERT(find(tokens, text, trusted) == naive_find(tokens, text, trusted));
   }));
 }
 
 TEST(SpecialTokens, TheLongestWinsWhereverItStands) {
-  EXPECT_EQ(find({"ab", "bcd"}, "abcd"), (std::vector<Match>{{1, 3, 1}}));
-  EXPECT_EQ(find({"ab", "abc", "cd"}, "abcd"), (std::vector<Match>{{0, 3, 1}}));
+  EXPECT_EQ(find({"ab", "bxd"}, "abxd"), (std::vector<Match>{{1, 3, 1}}));
+  EXPECT_EQ(find({"ab", "abx", "xd"}, "abxd"), (std::vector<Match>{{0, 3, 1}}));
   EXPECT_EQ(find({"a", "aa", "ba"}, "aaba"), (std::vector<Match>{{0, 2, 1}, {2, 2, 2}}));
   EXPECT_EQ(find({}, "abc"), (std::vector<Match>{}));
+}
+
+TEST(SpecialTokens, TrustedOnlyTokensStayInsideOneTrustedSpan) {
+  const std::vector<std::string> tokens{"abc", "ab"};
+  EXPECT_EQ(find(tokens, "abcabc", {}), (std::vector<Match>{{0, 2, 1}, {3, 2, 1}}));
+  EXPECT_EQ(find(tokens, "abcabc", {{0, 3}}), (std::vector<Match>{{0, 3, 0}, {3, 2, 1}}));
+  EXPECT_EQ(find(tokens, "abcabc", {{1, 3}, {3, 6}}), (std::vector<Match>{{0, 2, 1}, {3, 3, 0}}));
+  EXPECT_EQ(find(tokens, "abc", {{0, 2}, {2, 3}}), (std::vector<Match>{{0, 2, 1}}));
 }
 
 }  // namespace

@@ -1,0 +1,20 @@
+#pragma once
+// Text with its origin, so that what a user wrote can never become a control token (engine.md §4.2, §4.6).
+#include <cstdint>
+#include <string>
+
+namespace llorch::engine::text {
+
+enum class TextOrigin : std::uint8_t {
+  kTemplate,  // written by the model's chat template or by us: may spell control tokens
+  kData,      // came from outside, e.g. in a message: never spells one
+};
+
+struct TextRun {
+  std::string text;
+  TextOrigin origin = TextOrigin::kData;
+
+  bool operator==(const TextRun&) const = default;
+};
+
+}  // namespace llorch::engine::text
