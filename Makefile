@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test demo nightly fmt tidy bench clean
+.PHONY: help deps build test demo parity nightly fmt tidy bench clean
 
 help: ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-8s %s\n' "$$name" "$$what"; done
@@ -25,6 +25,9 @@ test: build ## every test: units, corpora, repository rules, real processes
 
 demo: build ## start the stack with the demo model on the CPU device, stream a tale, stop it
 	@tools/demo
+
+parity: build ## optional: other model shapes against PyPI transformers (installs torch in build/parity-venv)
+	@tools/parity
 
 nightly: build ## sanitizers, fuzzers and the requirement report (slow; needs clang for the fuzzers)
 	@tools/nightly
