@@ -100,6 +100,7 @@ namespace llorch::base {
   X(InvalidStateAlignment,       "INVALID_STATE_ALIGNMENT",        2119, 500, false, "a state's alignment is not a power of two") \
   X(InvalidStateLifecycleAction, "INVALID_STATE_LIFECYCLE_ACTION", 2120, 500, false, "the lifecycle matrix forbids this action") \
   X(InvalidBatchSize,            "INVALID_BATCH_SIZE",             2121, 500, false, "the step's rows exceed what was planned") \
+  X(InvalidVisionStageHandoff,   "INVALID_VISION_STAGE_HANDOFF",   2122, 500, false, "what the vision plan writes is not what the prefill plan reads") \
   X(OutOfDeviceMemory,           "OUT_OF_DEVICE_MEMORY",           2201, 500, false, "an allocation on the device failed")     \
   X(ContextExhausted,            "CONTEXT_EXHAUSTED",              2202, 500, false, "the slot has no room for another token")
 // clang-format on

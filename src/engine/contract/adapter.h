@@ -26,7 +26,14 @@
 //  residual_add         (a, b) -> y [T, D]   y = a + scale * b; y may be a
 //  lm_head              (x)    -> y [O, V]   w: [V, D]. x is [T, D]; y[i] = head of x[ctx.output_rows[i]], O = output_rows
 //                                            size, then times logit_mul, then soft cap
-//  vision_*                                  see VISION in docs/internals/engine.md
+//  vision_patch_embed   ()     -> y [T, Dv]  y = w ctx.patch_rows + b + bilinear interpolation of `positions` at the patch's
+//                                            place in its frame (ctx.grids)
+//  vision_spatial_merge (x)    -> ()         x [T, Dv]. LayerNorm of each patch, merge^2 consecutive rows joined, fc2(gelu_erf(
+//                                            fc1())), to part 0 of rows ctx.image_rows of the vision state
+//  vision_deepstack_extract (x) -> ()        the same to part `part`, with the LayerNorm after the rows are joined
+//  vision_scatter       (x)    -> y [T, D]   the k-th row of a span with an image row id takes (replace) or adds the part of
+//                                            state row ctx.image_rows[span].begin + k, while that is below its end; all other
+//                                            rows pass through. y may be x.
 //
 // Row r of y is a function of row r of the inputs, the weights, the params and (attention) the pages of r's own slot; its
 // bits depend on nothing else: not on T, the other rows, the threads or the instruction set (docs/internals/numerics.md).

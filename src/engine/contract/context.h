@@ -22,11 +22,18 @@ struct Workspace {
   std::uint64_t bytes = 0;
 };
 
-// A grid of patches whose rows follow each other in the batch, ordered by blocks of merge x merge patches.
+// A frame of height x width patches, both multiples of merge. Its rows follow each other in the batch by blocks of
+// merge x merge patches: blocks row-major, patches row-major inside a block.
 struct VisionGrid {
-  std::uint32_t frames = 0;
   std::uint32_t height = 0;  // patches
   std::uint32_t width = 0;
+};
+
+// Rows of a slot's vision state. Encode: what a span of the batch writes; (end - begin) * merge^2 is the span's length.
+// Prefill: from the row the span's first image row takes to behind the last row encoded for the request.
+struct ImageRows {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
 };
 
 // A rotation table, made once per model: angle = position * inv_freq[i] in f32, cos and sin times attn_factor.
@@ -67,9 +74,12 @@ struct ExecutionContext {
   const std::uint8_t* long_rope_of_slot =
       nullptr;  // [slots] 1 = this slot rotates by AttentionParams::rope_table_long_id
 
-  // Vision stages only. A span of row_offsets is then one frame.
+  // vision_encode only, where a span of row_offsets is one frame and active_slots names the slot it belongs to (several
+  // frames may have one slot; order and repetition are free).
   const float* patch_rows = nullptr;  // [T, patch row width]
-  std::span<const VisionGrid> grids;
+  std::span<const VisionGrid> grids;  // [B]
+  // vision_encode, and prefill steps with image rows: [B]. Empty: no row of the step is an image's.
+  std::span<const ImageRows> image_rows;
   Workspace workspace;
   StreamHandle stream;
   DispatchCounters* counters = nullptr;  // null = not counted

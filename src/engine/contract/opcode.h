@@ -33,7 +33,7 @@ struct OpcodeInfo {
   Opcode opcode;
   std::string_view name;  // as plan dumps and errors print it
   std::uint8_t inputs;    // registers read, in order
-  std::uint8_t outputs;   // registers written, in order
+  std::uint8_t outputs;   // registers written, in order; with none, what the instruction does is done to its state
   bool needs_state;       // an instruction of this opcode names a state descriptor (attention: only when causal)
 };
 
@@ -48,9 +48,9 @@ inline constexpr auto kOpcodes = std::to_array<OpcodeInfo>({
     {Opcode::kEmbedding, "embedding", 0, 1, false},
     {Opcode::kResidualAdd, "residual_add", 2, 1, false},
     {Opcode::kVisionPatchEmbed, "vision_patch_embed", 0, 1, false},
-    {Opcode::kVisionSpatialMerge, "vision_spatial_merge", 1, 1, false},
-    {Opcode::kVisionDeepstackExtract, "vision_deepstack_extract", 1, 1, false},
-    {Opcode::kVisionScatter, "vision_scatter", 2, 1, false},
+    {Opcode::kVisionSpatialMerge, "vision_spatial_merge", 1, 0, true},
+    {Opcode::kVisionDeepstackExtract, "vision_deepstack_extract", 1, 0, true},
+    {Opcode::kVisionScatter, "vision_scatter", 1, 1, true},
     {Opcode::kLmHead, "lm_head", 1, 1, false},
 });
 

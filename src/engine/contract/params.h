@@ -219,21 +219,23 @@ struct VisionPatchEmbedParams {
   static constexpr Opcode kOpcode = Opcode::kVisionPatchEmbed;
   std::uint32_t kind_version;
   std::uint32_t width;
-  std::uint32_t patch;
-  std::uint32_t temporal;
-  std::uint32_t merge;
-  std::uint32_t grid_side;
+  std::uint32_t patch;      // pixels per side
+  std::uint32_t temporal;   // frames in a patch
+  std::uint32_t merge;      // patches follow each other by blocks of merge x merge
+  std::uint32_t grid_side;  // the position table is grid_side x grid_side, row-major
 };
 static_assert(sizeof(VisionPatchEmbedParams) == 24);
 
+// A row of the vision state (state.h, VisionStateLayout) is `parts` vectors; part 0 is the spatial merge's, part 1 + j the
+// j-th deepstack extraction's.
 struct VisionSpatialMergeParams {
   static constexpr Opcode kOpcode = Opcode::kVisionSpatialMerge;
   std::uint32_t kind_version;
-  std::uint32_t width_in;
-  std::uint32_t width_out;
+  std::uint32_t width_in;   // of a patch
+  std::uint32_t width_out;  // of a part
   std::uint32_t merge_size;
   float norm_eps;
-  std::uint32_t padding;
+  std::uint32_t parts;
 };
 static_assert(sizeof(VisionSpatialMergeParams) == 24);
 
@@ -243,23 +245,27 @@ struct VisionDeepstackExtractParams {
   std::uint32_t width_in;
   std::uint32_t width_out;
   std::uint32_t merge_size;
-  std::uint32_t layer_index;
-  std::uint32_t slot;
   float norm_eps;
-  std::uint32_t padding;
+  std::uint32_t parts;
+  std::uint32_t part;   // 1 .. parts - 1
+  std::uint32_t layer;  // of the tower
 };
 static_assert(sizeof(VisionDeepstackExtractParams) == 32);
+
+// No second kind of image row.
+inline constexpr std::uint32_t kNoRowId = 0xFFFFFFFF;
 
 struct VisionScatterParams {
   static constexpr Opcode kOpcode = Opcode::kVisionScatter;
   std::uint32_t kind_version;
-  std::uint32_t width;
-  std::uint32_t image_row_id;  // rows with this id are the image's
-  std::uint32_t slot;
+  std::uint32_t width;             // D, of a row and of a part
+  std::uint32_t image_row_ids[2];  // rows with these ids are images'; an unused one is kNoRowId
+  std::uint32_t parts;
+  std::uint32_t part;
   ScatterMode mode;
   std::uint8_t padding[7];
 };
-static_assert(sizeof(VisionScatterParams) == 24);
+static_assert(sizeof(VisionScatterParams) == 32);
 
 template <class P>
 concept ParamStruct = std::is_trivially_copyable_v<P> && std::is_standard_layout_v<P> && sizeof(P) % 8 == 0 &&

@@ -94,11 +94,12 @@ struct CompiledPlan {
   Hash128 plan_hash{};                           // of everything above but the diagnostics
 };
 
-enum class ExecutionMode : std::uint8_t { kDecode = 0, kPrefill = 1, kVisionEncode = 2, kScatter = 3 };
+enum class ExecutionMode : std::uint8_t { kDecode = 0, kPrefill = 1, kVisionEncode = 2 };
 
+// A model that takes images has a vision_encode plan, which fills the vision state, and vision_scatter instructions in its
+// prefill plan, which read it (docs/internals/engine.md, Vision). Images never come with decode.
 struct ModelPlans {
   std::optional<CompiledPlan> vision_encode;
-  std::optional<CompiledPlan> scatter;
   CompiledPlan decoder_prefill;
   CompiledPlan decoder_decode;
 };

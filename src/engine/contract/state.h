@@ -9,7 +9,7 @@
 
 namespace llorch::engine::contract {
 
-enum class StateKind : std::uint8_t { kNone = 0, kKv = 1, kConv = 2, kSsm = 3, kDelta = 4 };
+enum class StateKind : std::uint8_t { kNone = 0, kKv = 1, kConv = 2, kSsm = 3, kDelta = 4, kVision = 5 };
 enum class StateLifecycle : std::uint8_t { kSlotPersistent = 0, kRequestScoped = 1, kStepScoped = 2 };
 enum class LifecycleAction : std::uint8_t {
   kAlloc = 0,
@@ -27,6 +27,7 @@ inline constexpr std::uint8_t kKvStateId = 0;
 inline constexpr std::uint8_t kConvStateId = 1;
 inline constexpr std::uint8_t kSsmStateId = 2;  // mamba: convolution and recurrent state
 inline constexpr std::uint8_t kDeltaStateId = 3;
+inline constexpr std::uint8_t kVisionStateId = 4;  // request-scoped: what the images of one request became
 
 struct StateDescriptor {
   std::uint8_t id = 0;
@@ -37,6 +38,7 @@ struct StateDescriptor {
   std::uint16_t align_bytes = 64;     // power of two
   std::uint32_t bytes_per_token = 0;  // 0 = fixed size
   std::uint64_t size_bytes = 0;       // fixed: bytes per slot; growing (bytes_per_token > 0): bytes of one page
+  constexpr bool operator==(const StateDescriptor&) const = default;
 };
 
 // One state as an adapter gets it. Fixed-size state: slot s begins at ptr + s * size. Paged state (KV): `ptr` is null, the
@@ -88,6 +90,19 @@ struct MambaStateLayout {
 constexpr std::uint64_t shortconv_state_bytes(std::uint32_t width, std::uint32_t l_cache) {
   return MambaStateLayout::padded(std::uint64_t{l_cache - 1} * width * sizeof(float));
 }
+
+// The images of one request, f32 [image_rows_max][parts][width]: row i belongs to the i-th row of the request with an image
+// row id. Written by vision_spatial_merge (part 0) and vision_deepstack_extract (part 1 + j), read by vision_scatter.
+struct VisionStateLayout {
+  std::uint32_t image_rows_max = 0;
+  std::uint32_t parts = 0;  // 1 + deepstack extractions
+  std::uint32_t width = 0;  // D of the decoder
+
+  constexpr std::uint64_t row_elements() const { return std::uint64_t{parts} * width; }
+  constexpr std::uint64_t bytes() const {
+    return MambaStateLayout::padded(image_rows_max * row_elements() * sizeof(float));
+  }
+};
 
 // Positions per cache page. Position p of a slot lives in row p % 64 of the slot's page p / 64, whatever was cached when and
 // in which chunks: the order in which keys are visited never depends on how they arrived.

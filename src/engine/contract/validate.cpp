@@ -176,7 +176,7 @@ Result<> check_all_used(const CompiledPlan& plan, const Lives& lives) {
   const std::span<const Instruction> insns = plan.plan.instructions;
   for (std::size_t i = 0; i + 1 < insns.size(); ++i) {
     const auto read = [&](RegisterRef ref) { return lives.last_read[index(ref)] != kNeverRead; };
-    if (std::ranges::none_of(insns[i].outputs, read)) {
+    if (!insns[i].outputs.empty() && std::ranges::none_of(insns[i].outputs, read)) {
       return base::fail(ErrorCode::kInvalidInstructionBinding, where(i, insns[i]) + " writes what nothing reads");
     }
   }
@@ -216,7 +216,85 @@ Result<> check_liveness(const CompiledPlan& plan, const Lives& lives) {
   return {};
 }
 
+base::Error broken_handoff(std::string message) {
+  return base::Error{ErrorCode::kInvalidVisionStageHandoff, std::move(message), {}};
+}
+
+// How one side sees the rows of the vision state.
+struct VisionSide {
+  std::uint32_t parts = 0;
+  std::uint32_t width = 0;
+  std::vector<std::uint32_t> uses;  // [parts] instructions per part
+};
+
+Result<> add_use(VisionSide& side, std::uint32_t parts, std::uint32_t part, std::uint32_t width) {
+  if (side.uses.empty()) side = {.parts = parts, .width = width, .uses = std::vector<std::uint32_t>(parts, 0)};
+  if (parts != side.parts || width != side.width || part >= parts) {
+    return base::fail(broken_handoff(
+        fmt::format("part {} of {} x {} where others have {} x {}", part, parts, width, side.parts, side.width)));
+  }
+  ++side.uses[part];
+  return {};
+}
+
+Result<VisionSide> vision_side(const CompiledPlan& plan) {
+  VisionSide side;
+  for (const Instruction& insn : plan.plan.instructions) {
+    const ParamBlock& params = plan.param_blocks[insn.param_block_id];
+    if (insn.opcode == Opcode::kVisionSpatialMerge) {
+      const auto& p = param_as<VisionSpatialMergeParams>(params);
+      TRY(add_use(side, p.parts, 0, p.width_out));
+    } else if (insn.opcode == Opcode::kVisionDeepstackExtract) {
+      const auto& p = param_as<VisionDeepstackExtractParams>(params);
+      TRY(add_use(side, p.parts, p.part, p.width_out));
+    } else if (insn.opcode == Opcode::kVisionScatter) {
+      const auto& p = param_as<VisionScatterParams>(params);
+      TRY(add_use(side, p.parts, p.part, p.width));
+    }
+  }
+  return side;
+}
+
+const StateDescriptor* vision_state(const CompiledPlan& plan) {
+  const auto found = std::ranges::find(plan.plan.state_descs, kVisionStateId, &StateDescriptor::id);
+  return found == plan.plan.state_descs.end() ? nullptr : &*found;
+}
+
+Result<> check_vision_state(const CompiledPlan& encode, const CompiledPlan& prefill, std::uint64_t row_bytes) {
+  const StateDescriptor* written = vision_state(encode);
+  const StateDescriptor* read = vision_state(prefill);
+  if (written == nullptr || read == nullptr || *written != *read || written->kind != StateKind::kVision ||
+      written->lifecycle != StateLifecycle::kRequestScoped || written->size_bytes < row_bytes) {
+    return base::fail(broken_handoff("the plans do not declare one request-scoped vision state that holds a row"));
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<> validate_vision_handoff(const ModelPlans& plans) {
+  const VisionSide read = TRY(vision_side(plans.decoder_prefill));
+  if (!TRY(vision_side(plans.decoder_decode)).uses.empty()) {
+    return base::fail(broken_handoff("the decode plan takes images, which never come with decode"));
+  }
+  if (plans.vision_encode.has_value() == read.uses.empty()) {
+    return base::fail(broken_handoff(read.uses.empty() ? "images are encoded, but the prefill plan takes none"
+                                                       : "the prefill plan takes images, but nothing encodes them"));
+  }
+  if (read.uses.empty()) return {};
+  const VisionSide written = TRY(vision_side(*plans.vision_encode));
+  if (written.parts != read.parts || written.width != read.width) {
+    return base::fail(broken_handoff(fmt::format("rows of {} x {} are encoded, rows of {} x {} are read", written.parts,
+                                                 written.width, read.parts, read.width)));
+  }
+  for (std::uint32_t part = 0; part < read.parts; ++part) {
+    if (written.uses[part] == 1 && read.uses[part] != 0) continue;
+    return base::fail(broken_handoff(
+        fmt::format("part {} is written {} times and read {} times", part, written.uses[part], read.uses[part])));
+  }
+  return check_vision_state(*plans.vision_encode, plans.decoder_prefill,
+                            std::uint64_t{read.parts} * read.width * sizeof(float));
+}
 
 Result<> validate(const CompiledPlan& plan) {
   TRY(check_states(plan.plan.state_descs));

@@ -12,4 +12,9 @@ namespace llorch::engine::contract {
 // DUPLICATE_STATE_DESCRIPTOR_ID, INVALID_STATE_ALIGNMENT, INVALID_LIVENESS, INVALID_PEAK_REGISTERS.
 base::Result<> validate(const CompiledPlan& plan);
 
+// Checks that the stages of a model agree about images: both or none of vision_encode and scattering prefill; one writer
+// per part of the vision state, every part read, the same row and the same state on both sides; no scatter in decode.
+// REQUIRES: each plan passed validate(). Errors: INVALID_VISION_STAGE_HANDOFF.
+base::Result<> validate_vision_handoff(const ModelPlans& plans);
+
 }  // namespace llorch::engine::contract

@@ -25,6 +25,7 @@ struct PlanDraft {
   EmbeddingParams embedding{kind_version(Opcode::kEmbedding), 10, 64, 1.0F};
   AttentionParams attention{};
   ResidualAddParams add{kind_version(Opcode::kResidualAdd), 64, 1.0F, 0};
+  VisionSpatialMergeParams merge{};
   std::vector<ParamBlock> blocks;
   std::vector<Insn> insns;
   std::vector<WeightBinding> bindings;
@@ -139,8 +140,88 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"liveness_killed_early", ErrorCode::kInvalidLiveness,
              [](PlanDraft& d) { d.kills[1][0] = 1, d.kills[2][0] = 6; }},
         Case{"liveness_never_killed", ErrorCode::kInvalidLiveness, [](PlanDraft& d) { d.kills[2][0] = 3; }},
+        Case{"state_of_an_instruction_without_outputs", ErrorCode::kInvalidInstructionBinding,
+             [](PlanDraft& d) {
+               d.merge.kind_version = kind_version(Opcode::kVisionSpatialMerge);
+               d.blocks.push_back(
+                   {kParamBlockVersion, Opcode::kVisionSpatialMerge, std::as_bytes(std::span(&d.merge, 1))});
+               d.insns.push_back({Opcode::kVisionSpatialMerge,
+                                  {reg(2)},
+                                  {},
+                                  std::vector<WeightRef>(static_cast<std::size_t>(SpatialMergeSlot::kCount), {0}),
+                                  3});
+             }},
         Case{"peak", ErrorCode::kInvalidPeakRegisters, [](PlanDraft& d) { d.peak = 2; }}),
     [](const testing::TestParamInfo<Case>& test) { return std::string(test.param.name); });
+
+// Plans of which only what validate_vision_handoff() reads is real: two writers, two readers, one deepstack part.
+struct HandoffDraft {
+  VisionSpatialMergeParams merge{kind_version(Opcode::kVisionSpatialMerge), 8, 32, 2, 1e-6F, 2};
+  VisionDeepstackExtractParams extract{kind_version(Opcode::kVisionDeepstackExtract), 8, 32, 2, 1e-6F, 2, 1, 5};
+  VisionScatterParams replace{kind_version(Opcode::kVisionScatter), 32, {7, kNoRowId}, 2, 0, ScatterMode::kReplace, {}};
+  VisionScatterParams add{kind_version(Opcode::kVisionScatter), 32, {7, kNoRowId}, 2, 1, ScatterMode::kAdd, {}};
+  StateDescriptor written{.id = kVisionStateId,
+                          .kind = StateKind::kVision,
+                          .lifecycle = StateLifecycle::kRequestScoped,
+                          .size_bytes = VisionStateLayout{4, 2, 32}.bytes()};
+  StateDescriptor read = written;
+  bool encodes = true, scatters = true, decode_scatters = false;
+
+  base::Result<> check() {
+    const auto block = [](const auto& p) {
+      return ParamBlock{kParamBlockVersion, p.kOpcode, std::as_bytes(std::span(&p, 1))};
+    };
+    const auto plan = [](const std::vector<ParamBlock>& blocks, std::vector<Instruction>& list,
+                         const StateDescriptor& state) {
+      for (const ParamBlock& b : blocks)
+        list.push_back({.opcode = b.opcode, .param_block_id = static_cast<std::uint16_t>(list.size())});
+      CompiledPlan out;
+      out.plan = {.instructions = list, .register_count = 0, .state_descs = {&state, 1}};
+      out.param_blocks = blocks;
+      return out;
+    };
+    const std::vector<ParamBlock> writers{block(extract), block(merge)}, readers{block(replace), block(add)}, none;
+    std::vector<Instruction> encode, prefill, decode;
+    ModelPlans plans;
+    if (encodes) plans.vision_encode = plan(writers, encode, written);
+    plans.decoder_prefill = plan(scatters ? readers : none, prefill, read);
+    plans.decoder_decode = plan(decode_scatters ? readers : none, decode, read);
+    return validate_vision_handoff(plans);
+  }
+};
+
+TEST(VisionHandoff, AcceptsWhatFitsAndModelsWithoutImages) {
+  HandoffDraft draft;
+  const auto result = draft.check();
+  EXPECT_TRUE(result) << result.error().message;
+  draft.encodes = draft.scatters = false;
+  EXPECT_TRUE(draft.check());
+}
+
+TEST(VisionHandoff, EveryMismatchIsRefused) {
+  const std::function<void(HandoffDraft&)> damages[] = {
+      [](HandoffDraft& d) { d.encodes = false; },
+      [](HandoffDraft& d) { d.scatters = false; },
+      [](HandoffDraft& d) { d.decode_scatters = true; },
+      [](HandoffDraft& d) { d.replace.width = d.add.width = 16; },
+      [](HandoffDraft& d) { d.add.width = 16; },
+      [](HandoffDraft& d) { d.add.part = 0; },
+      [](HandoffDraft& d) { d.add.part = 2; },
+      [](HandoffDraft& d) { d.extract.part = 0; },
+      [](HandoffDraft& d) { d.merge.parts = d.extract.parts = 3; },
+      [](HandoffDraft& d) { d.read.size_bytes += 64; },
+      [](HandoffDraft& d) { d.read.id = kKvStateId; },
+      [](HandoffDraft& d) { d.written.lifecycle = d.read.lifecycle = StateLifecycle::kSlotPersistent; },
+      [](HandoffDraft& d) { d.written.size_bytes = d.read.size_bytes = 64; },
+  };
+  for (const auto& damage : damages) {
+    HandoffDraft draft;
+    damage(draft);
+    const auto result = draft.check();
+    ASSERT_FALSE(result) << "damage " << &damage - damages;
+    EXPECT_EQ(result.error().code, ErrorCode::kInvalidVisionStageHandoff);
+  }
+}
 
 }  // namespace
 }  // namespace llorch::engine::contract
