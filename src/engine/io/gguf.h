@@ -81,12 +81,12 @@ struct GgufLimits {
   std::uint64_t string_bytes_max = 64u << 20;     // of a string value
 };
 
-// An opened model file. Views handed out live as long as the object they came from or was moved into (for parse(): as
+// One opened file; a part of a split model too, which model_files.h joins. Views handed out live as long as the object they came from or was moved into (for parse(): as
 // long as the caller's bytes). Immutable after opening, so any thread may read it.
 class GgufFile {
  public:
   // Maps `path`. Errors: IO_ERROR; CORRUPT_FILE (wrong magic, truncated, out of bounds, duplicate, overlapping,
-  // misaligned: the message names the offset); UNSUPPORTED_FORMAT_VERSION (version, byte order, split files);
+  // misaligned: the message names the offset); UNSUPPORTED_FORMAT_VERSION (version, byte order);
   // UNSUPPORTED_QUANT_TYPE (names tensor and type); CONFIG_KEY_INVALID (nested array, impossible general.alignment).
   static base::Result<GgufFile> open(const std::filesystem::path& path);
   // The same for bytes the caller owns and keeps. `source` stands for the path in messages.

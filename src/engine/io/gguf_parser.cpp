@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 #include "engine/io/gguf.h"
+#include "engine/io/gguf_types.h"
 
 namespace llorch::engine::io {
 
@@ -28,47 +29,6 @@ constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;  // key length, key, type, value
 constexpr std::uint64_t kTensorBytesMin =
     8 + 1 + 4 + 8 + 4 + 8;  // name length, name, rank, one dimension, type, offset
-
-struct StoredType {
-  std::uint32_t id;
-  std::string_view name;
-  std::optional<contract::DType> dtype;  // absent: known to the format, not to this engine
-};
-
-constexpr auto kStoredTypes = std::to_array<StoredType>({
-    {0, "F32", contract::DType::kF32},
-    {1, "F16", contract::DType::kF16},
-    {2, "Q4_0", contract::DType::kQ4_0},
-    {3, "Q4_1", {}},
-    {6, "Q5_0", {}},
-    {7, "Q5_1", {}},
-    {8, "Q8_0", contract::DType::kQ8_0},
-    {9, "Q8_1", {}},
-    {10, "Q2_K", {}},
-    {11, "Q3_K", {}},
-    {12, "Q4_K", {}},
-    {13, "Q5_K", {}},
-    {14, "Q6_K", {}},
-    {15, "Q8_K", {}},
-    {16, "IQ2_XXS", {}},
-    {17, "IQ2_XS", {}},
-    {18, "IQ3_XXS", {}},
-    {19, "IQ1_S", {}},
-    {20, "IQ4_NL", {}},
-    {21, "IQ3_S", {}},
-    {22, "IQ2_S", {}},
-    {23, "IQ4_XS", {}},
-    {24, "I8", {}},
-    {25, "I16", {}},
-    {26, "I32", contract::DType::kI32},
-    {27, "I64", {}},
-    {28, "F64", {}},
-    {29, "IQ1_M", {}},
-    {30, "BF16", contract::DType::kBF16},
-    {34, "TQ1_0", {}},
-    {35, "TQ2_0", {}},
-    {39, "MXFP4", {}},
-});
 
 // Bytes of one element; 0 for strings and arrays, whose size is in the file.
 constexpr std::uint64_t fixed_bytes(GgufType type) {
@@ -119,7 +79,6 @@ class GgufParser {
   Result<> run() {
     TRY(read_preamble());
     TRY(read_metadata());
-    TRY(refuse_split());
     TRY(read_alignment());
     TRY(read_tensors());
     TRY(place_tensors());
@@ -298,17 +257,6 @@ class GgufParser {
     return GgufArray{type, count, bytes_.subspan(start, position_ - start)};
   }
 
-  Result<> refuse_split() const {
-    const auto parts = TRY(file_.u64_or("split.count", 1));
-    if (parts <= 1) return {};
-    const auto part = TRY(file_.u64_or("split.no", 0));
-    return refuse(
-        ErrorCode::kUnsupportedFormatVersion,
-        fmt::format("part {} of a model split into {} files, which are not read one by one; merge them first: "
-                    "llama-gguf-split --merge FIRST_PART MERGED_FILE",
-                    part + 1, parts));
-  }
-
   Result<> read_alignment() {
     file_.alignment_ = TRY(file_.u64_or("general.alignment", 32));
     if (!std::has_single_bit(file_.alignment_) || file_.alignment_ < 8) {
@@ -361,15 +309,17 @@ class GgufParser {
   }
 
   Result<contract::DType> stored_dtype(std::string_view what, std::uint32_t type_id) const {
-    const auto row =
-        std::find_if(kStoredTypes.begin(), kStoredTypes.end(), [&](const auto& t) { return t.id == type_id; });
-    if (row != kStoredTypes.end() && row->dtype) return *row->dtype;
-    const std::string type =
-        row == kStoredTypes.end() ? fmt::format("the unknown type {}", type_id) : fmt::format("type {}", row->name);
+    const GgufTensorType* row = gguf_tensor_type(type_id);
+    if (row != nullptr && row->dtype) return *row->dtype;
+    std::string known;
+    for (const GgufTensorType& type : kGgufTensorTypes) {
+      if (type.dtype) known += fmt::format("{}{}", known.empty() ? "" : ", ", type.name);
+    }
     return fail(Error{
         ErrorCode::kUnsupportedQuantType,
-        fmt::format("{}: {} has {}, which this build does not run; it runs F32, F16, BF16, Q8_0 and Q4_0",
-                    file_.source_, what, type),
+        fmt::format("{}: {} has {}, which this build does not read; it reads {}", file_.source_, what,
+                    row == nullptr ? fmt::format("the unknown type {}", type_id) : fmt::format("type {}", row->name),
+                    known),
         {}}.with("type_id", std::int64_t{type_id}));
   }
 

@@ -199,16 +199,6 @@ const std::vector<Malformed> kMalformed{
     {"ArrayStringOverLimit",
      [] { return one_entry(GgufType::kArray).put(GgufType::kString).put(std::uint64_t{1}).put(std::uint64_t{65537}); },
      ErrorCode::kCorruptFile, "the limit is 65536"},
-    {"Split",
-     [] {
-       return Bytes()
-           .preamble(0, 2)
-           .entry("split.no", GgufType::kU16)
-           .put(std::uint16_t{1})
-           .entry("split.count", GgufType::kU16)
-           .put(std::uint16_t{3});
-     },
-     ErrorCode::kUnsupportedFormatVersion, "part 2 of a model split into 3 files"},
     {"AlignmentNotPowerOfTwo",
      [] { return Bytes().preamble(0, 1).entry("general.alignment", GgufType::kU32).put(std::uint32_t{48}); },
      ErrorCode::kConfigKeyInvalid, "general.alignment is 48"},
@@ -261,8 +251,8 @@ const std::vector<Malformed> kMalformed{
      "Q8_0's block of 32"},
     {"TensorsOverlap", [] { return two_tensors({.name = "a", .dims = {16}}, {.name = "b", .offset = 32}); },
      ErrorCode::kCorruptFile, "data of tensors 'a' and 'b' overlaps"},
-    {"TensorTypeKnown", [] { return one_tensor({.name = "blk.0.attn_q.weight", .type = 12}); },
-     ErrorCode::kUnsupportedQuantType, "tensor 'blk.0.attn_q.weight' has type Q4_K"},
+    {"TensorTypeKnown", [] { return one_tensor({.name = "blk.0.attn_q.weight", .type = 17}); },
+     ErrorCode::kUnsupportedQuantType, "tensor 'blk.0.attn_q.weight' has type IQ2_XS"},
     {"TensorTypeUnknown", [] { return one_tensor({.type = 1000}); }, ErrorCode::kUnsupportedQuantType,
      "unknown type 1000"},
 };

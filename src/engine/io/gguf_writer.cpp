@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "engine/io/gguf_types.h"
 
 namespace llorch::engine::io {
 
@@ -35,18 +36,6 @@ void append(std::vector<std::byte>& out, T value) {
 void append_string(std::vector<std::byte>& out, std::string_view text) {
   append(out, std::uint64_t{text.size()});
   append_bytes(out, text.data(), text.size());
-}
-
-std::uint32_t stored_type(contract::DType dtype) {
-  switch (dtype) {
-    case contract::DType::kF32: return 0;
-    case contract::DType::kF16: return 1;
-    case contract::DType::kQ4_0: return 2;
-    case contract::DType::kQ8_0: return 8;
-    case contract::DType::kI32: return 26;
-    case contract::DType::kBF16: return 30;
-  }
-  ASSERT(false, "dtype {}", static_cast<unsigned>(dtype));
 }
 
 // A file under a temporary name beside `path` that takes its place in commit(), or disappears.
@@ -177,7 +166,7 @@ std::vector<std::byte> GgufWriter::header() const {
     append_string(out, tensor.spec.name);
     append(out, static_cast<std::uint32_t>(tensor.spec.dims.size()));
     for (const auto dim : tensor.spec.dims) append(out, dim);
-    append(out, stored_type(tensor.spec.dtype));
+    append(out, gguf_tensor_type_id(tensor.spec.dtype));
     append(out, tensor.offset);
   }
   out.resize(align_up(out.size(), alignment_));

@@ -97,7 +97,7 @@ inline std::vector<std::byte> random_matrix(Random& random, const MatrixShape& s
         put(block);
         break;
       }
-      case contract::DType::kI32: break;
+      default: break;
     }
   }
   return bytes;

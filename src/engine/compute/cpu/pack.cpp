@@ -53,17 +53,20 @@ void pack_quant_group(DType dtype, const std::byte* source, std::size_t blocks, 
 
 }  // namespace
 
-bool packable(const MatrixShape& shape) {
-  if (shape.rows == 0 || shape.cols == 0) return false;
-  switch (shape.dtype) {
+bool packable_type(DType dtype) {
+  switch (dtype) {
     case DType::kF32:
     case DType::kF16:
-    case DType::kBF16: return true;
+    case DType::kBF16:
     case DType::kQ8_0:
-    case DType::kQ4_0: return shape.cols % kQuantBlockElements == 0;
-    case DType::kI32: return false;
+    case DType::kQ4_0: return true;
+    default: return false;
   }
-  return false;
+}
+
+bool packable(const MatrixShape& shape) {
+  return shape.rows != 0 && shape.cols != 0 && packable_type(shape.dtype) &&
+         shape.cols % contract::dtype_info(shape.dtype).block_elements == 0;
 }
 
 std::size_t packed_group_bytes(const MatrixShape& shape) {
@@ -96,7 +99,7 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
       case DType::kBF16: pack_float_group<std::uint16_t>(rows, shape.cols, lanes, out); break;
       case DType::kQ8_0: pack_quant_group<contract::BlockQ8_0>(shape.dtype, rows, blocks, lanes, out); break;
       case DType::kQ4_0: pack_quant_group<contract::BlockQ4_0>(shape.dtype, rows, blocks, lanes, out); break;
-      case DType::kI32: break;  // packable() said no
+      default: break;  // packable() said no
     }
   }
 }

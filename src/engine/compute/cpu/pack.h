@@ -33,6 +33,7 @@ struct MatrixShape {
   std::uint32_t cols = 0;  // a multiple of 32 for the quantised types
 };
 
+bool packable_type(contract::DType dtype);
 bool packable(const MatrixShape& shape);
 
 // Pure functions; REQUIRES packable(shape).

@@ -122,7 +122,7 @@ std::vector<float> dequantise(DType dtype, std::span<const std::byte> stored, st
         out[i] = block.d * static_cast<float>(block.q[i % 32]);
         break;
       }
-      case DType::kI32: break;
+      default: break;
     }
   }
   return out;

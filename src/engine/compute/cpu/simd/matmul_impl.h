@@ -191,7 +191,7 @@ inline void matmul(const MatmulArgs& args, Range groups) {
     case contract::DType::kBF16: return float_matmul<Bf16Weights>(args, groups);
     case contract::DType::kQ8_0: return quant_matmul<Q8Weights>(args, groups);
     case contract::DType::kQ4_0: return quant_matmul<Q4Weights>(args, groups);
-    case contract::DType::kI32: return;  // never packed
+    default: return;  // never packed
   }
 }
 
@@ -221,7 +221,7 @@ LLORCH_INLINE float packed_element(const PackedMatrix& w, const std::byte* group
       const std::uint8_t pair = bytes[block * 256 + (e % 16 / 4 * kPackRows + lane) * 4 + e % 4];
       return scale(256) * static_cast<float>((e < 16 ? pair & 15 : pair >> 4) - 8);
     }
-    case contract::DType::kI32: break;  // never packed
+    default: break;  // never packed
   }
   return 0.0f;
 }

@@ -1,4 +1,4 @@
-#include "engine/io/dequant.h"
+#include "engine/io/quant/dequant.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/contract/quant_blocks.h"
-#include "engine/io/half.h"
+#include "engine/io/quant/half.h"
 
 namespace llorch::engine::io {
 namespace {

@@ -1,10 +1,10 @@
-#include "engine/io/dequant.h"
+#include "engine/io/quant/dequant.h"
 
 #include <cstring>
 
 #include "base/assert.h"
 #include "engine/contract/quant_blocks.h"
-#include "engine/io/half.h"
+#include "engine/io/quant/half.h"
 
 namespace llorch::engine::io {
 namespace {
@@ -55,7 +55,7 @@ void dequantize_row(contract::DType dtype, std::span<const std::byte> row, std::
       return;
     case contract::DType::kQ8_0: q8_0(row, values); return;
     case contract::DType::kQ4_0: q4_0(row, values); return;
-    case contract::DType::kI32: break;
+    default: break;
   }
   ASSERT(false, "{} has no f32 values", info.name);
 }

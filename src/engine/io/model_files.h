@@ -1,0 +1,64 @@
+#pragma once
+// One door to a stored model: a GGUF file, a GGUF model split into several, or a Hugging Face folder.
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/io/file_tensor.h"
+#include "engine/io/gguf.h"
+#include "engine/io/huggingface/hf_config.h"
+#include "engine/io/huggingface/safetensors.h"
+
+namespace llorch::engine::io {
+
+enum class ModelFormat : std::uint8_t { kGguf, kHuggingFace };
+
+// The metadata and all tensors of one model, whatever files they lie in. Views handed out live as long as the object they
+// came from or was moved into. Immutable after opening, so any thread may read it.
+class ModelFiles {
+ public:
+  // `path` is
+  //   a GGUF file. One part of a split model (any of them) stands for all: NAME-00001-of-0000N.gguf to NAME-0000N-of-0000N.gguf
+  //   in the same folder, checked against split.no, split.count and split.tensors.count;
+  //   a folder with config.json and model.safetensors, or model.safetensors.index.json with the files it names.
+  // Errors: those of GgufFile, HfConfig, SafetensorsFile and SafetensorsIndex; IO_ERROR (a part is missing);
+  // UNSUPPORTED_FORMAT_VERSION (a folder without safetensors); CORRUPT_FILE (parts that do not belong together, a tensor in
+  // two of them or in another than the index says).
+  static base::Result<ModelFiles> open(const std::filesystem::path& path);
+  // The same from files already read. `parts` in order; for one file, just that one.
+  static base::Result<ModelFiles> from_gguf(std::vector<GgufFile> parts);
+  static base::Result<ModelFiles> from_gguf(GgufFile file);
+  static base::Result<ModelFiles> from_hugging_face(HfConfig config, std::vector<SafetensorsFile> files);
+
+  ModelFormat format() const { return config_ ? ModelFormat::kHuggingFace : ModelFormat::kGguf; }
+  // The path this was opened with, for messages.
+  const std::string& source() const { return source_; }
+  // Of all files that hold tensors.
+  std::uint64_t file_bytes() const { return file_bytes_; }
+
+  std::span<const FileTensor> tensors() const { return tensors_; }  // part by part, in file order
+  const FileTensor* find_tensor(std::string_view name) const;       // nullptr when absent
+
+  // The metadata: of the first part for a split model. Null for the other format.
+  const GgufFile* gguf() const { return parts_.empty() ? nullptr : &parts_.front(); }
+  const HfConfig* hf() const { return config_ ? &*config_ : nullptr; }
+
+ private:
+  ModelFiles() = default;
+  base::Result<> index_tensors();
+
+  std::string source_;
+  std::uint64_t file_bytes_ = 0;
+  std::vector<GgufFile> parts_;          // GGUF
+  std::optional<HfConfig> config_;       // Hugging Face
+  std::vector<SafetensorsFile> shards_;  // Hugging Face
+  std::vector<FileTensor> tensors_;
+  std::vector<std::uint32_t> names_sorted_;  // indices into tensors_, by name
+};
+
+}  // namespace llorch::engine::io
