@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the polynomial coefficients of src/engine/compute/cpu/math_impl.h.
+"""Prints the polynomial coefficients of src/engine/compute/cpu/simd/math_impl.h.
 
 Each function is split into a few exact leading terms and a smooth remainder; the remainder is interpolated at Chebyshev
 nodes (within a small factor of minimax) in exact rationals and rounded to binary32. Needs nothing but Python.
@@ -54,6 +54,9 @@ def main():
     show("cos", interpolate(lambda t: series(lambda n: Fraction((-1) ** n, factorial(2 * n + 4)), t), 0.0, reach, 2))
     tanh = tanh_series(60)
     show("tanh", interpolate(lambda t: series(lambda n: tanh[n], t, 60), 0.0, 0.625 ** 2, 4))
+    slope = Fraction(2 / math.sqrt(math.pi))  # erf x = x + x * small(x**2) below 1, 1 - exp(large(x)) above
+    show("erf_small", interpolate(lambda t: slope * series(lambda n: Fraction((-1) ** n, (2 * n + 1) * factorial(n)), t) - 1, 0.0, 1.0, 6))
+    show("erf_large", interpolate(lambda x: Fraction(math.log(math.erfc(float(x)))), 1.0, 4.0, 8))
 
 
 main()

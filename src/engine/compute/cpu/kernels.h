@@ -28,6 +28,18 @@ struct RmsNormArgs {
   float weight_offset = 0;
 };
 
+// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, per row. Unit: row. In place allowed.
+struct LayerNormArgs {
+  const float* x = nullptr;       // [rows, width], row stride x_stride
+  const float* weight = nullptr;  // [width]
+  const float* bias = nullptr;    // [width], or null
+  float* y = nullptr;             // [rows, width], row stride y_stride
+  std::size_t width = 0;
+  std::size_t x_stride = 0;
+  std::size_t y_stride = 0;
+  float eps = 0;
+};
+
 // A row of activations as int8 blocks of 32: x ~ scale * q with scale = max|x| / 127, q in [-127, 127].
 struct QuantisedRows {
   std::int8_t* q = nullptr;      // [rows, width]
@@ -67,10 +79,13 @@ inline constexpr std::uint32_t kPositionsMax = 1u << 20;
 enum class RopeLayout : std::uint8_t { kHalf, kInterleaved };
 struct RopeTableArgs {
   const std::uint32_t* positions = nullptr;  // [rows], each < kPositionsMax
-  const float* inv_freq = nullptr;           // [rotary_dims / 2], each in [0, 1]
-  float* cosines = nullptr;                  // [rows, rotary_dims]: c of the element's pair
-  float* sines = nullptr;                    // [rows, rotary_dims]: -s for the first of a pair, s for the second
-  std::size_t rotary_dims = 0;               // even
+  // Several axes: pair i turns by positions[axis_of_pair[i] * axis_stride + row]. Null: one axis.
+  const std::uint8_t* axis_of_pair = nullptr;  // [rotary_dims / 2]
+  std::size_t axis_stride = 0;
+  const float* inv_freq = nullptr;  // [rotary_dims / 2], each in [0, 1]
+  float* cosines = nullptr;         // [rows, rotary_dims]: c of the element's pair
+  float* sines = nullptr;           // [rows, rotary_dims]: -s for the first of a pair, s for the second
+  std::size_t rotary_dims = 0;      // even
   float attn_factor = 1;
   RopeLayout layout = RopeLayout::kHalf;
 };  // Unit: row.
@@ -121,8 +136,8 @@ struct KvAppendArgs {
   std::size_t value_stride = 0;
 };
 
-// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence, causal; window 0 = all. Unit: row *
-// kv_heads + kv head.
+// softmax(scale * q.k) v over positions (p - window, p] of the row's sequence; window 0 = all. With spans: over positions
+// [span_begin, span_end) of the row. Unit: row * kv_heads + kv head.
 struct AttentionArgs {
   KvLayout layout;
   KvPages pages;
@@ -134,18 +149,34 @@ struct AttentionArgs {
   float scale = 1;
   float softcap = 0;  // 0 = off: s = softcap * tanh(s / softcap)
   std::uint32_t window = 0;
-  float* scores = nullptr;        // this thread's: heads / kv_heads rows of scores_stride
-  std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages
+  const float* sinks = nullptr;               // [heads] or null: a logit that joins maximum and sum, with no value
+  const std::uint32_t* span_begin = nullptr;  // [rows] or null
+  const std::uint32_t* span_end = nullptr;    // [rows], > span_begin
+  float* scores = nullptr;                    // this thread's: heads / kv_heads rows of scores_stride
+  std::size_t scores_stride = 0;              // >= the visible positions rounded out to whole pages, and 16
 };
 
-// y = silu(gate) * up, silu(x) = x / (1 + e^-x). Unit: row. In place allowed.
+// y = act(gate) * up, or act(gate) without up. Unit: row. In place allowed.
+// silu(x) = x / (1 + e^-x); gelu = x / 2 (1 + erf(x / sqrt 2)), or x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715
+// x^3), which is x / 2 (1 + tanh u). swiglu_oai, always with up: with g = min(gate, limit) and u = clamp(up, -limit,
+// limit), y = (u + 1) g / (1 + e^(-alpha g)).
+enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kSwigluOai };
 struct SwigluArgs {
   const float* gate = nullptr;  // [rows, width], row stride x_stride
-  const float* up = nullptr;    // [rows, width], row stride x_stride
+  const float* up = nullptr;    // [rows, width], row stride x_stride, or null
   std::size_t x_stride = 0;
   float* y = nullptr;  // [rows, width], row stride y_stride
   std::size_t y_stride = 0;
   std::size_t width = 0;
+  Activation act = Activation::kSilu;
+  float alpha = 0;
+  float limit = 0;
+};
+// Per row e^x / sum of e^x, or 1 / (1 + e^-x) of every element. Unit: row. In place.
+struct ProbabilitiesArgs {
+  float* x = nullptr;  // [rows, width], contiguous
+  std::size_t width = 0;
+  bool softmax = true;  // else sigmoid
 };
 // y = a + scale * b. Unit: element. In place allowed.
 struct ResidualAddArgs {
@@ -171,6 +202,7 @@ struct ScaleSoftcapArgs {
 struct Kernels {
   host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
+  void (*layer_norm)(const LayerNormArgs&, Range);
   void (*quantise)(const QuantiseArgs&, Range);
   void (*matmul)(const MatmulArgs&, Range);
   void (*gather)(const GatherArgs&, Range);
@@ -179,12 +211,14 @@ struct Kernels {
   void (*kv_append)(const KvAppendArgs&, Range);
   void (*attention)(const AttentionArgs&, Range);
   void (*swiglu)(const SwigluArgs&, Range);
+  void (*probabilities)(const ProbabilitiesArgs&, Range);
   void (*residual_add)(const ResidualAddArgs&, Range);
   void (*add_bias)(const AddBiasArgs&, Range);
   void (*scale_softcap)(const ScaleSoftcapArgs&, Range);
   // Lane functions over arrays, for tests of the elementary functions.
   void (*exp_array)(const float* x, float* y, std::size_t count);
   void (*tanh_array)(const float* x, float* y, std::size_t count);
+  void (*erf_array)(const float* x, float* y, std::size_t count);
   void (*sincos_array)(const float* x, float* sine, float* cosine, std::size_t count);
 };
 

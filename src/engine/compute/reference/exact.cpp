@@ -99,6 +99,23 @@ float tanh_exact(float x) {
   return std::copysign(1.0f - 2.0f / (exp_exact(a + a) + 1.0f), x);
 }
 
+float erf_exact(float x) {
+  const float a = std::fabs(x);
+  if (a < 1.0f) {
+    const float t = x * x;
+    float p = 0x1.4a5690p-14f;
+    for (float c : {-0x1.a45088p-11f, 0x1.541270p-8f, -0x1.b7fabap-6f, 0x1.ce2d10p-4f, -0x1.81273ep-2f, 0x1.06eba8p-3f})
+      p = std::fma(p, t, c);
+    return std::fma(x, p, x);
+  }
+  const float c = std::isnan(a) ? a : std::min(a, 4.0f);
+  float q = 0x1.b77830p-20f;
+  for (float k : {-0x1.825ce4p-15f, 0x1.38e5e6p-11f, -0x1.37ecc6p-8f, 0x1.b0e246p-6f, -0x1.c2e356p-4f, -0x1.437eb4p-1f,
+                  -0x1.2156fap+0f, 0x1.4fb068p-12f})
+    q = std::fma(q, c, k);
+  return std::copysign(1.0f - exp_exact(q), x);
+}
+
 std::vector<float> rms_norm_exact(std::span<const float> x, std::span<const float> weight, const NormOptions& options) {
   std::array<float, 16> lanes{};
   for (std::size_t i = 0; i < x.size(); ++i) lanes[i % 16] = std::fma(x[i], x[i], lanes[i % 16]);
@@ -106,6 +123,20 @@ std::vector<float> rms_norm_exact(std::span<const float> x, std::span<const floa
   const float r = 1.0f / std::sqrt(mean + options.eps);
   std::vector<float> y(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) y[i] = (x[i] * r) * (weight[i] + options.weight_offset);
+  return y;
+}
+
+std::vector<float> layer_norm_exact(std::span<const float> x, std::span<const float> weight,
+                                    std::span<const float> bias, float eps) {
+  const auto n = static_cast<float>(x.size());
+  std::array<float, 16> sums{}, squares{};
+  for (std::size_t i = 0; i < x.size(); ++i) sums[i % 16] += x[i];
+  const float mean = tree_sum(sums) / n;
+  for (std::size_t i = 0; i < x.size(); ++i) squares[i % 16] = std::fma(x[i] - mean, x[i] - mean, squares[i % 16]);
+  const float r = 1.0f / std::sqrt(tree_sum(squares) / n + eps);
+  std::vector<float> y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    y[i] = std::fma((x[i] - mean) * r, weight[i], bias.empty() ? 0.0f : bias[i]);
   return y;
 }
 
@@ -177,7 +208,8 @@ void rope_exact(std::span<float> x, const RopeOptions& options) {
   const std::size_t pairs = options.inv_freq.size();
   for (std::size_t i = 0; i < pairs; ++i) {
     float s = 0, c = 0;
-    sincos_exact(static_cast<float>(options.position) * options.inv_freq[i], s, c);
+    const std::uint32_t position = options.position_of_pair.empty() ? options.position : options.position_of_pair[i];
+    sincos_exact(static_cast<float>(position) * options.inv_freq[i], s, c);
     s *= options.attn_factor, c *= options.attn_factor;
     float& a = x[options.interleaved ? 2 * i : i];
     float& b = x[options.interleaved ? 2 * i + 1 : i + pairs];
@@ -188,6 +220,31 @@ void rope_exact(std::span<float> x, const RopeOptions& options) {
 }
 
 float silu_exact(float x) { return x / (1.0f + exp_exact(0.0f - x)); }
+float gelu_tanh_exact(float x) {
+  const float twice_u = x * std::fma(x * x, 0x1.2444f2p-4f, 0x1.988454p+0f);
+  return x / (1.0f + exp_exact(0.0f - twice_u));
+}
+float gelu_erf_exact(float x) { return (0.5f * x) * (1.0f + erf_exact(x * 0x1.6a09e6p-1f)); }
+float swiglu_oai_exact(float gate, float up, const SwigluOaiOptions& options) {
+  const float g = options.limit < gate ? options.limit : gate;
+  const float u = std::clamp(up, -options.limit, options.limit);
+  return (u + 1.0f) * (g / (1.0f + exp_exact(0.0f - options.alpha * g)));
+}
+
+std::vector<float> softmax_exact(std::span<const float> x) {
+  const float largest = *std::max_element(x.begin(), x.end());
+  std::array<float, 16> lanes{};
+  std::vector<float> y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    y[i] = exp_exact(x[i] - largest);
+    lanes[i % 16] += y[i];
+  }
+  const float total = tree_sum(lanes);
+  for (float& v : y) v /= total;
+  return y;
+}
+float sigmoid_exact(float x) { return 1.0f / (1.0f + exp_exact(0.0f - x)); }
+
 float softcap_exact(float x, float cap) { return cap * tanh_exact(x / cap); }
 
 std::vector<float> attention_exact(std::span<const float> q, std::span<const float> keys, std::span<const float> values,
@@ -196,7 +253,7 @@ std::vector<float> attention_exact(std::span<const float> q, std::span<const flo
   const std::size_t begin = options.window != 0 && end > options.window ? end - options.window : 0;
   const std::size_t value_dim = values.size() / (keys.size() / q.size());
   std::vector<float> scores(end);
-  float largest = -std::numeric_limits<float>::infinity();
+  float largest = options.sink.value_or(-std::numeric_limits<float>::infinity());
   for (std::size_t p = begin; p < end; ++p) {
     float dot = 0;
     for (std::size_t i = 0; i < q.size(); ++i) dot = std::fma(q[i], keys[p * q.size() + i], dot);
@@ -211,7 +268,8 @@ std::vector<float> attention_exact(std::span<const float> q, std::span<const flo
     lanes[p % 16] += scores[p];
     for (std::size_t i = 0; i < value_dim; ++i) out[i] = std::fma(scores[p], values[p * value_dim + i], out[i]);
   }
-  const float total = tree_sum(lanes);
+  float total = tree_sum(lanes);
+  if (options.sink) total += exp_exact(*options.sink - largest);
   for (float& o : out) o /= total;
   return out;
 }

@@ -4,6 +4,7 @@
 // bits.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@ float tree_sum(std::span<const float, 16> lanes);
 
 float exp_exact(float x);
 float tanh_exact(float x);
+float erf_exact(float x);
 void sincos_exact(float x, float& sine, float& cosine);
 
 struct NormOptions {
@@ -23,6 +25,10 @@ struct NormOptions {
   float weight_offset = 0;
 };
 std::vector<float> rms_norm_exact(std::span<const float> x, std::span<const float> weight, const NormOptions& options);
+
+// `bias` may be empty.
+std::vector<float> layer_norm_exact(std::span<const float> x, std::span<const float> weight,
+                                    std::span<const float> bias, float eps);
 
 // Stored rows of any matrix type as f32, [rows, cols].
 std::vector<float> dequantise(contract::DType dtype, std::span<const std::byte> stored, std::size_t rows,
@@ -45,10 +51,20 @@ struct RopeOptions {
   float attn_factor = 1;
   bool interleaved = false;
   std::uint32_t position = 0;
+  std::span<const std::uint32_t> position_of_pair = {};  // [R/2] instead of `position`, when pairs turn by several axes
 };
 void rope_exact(std::span<float> x, const RopeOptions& options);
 
 float silu_exact(float x);
+float gelu_tanh_exact(float x);
+float gelu_erf_exact(float x);
+struct SwigluOaiOptions {
+  float alpha = 0;
+  float limit = 0;
+};
+float swiglu_oai_exact(float gate, float up, const SwigluOaiOptions& options);
+std::vector<float> softmax_exact(std::span<const float> x);
+float sigmoid_exact(float x);
 float softcap_exact(float x, float cap);
 
 // One query head over the keys and values of positions 0 .. position, already as the cache returns them.
@@ -57,6 +73,7 @@ struct AttentionOptions {
   std::uint32_t window = 0;
   float scale = 1;
   float softcap = 0;
+  std::optional<float> sink = {};
 };
 std::vector<float> attention_exact(std::span<const float> q, std::span<const float> keys, std::span<const float> values,
                                    const AttentionOptions& options);

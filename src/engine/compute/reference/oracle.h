@@ -3,6 +3,7 @@
 // against them.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,13 @@ struct RmsNormReferenceOptions {
 std::vector<double> rms_norm_reference(std::span<const float> x, std::span<const float> weight,
                                        const RmsNormReferenceOptions& options);
 
+// (x - mean) / sqrt(variance + eps) * weight + bias; `bias` may be empty.
+std::vector<double> layer_norm_reference(std::span<const float> x, std::span<const float> weight,
+                                         std::span<const float> bias, double eps);
+
+double gelu_tanh_reference(double x);
+double gelu_erf_reference(double x);
+
 // y[n] = sum_k w[n, k] x[k]; w is [x.size() * n] row-major.
 std::vector<double> matmul_reference(std::span<const float> w, std::span<const float> x);
 
@@ -23,6 +31,7 @@ struct AttentionReferenceOptions {
   std::size_t window = 0;  // 0 = all
   double scale = 1;
   double softcap = 0;  // 0 = off
+  std::optional<double> sink = {};
 };
 // One query head over keys and values of positions 0 .. position.
 std::vector<double> attention_reference(std::span<const float> q, std::span<const float> keys,

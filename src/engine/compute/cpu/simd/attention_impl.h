@@ -54,11 +54,17 @@ inline void kv_append(const KvAppendArgs& args, Range rows) {
 struct Visible {
   std::size_t begin, end;  // positions
   std::size_t base;        // begin rounded down to a page: scores[p - base]
+  std::size_t origin;      // the softmax's sums count lanes from here
 };
 LLORCH_INLINE Visible visible_positions(const AttentionArgs& args, std::size_t row) {
+  if (args.span_begin != nullptr) {  // where a span lies among its neighbours must not show: lanes count from its start
+    const std::size_t begin = args.span_begin[row];
+    return {begin, args.span_end[row], begin / kPagePositions * kPagePositions, begin};
+  }
   const std::size_t end = static_cast<std::size_t>(args.pages.positions[row]) + 1;
   const std::size_t begin = args.window != 0 && end > args.window ? end - args.window : 0;
-  return {begin, end, begin / kPagePositions * kPagePositions};
+  const std::size_t base = begin / kPagePositions * kPagePositions;
+  return {begin, end, base, base};
 }
 
 // Sixteen lanes of which only positions in [seen.begin, seen.end) count; the others become `otherwise`.
@@ -92,18 +98,23 @@ LLORCH_INLINE void page_scores(const AttentionArgs& args, const float* q, const 
   }
 }
 
-// scores -> e^(score - max); returns the sum: lane = position mod 16, positions increasing, then the tree.
-LLORCH_INLINE float exp_scores(float* scores, std::size_t count) {
+// scores -> e^(score - max); returns the sum: lane = position mod 16, positions increasing, then the tree, then the sink.
+LLORCH_INLINE float exp_scores(float* scores, std::size_t count, const float* sink) {
   F32x16 largest = load(scores);
   for (std::size_t i = 16; i < count; i += 16) largest = max(largest, load(scores + i));
-  const F32x16 top = set1(tree_max(largest));
+  float most = tree_max(largest);
+  if (sink != nullptr && *sink > most) most = *sink;
+  const F32x16 top = set1(most);
   F32x16 sums = set1(0.0f);
   for (std::size_t i = 0; i < count; i += 16) {
     const F32x16 p = exp_lanes(sub(load(scores + i), top));
     store(scores + i, p);
     sums = add(sums, p);
   }
-  return tree_sum(sums);
+  if (sink == nullptr) return tree_sum(sums);
+  alignas(64) float sink_share[16];
+  store(sink_share, exp_lanes(sub(set1(*sink), top)));
+  return tree_sum(sums) + sink_share[0];
 }
 
 // out[0, 16 * kVectors) += sum over entries of p * value, entries in increasing order.
@@ -153,8 +164,12 @@ inline void attend(const AttentionArgs& args, std::size_t row, std::size_t kv_he
   const std::size_t pages = (seen.end - seen.base + kPagePositions - 1) / kPagePositions;
   for (std::size_t h = 0; h < group; ++h) {
     float* scores = args.scores + h * args.scores_stride;
+    // A span that begins inside sixteen positions may end its last sixteen behind the last page.
+    store(scores + pages * kPagePositions, set1(-__builtin_inff()));
+    const std::size_t count = (seen.end - seen.origin + 15) / 16 * 16;
+    const float* sink = args.sinks != nullptr ? args.sinks + first_head + h : nullptr;
     // The row's own denominator waits behind its scores.
-    scores[pages * kPagePositions] = exp_scores(scores, pages * kPagePositions);
+    scores[pages * kPagePositions] = exp_scores(scores + (seen.origin - seen.base), count, sink);
   }
   for (std::size_t at = seen.base; at < seen.end; at += kPagePositions) {
     const auto* values = reinterpret_cast<const Element*>(page_of(args.pages, row, at) + layout.value_offset(kv_head));

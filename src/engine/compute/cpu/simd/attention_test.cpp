@@ -1,5 +1,6 @@
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "engine/compute/cpu/kernel_test_support.h"
 #include "engine/compute/reference/exact.h"
@@ -17,6 +18,7 @@ struct Case {
   std::size_t heads, kv_heads, key_dim, value_dim, positions;
   std::uint32_t window;
   float softcap;
+  bool sinks = false;
 };
 
 // One sequence's keys and values, appended in chunks through scattered pages, and queries at every position.
@@ -28,6 +30,8 @@ class Cache {
     keys_ = random.normals(c.positions * c.kv_heads * c.key_dim);
     values_ = random.normals(c.positions * c.kv_heads * c.value_dim);
     q_ = random.normals(c.positions * c.heads * c.key_dim);
+    sinks_ = random.normals(c.heads);
+    sinks_[0] = 40.0f;  // above every score: the largest
     const std::size_t pages = (c.positions + kPagePositions - 1) / kPagePositions;
     const std::size_t bytes = kOffset + layout_.value_offset(c.kv_heads);
     // Stale contents of a page must not matter: 0xFF bytes are NaN in both types.
@@ -73,10 +77,32 @@ class Cache {
                    .scale = 0.17f,
                    .softcap = c_.softcap,
                    .window = c_.window,
+                   .sinks = c_.sinks ? sinks_.data() : nullptr,
                    .scores = scores.data(),
                    .scores_stride = scores_stride},
                   {0, n * c_.kv_heads});
     }
+    return out;
+  }
+
+  // Every row over its span of what run() has stored.
+  std::vector<float> attend_spans(const Kernels& k, const std::vector<std::uint32_t>& begin,
+                                  const std::vector<std::uint32_t>& end) {
+    const std::size_t scores_stride = stride_ * kPagePositions + 16;
+    std::vector<float> out(c_.positions * c_.heads * c_.value_dim), scores(c_.heads / c_.kv_heads * scores_stride, NAN);
+    k.attention({.layout = layout_,
+                 .pages = pages(0),
+                 .q = q_.data(),
+                 .q_stride = c_.heads * c_.key_dim,
+                 .out = out.data(),
+                 .out_stride = c_.heads * c_.value_dim,
+                 .heads = c_.heads,
+                 .scale = 0.17f,
+                 .span_begin = begin.data(),
+                 .span_end = end.data(),
+                 .scores = scores.data(),
+                 .scores_stride = scores_stride},
+                {0, c_.positions * c_.kv_heads});
     return out;
   }
 
@@ -94,13 +120,14 @@ class Cache {
   std::span<const float> query(std::size_t position, std::size_t head) const {
     return std::span(q_).subspan((position * c_.heads + head) * c_.key_dim, c_.key_dim);
   }
+  std::optional<float> sink(std::size_t head) const { return c_.sinks ? std::optional(sinks_[head]) : std::nullopt; }
   const std::vector<float>& keys() const { return keys_; }
   const std::vector<float>& values() const { return values_; }
 
  private:
   Case c_;
   KvLayout layout_;
-  std::vector<float> keys_, values_, q_;
+  std::vector<float> keys_, values_, q_, sinks_;
   std::vector<std::vector<std::byte>> storage_;
   std::vector<std::byte*> table_;
   std::size_t stride_ = 0;
@@ -108,11 +135,12 @@ class Cache {
 };
 
 const Case kCases[] = {
-    {KvType::kF32, 4, 2, 32, 32, 150, 0, 0},     {KvType::kF16, 4, 1, 64, 64, 131, 0, 0},
-    {KvType::kF16, 3, 3, 80, 80, 66, 0, 0},      {KvType::kF16, 8, 2, 128, 128, 129, 0, 0},
-    {KvType::kF32, 2, 1, 40, 24, 70, 0, 0},      {KvType::kF16, 2, 1, 7, 9, 65, 0, 0},
-    {KvType::kF32, 2, 2, 32, 32, 200, 5, 0},     {KvType::kF16, 2, 1, 32, 32, 260, 70, 0},
-    {KvType::kF32, 2, 1, 32, 32, 130, 0, 30.0f}, {KvType::kF16, 1, 1, 16, 16, 1, 0, 0},
+    {KvType::kF32, 4, 2, 32, 32, 150, 0, 0},       {KvType::kF16, 4, 1, 64, 64, 131, 0, 0},
+    {KvType::kF16, 3, 3, 80, 80, 66, 0, 0},        {KvType::kF16, 8, 2, 128, 128, 129, 0, 0},
+    {KvType::kF32, 2, 1, 40, 24, 70, 0, 0},        {KvType::kF16, 2, 1, 7, 9, 65, 0, 0},
+    {KvType::kF32, 2, 2, 32, 32, 200, 5, 0},       {KvType::kF16, 2, 1, 32, 32, 260, 70, 0},
+    {KvType::kF32, 2, 1, 32, 32, 130, 0, 30.0f},   {KvType::kF16, 1, 1, 16, 16, 1, 0, 0},
+    {KvType::kF16, 4, 2, 64, 64, 140, 0, 0, true}, {KvType::kF32, 2, 1, 33, 17, 90, 8, 20.0f, true},
 };
 
 TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
@@ -127,10 +155,13 @@ TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
                  values = cache.cached(cache.values(), c.value_dim, kv);
       for (std::size_t p = 0; p < c.positions; ++p) {
         for (std::size_t h = kv * (c.heads / c.kv_heads); h < (kv + 1) * (c.heads / c.kv_heads); ++h) {
-          const auto o = reference::attention_exact(
-              cache.query(p, h), std::span(keys).first((p + 1) * c.key_dim),
-              std::span(values).first((p + 1) * c.value_dim),
-              {.position = static_cast<std::uint32_t>(p), .window = c.window, .scale = 0.17f, .softcap = c.softcap});
+          const auto o = reference::attention_exact(cache.query(p, h), std::span(keys).first((p + 1) * c.key_dim),
+                                                    std::span(values).first((p + 1) * c.value_dim),
+                                                    {.position = static_cast<std::uint32_t>(p),
+                                                     .window = c.window,
+                                                     .scale = 0.17f,
+                                                     .softcap = c.softcap,
+                                                     .sink = cache.sink(h)});
           std::copy(o.begin(), o.end(),
                     expected.begin() + static_cast<std::ptrdiff_t>((p * c.heads + h) * c.value_dim));
         }
@@ -146,18 +177,50 @@ TEST(Attention, EqualsTheWrittenOrderAtEveryPosition) {
 TEST(Attention, IsCloseToTheFormula) {
   Random random(21);
   SCOPED_TRACE(random.note());
-  for (const Case& c :
-       {Case{KvType::kF32, 1, 1, 64, 64, 300, 0, 0}, Case{KvType::kF32, 1, 1, 64, 64, 300, 100, 20.0f}}) {
+  for (const Case& c : {Case{KvType::kF32, 1, 1, 64, 64, 300, 0, 0}, Case{KvType::kF32, 1, 1, 64, 64, 300, 100, 20.0f},
+                        Case{KvType::kF32, 1, 1, 64, 64, 300, 128, 0, true}}) {
     Cache cache(c, random);
     const auto out = cache.run(kernels(isas().back()), 300);
     for (std::size_t p = 0; p < c.positions; ++p) {
-      const auto exact = reference::attention_reference(
-          cache.query(p, 0), std::span(cache.keys()).first((p + 1) * c.key_dim),
-          std::span(cache.values()).first((p + 1) * c.value_dim),
-          {.position = p, .window = c.window, .scale = static_cast<double>(0.17f), .softcap = c.softcap});
+      const auto exact =
+          reference::attention_reference(cache.query(p, 0), std::span(cache.keys()).first((p + 1) * c.key_dim),
+                                         std::span(cache.values()).first((p + 1) * c.value_dim),
+                                         {.position = p,
+                                          .window = c.window,
+                                          .scale = static_cast<double>(0.17f),
+                                          .softcap = c.softcap,
+                                          .sink = cache.sink(0)});
       // Scores of magnitude < 8 carry 64 roundings of 2^-24 each, which the exponential turns into a relative 3e-5.
       for (std::size_t i = 0; i < c.value_dim; ++i) EXPECT_NEAR(out[p * c.value_dim + i], exact[i], 3e-5);
     }
+  }
+}
+
+// Spans of rows that see each other and nothing else: bits do not tell where in the batch a span lies.
+TEST(Attention, ASpanIsItsOwnWorld) {
+  Random random(22);
+  SCOPED_TRACE(random.note());
+  for (const Case& c : {Case{KvType::kF32, 2, 2, 72, 72, 150, 0, 0}, Case{KvType::kF32, 3, 1, 7, 5, 131, 0, 0}}) {
+    Cache cache(c, random);
+    cache.run(kernels(isas().back()), c.positions);
+    const std::vector<std::uint32_t> spans = {0, 1, 17, 90, static_cast<std::uint32_t>(c.positions)};
+    std::vector<std::uint32_t> begin, end;
+    for (std::size_t s = 0; s + 1 < spans.size(); ++s)
+      for (std::uint32_t r = spans[s]; r < spans[s + 1]; ++r) begin.push_back(spans[s]), end.push_back(spans[s + 1]);
+    std::vector<float> expected(c.positions * c.heads * c.value_dim);
+    for (std::size_t p = 0; p < c.positions; ++p)
+      for (std::size_t h = 0; h < c.heads; ++h) {
+        const std::size_t kv = h / (c.heads / c.kv_heads), n = end[p] - begin[p];
+        const auto keys = cache.cached(cache.keys(), c.key_dim, kv),
+                   values = cache.cached(cache.values(), c.value_dim, kv);
+        const auto o =
+            reference::attention_exact(cache.query(p, h), std::span(keys).subspan(begin[p] * c.key_dim, n * c.key_dim),
+                                       std::span(values).subspan(begin[p] * c.value_dim, n * c.value_dim),
+                                       {.position = static_cast<std::uint32_t>(n - 1), .scale = 0.17f});
+        std::copy(o.begin(), o.end(), expected.begin() + static_cast<std::ptrdiff_t>((p * c.heads + h) * c.value_dim));
+      }
+    for (host::Isa isa : isas())
+      ASSERT_TRUE(same_bits(cache.attend_spans(kernels(isa), begin, end), expected)) << host::isa_name(isa);
   }
 }
 

@@ -34,18 +34,67 @@ inline void rms_norm(const RmsNormArgs& args, Range rows) {
   }
 }
 
+// The first n lanes of v, `otherwise` in the others.
+LLORCH_INLINE F32x16 keep_lanes(F32x16 v, std::size_t n, F32x16 otherwise) {
+  return select(less(lane_numbers(), set1_i(static_cast<std::int32_t>(n))), v, otherwise);
+}
+
+inline void layer_norm(const LayerNormArgs& args, Range rows) {
+  const F32x16 zero = set1(0.0f);
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    float* y = args.y + row * args.y_stride;
+    F32x16 sums = zero, squares = zero;
+    for_lanes(
+        args.width, [&](std::size_t i) { sums = add(sums, load(x + i)); },
+        [&](std::size_t i, std::size_t n) { sums = add(sums, load_n(x + i, n)); });
+    const float width = static_cast<float>(args.width);
+    const F32x16 mean = set1(tree_sum(sums) / width);
+    for_lanes(
+        args.width,
+        [&](std::size_t i) {
+          const F32x16 d = sub(load(x + i), mean);
+          squares = fma(d, d, squares);
+        },
+        [&](std::size_t i, std::size_t n) {
+          const F32x16 d = keep_lanes(sub(load_n(x + i, n), mean), n, zero);
+          squares = fma(d, d, squares);
+        });
+    const F32x16 r = set1(1.0f / __builtin_sqrtf(tree_sum(squares) / width + args.eps));
+    const float* bias = args.bias;
+    for_lanes(
+        args.width,
+        [&](std::size_t i) {
+          const F32x16 b = bias != nullptr ? load(bias + i) : zero;
+          store(y + i, fma(mul(sub(load(x + i), mean), r), load(args.weight + i), b));
+        },
+        [&](std::size_t i, std::size_t n) {
+          const F32x16 b = bias != nullptr ? load_n(bias + i, n) : zero;
+          store_n(y + i, fma(mul(sub(load_n(x + i, n), mean), r), load_n(args.weight + i, n), b), n);
+        });
+  }
+}
+
+// Where the pairs [i, i + n) of a row stand on their axes.
+LLORCH_INLINE F32x16 pair_positions(const RopeTableArgs& args, std::size_t row, std::size_t i, std::size_t n) {
+  if (args.axis_of_pair == nullptr) return set1(static_cast<float>(args.positions[row]));
+  alignas(64) float positions[16] = {};
+  for (std::size_t j = 0; j < n; ++j)
+    positions[j] = static_cast<float>(args.positions[args.axis_of_pair[i + j] * args.axis_stride + row]);
+  return load(positions);
+}
+
 inline void rope_table(const RopeTableArgs& args, Range rows) {
   const std::size_t pairs = args.rotary_dims / 2;
   const F32x16 factor = set1(args.attn_factor);
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
-    const F32x16 position = set1(static_cast<float>(args.positions[row]));
     float* cosines = args.cosines + row * args.rotary_dims;
     float* sines = args.sines + row * args.rotary_dims;
     for (std::size_t i = 0; i < pairs; i += 16) {
       const std::size_t n = pairs - i < 16 ? pairs - i : 16;
       const F32x16 f = n == 16 ? load(args.inv_freq + i) : load_n(args.inv_freq + i, n);
       F32x16 s, c;
-      sincos_lanes(mul(position, f), s, c);
+      sincos_lanes(mul(pair_positions(args, row, i, n), f), s, c);
       alignas(64) float cs[16], ss[16];
       store(cs, mul(c, factor)), store(ss, mul(s, factor));
       for (std::size_t j = 0; j < n; ++j) {
@@ -101,16 +150,104 @@ LLORCH_INLINE F32x16 silu_lanes(F32x16 x) {
   return div(x, add(set1(1.0f), e));
 }
 
-inline void swiglu(const SwigluArgs& args, Range rows) {
-  for (std::size_t row = rows.begin; row < rows.end; ++row) {
-    const float* gate = args.gate + row * args.x_stride;
-    const float* up = args.up + row * args.x_stride;
-    float* y = args.y + row * args.y_stride;
+// 1 + tanh u = 2 / (1 + e^-2u): one exponential, and no cancellation for negative x.
+LLORCH_INLINE F32x16 gelu_tanh_lanes(F32x16 x) {
+  const F32x16 twice_u = mul(x, fma(mul(x, x), set1(0x1.2444f2p-4f), set1(0x1.988454p+0f)));
+  return div(x, add(set1(1.0f), exp_lanes(sub(set1(0.0f), twice_u))));
+}
+LLORCH_INLINE F32x16 gelu_erf_lanes(F32x16 x) {
+  return mul(mul(set1(0.5f), x), add(set1(1.0f), erf_lanes(mul(x, set1(0x1.6a09e6p-1f)))));
+}
+
+// y = body(gate) * up, or body(gate).
+template <class Body>
+LLORCH_INLINE void activate_row(const SwigluArgs& args, std::size_t row, const Body& body) {
+  const float* gate = args.gate + row * args.x_stride;
+  float* y = args.y + row * args.y_stride;
+  if (args.up == nullptr) {
     for_lanes(
-        args.width, [&](std::size_t i) { store(y + i, mul(silu_lanes(load(gate + i)), load(up + i))); },
-        [&](std::size_t i, std::size_t n) {
-          store_n(y + i, mul(silu_lanes(load_n(gate + i, n)), load_n(up + i, n)), n);
-        });
+        args.width, [&](std::size_t i) { store(y + i, body(load(gate + i))); },
+        [&](std::size_t i, std::size_t n) { store_n(y + i, body(load_n(gate + i, n)), n); });
+    return;
+  }
+  const float* up = args.up + row * args.x_stride;
+  for_lanes(
+      args.width, [&](std::size_t i) { store(y + i, mul(body(load(gate + i)), load(up + i))); },
+      [&](std::size_t i, std::size_t n) { store_n(y + i, mul(body(load_n(gate + i, n)), load_n(up + i, n)), n); });
+}
+
+LLORCH_INLINE void swiglu_oai_row(const SwigluArgs& args, std::size_t row) {
+  const float* gate = args.gate + row * args.x_stride;
+  const float* up = args.up + row * args.x_stride;
+  float* y = args.y + row * args.y_stride;
+  const F32x16 limit = set1(args.limit), low = set1(-args.limit), alpha = set1(args.alpha), one = set1(1.0f);
+  const auto apply = [&](F32x16 g, F32x16 u) __attribute__((always_inline)) {
+    g = min(limit, g);  // operand orders keep NaN
+    u = max(low, min(limit, u));
+    const F32x16 e = exp_lanes(sub(set1(0.0f), mul(alpha, g)));
+    return mul(add(u, one), div(g, add(one, e)));
+  };
+  for_lanes(
+      args.width, [&](std::size_t i) { store(y + i, apply(load(gate + i), load(up + i))); },
+      [&](std::size_t i, std::size_t n) { store_n(y + i, apply(load_n(gate + i, n), load_n(up + i, n)), n); });
+}
+
+inline void swiglu(const SwigluArgs& args, Range rows) {
+  const auto silu = [](F32x16 x) __attribute__((always_inline)) { return silu_lanes(x); };
+  const auto gelu_tanh = [](F32x16 x) __attribute__((always_inline)) { return gelu_tanh_lanes(x); };
+  const auto gelu_erf = [](F32x16 x) __attribute__((always_inline)) { return gelu_erf_lanes(x); };
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    switch (args.act) {
+      case Activation::kSilu: activate_row(args, row, silu); break;
+      case Activation::kGeluTanh: activate_row(args, row, gelu_tanh); break;
+      case Activation::kGeluErf: activate_row(args, row, gelu_erf); break;
+      case Activation::kSwigluOai: swiglu_oai_row(args, row); break;
+    }
+  }
+}
+
+LLORCH_INLINE void softmax_row(float* x, std::size_t width) {
+  const F32x16 nothing = set1(-__builtin_inff());
+  F32x16 largest = nothing, sums = set1(0.0f);
+  for_lanes(
+      width, [&](std::size_t i) { largest = max(largest, load(x + i)); },
+      [&](std::size_t i, std::size_t n) { largest = max(largest, keep_lanes(load_n(x + i, n), n, nothing)); });
+  const F32x16 top = set1(tree_max(largest));
+  for_lanes(
+      width,
+      [&](std::size_t i) {
+        const F32x16 p = exp_lanes(sub(load(x + i), top));
+        store(x + i, p);
+        sums = add(sums, p);
+      },
+      [&](std::size_t i, std::size_t n) {
+        const F32x16 p = exp_lanes(sub(keep_lanes(load_n(x + i, n), n, nothing), top));
+        store_n(x + i, p, n);
+        sums = add(sums, p);
+      });
+  const F32x16 total = set1(tree_sum(sums));
+  for_lanes(
+      width, [&](std::size_t i) { store(x + i, div(load(x + i), total)); },
+      [&](std::size_t i, std::size_t n) { store_n(x + i, div(load_n(x + i, n), total), n); });
+}
+
+LLORCH_INLINE void sigmoid_row(float* x, std::size_t width) {
+  const auto sigmoid = [](F32x16 v) __attribute__((always_inline)) {
+    return div(set1(1.0f), add(set1(1.0f), exp_lanes(sub(set1(0.0f), v))));
+  };
+  for_lanes(
+      width, [&](std::size_t i) { store(x + i, sigmoid(load(x + i))); },
+      [&](std::size_t i, std::size_t n) { store_n(x + i, sigmoid(load_n(x + i, n)), n); });
+}
+
+inline void probabilities(const ProbabilitiesArgs& args, Range rows) {
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    float* x = args.x + row * args.width;
+    if (args.softmax) {
+      softmax_row(x, args.width);
+    } else {
+      sigmoid_row(x, args.width);
+    }
   }
 }
 
@@ -157,6 +294,11 @@ inline void tanh_array(const float* x, float* y, std::size_t count) {
   for_lanes(
       count, [&](std::size_t i) { store(y + i, tanh_lanes(load(x + i))); },
       [&](std::size_t i, std::size_t n) { store_n(y + i, tanh_lanes(load_n(x + i, n)), n); });
+}
+inline void erf_array(const float* x, float* y, std::size_t count) {
+  for_lanes(
+      count, [&](std::size_t i) { store(y + i, erf_lanes(load(x + i))); },
+      [&](std::size_t i, std::size_t n) { store_n(y + i, erf_lanes(load_n(x + i, n)), n); });
 }
 inline void sincos_array(const float* x, float* sine, float* cosine, std::size_t count) {
   F32x16 s, c;

@@ -21,6 +21,7 @@ extern const Kernels kKernels;
 constexpr Kernels kKernels = {
     .isa = host::Isa::kAvx2,
     .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
     .quantise = quantise,
     .matmul = matmul,
     .gather = gather,
@@ -29,11 +30,13 @@ constexpr Kernels kKernels = {
     .kv_append = kv_append,
     .attention = attention,
     .swiglu = swiglu,
+    .probabilities = probabilities,
     .residual_add = residual_add,
     .add_bias = add_bias,
     .scale_softcap = scale_softcap,
     .exp_array = exp_array,
     .tanh_array = tanh_array,
+    .erf_array = erf_array,
     .sincos_array = sincos_array,
 };
 

@@ -59,3 +59,30 @@ LLORCH_INLINE F32x16 tanh_lanes(F32x16 x) {
   const F32x16 large = sub(set1(1.0f), div(set1(2.0f), add(e, set1(1.0f))));
   return select(less(a, set1(0.625f)), small, float_of(bit_xor(bits_of(large), sign)));
 }
+
+// erf x: odd polynomial below 1, 1 - e^q(|x|) with q ~ ln erfc above, 1 from 4 on. Within 2 ulp.
+LLORCH_INLINE F32x16 erf_lanes(F32x16 x) {
+  const I32x16 sign = bit_and(bits_of(x), set1_i(INT32_MIN));
+  const F32x16 a = float_of(bit_xor(bits_of(x), sign));
+  const F32x16 t = mul(x, x);
+  F32x16 p = set1(0x1.4a5690p-14f);
+  p = fma(p, t, set1(-0x1.a45088p-11f));
+  p = fma(p, t, set1(0x1.541270p-8f));
+  p = fma(p, t, set1(-0x1.b7fabap-6f));
+  p = fma(p, t, set1(0x1.ce2d10p-4f));
+  p = fma(p, t, set1(-0x1.81273ep-2f));
+  p = fma(p, t, set1(0x1.06eba8p-3f));
+  const F32x16 small = fma(x, p, x);
+  const F32x16 c = min(set1(4.0f), a);  // operand order keeps NaN
+  F32x16 q = set1(0x1.b77830p-20f);
+  q = fma(q, c, set1(-0x1.825ce4p-15f));
+  q = fma(q, c, set1(0x1.38e5e6p-11f));
+  q = fma(q, c, set1(-0x1.37ecc6p-8f));
+  q = fma(q, c, set1(0x1.b0e246p-6f));
+  q = fma(q, c, set1(-0x1.c2e356p-4f));
+  q = fma(q, c, set1(-0x1.437eb4p-1f));
+  q = fma(q, c, set1(-0x1.2156fap+0f));
+  q = fma(q, c, set1(0x1.4fb068p-12f));
+  const F32x16 large = sub(set1(1.0f), exp_lanes(q));
+  return select(less(a, set1(1.0f)), small, float_of(bit_xor(bits_of(large), sign)));
+}

@@ -66,6 +66,27 @@ TEST(TanhLanes, EqualsTheScalarTwinAndIsWithinFourUlps) {
   }
 }
 
+TEST(ErfLanes, EqualsTheScalarTwinAndIsWithinTwoUlps) {
+  std::vector<float> x = both_signs(between_bits(0x1p-40f, 100.0f, 1009));
+  const auto around_one = between_bits(0.999f, 1.001f, 1);  // where the formulas meet
+  x.insert(x.end(), around_one.begin(), around_one.end());
+  x.insert(x.end(), kSpecials.begin(), kSpecials.end());
+  for (host::Isa isa : isas()) {
+    std::vector<float> y(x.size());
+    kernels(isa).erf_array(x.data(), y.data(), x.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(bits_of(y[i]), bits_of(reference::erf_exact(x[i]))) << host::isa_name(isa) << " x=" << x[i];
+      if (std::fabs(x[i]) > 0x1p-41f) worst = std::max(worst, ulps(y[i], std::erf(static_cast<double>(x[i]))));
+    }
+    EXPECT_LE(worst, 2.0);
+    EXPECT_GT(worst, 0.5);
+    float nan = NAN;
+    kernels(isa).erf_array(&nan, &nan, 1);
+    EXPECT_TRUE(std::isnan(nan));
+  }
+}
+
 TEST(SincosLanes, EqualsTheScalarTwinAndIsWithinTwoUlpsOfOne) {
   testing::Random random(1);
   SCOPED_TRACE(random.note());
