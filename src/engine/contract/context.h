@@ -38,7 +38,7 @@ struct ImageRows {
 
 // A rotation table, made once per model: angle = position * inv_freq[i] in f32, cos and sin times attn_factor.
 struct RopeTable {
-  const float* inv_freq = nullptr;  // [R/2], device memory
+  const float* inv_freq = nullptr;  // [R/2], device memory; one per pair (vision2d: the row's R/4, then the column's)
   std::uint32_t count = 0;          // R/2
   float attn_factor = 1.0F;
 };

@@ -4,11 +4,13 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/compute/cpu/backend.h"
 #include "engine/compute/cpu/device.h"
 #include "engine/compute/cpu/kernel_test_support.h"
+#include "engine/compute/reference/exact.h"
 
 namespace llorch::engine::compute::cpu::testing {
 
@@ -18,7 +20,8 @@ struct HarnessWeight {
   std::vector<std::byte> stored;  // empty = absent
 
   static HarnessWeight random(Random& random, contract::DType dtype, std::vector<std::uint32_t> shape) {
-    const std::uint32_t rows = shape.size() == 2 ? shape[0] : 1;
+    std::uint32_t rows = 1;
+    for (std::size_t d = 0; d + 1 < shape.size(); ++d) rows *= shape[d];
     auto stored = random_matrix(random, {.dtype = dtype, .rows = rows, .cols = shape.back()});
     if (dtype == contract::DType::kF32)  // ordinary values: a chain of operators overflows on hostile ones
       for (std::size_t i = 0; i < stored.size(); i += 4) {
@@ -39,6 +42,33 @@ struct HarnessOptions {
   std::uint32_t threads = 1;
   contract::StepLimits limits{.rows_max = 64, .output_rows_max = 64, .slots_max = 2, .context_tokens_max = 256};
 };
+
+// Every instruction set of this machine with one thread and with several.
+inline std::vector<HarnessOptions> devices() {
+  std::vector<HarnessOptions> out;
+  for (host::Isa isa : isas())
+    for (std::uint32_t threads : {1u, 3u}) {
+      out.push_back({});
+      out.back().isa = host::isa_name(isa);
+      out.back().threads = threads;
+    }
+  return out;
+}
+
+// The twin of a projection of rows.
+inline std::vector<float> matmul_rows(const HarnessWeight& w, const std::vector<float>& x) {
+  std::vector<float> out;
+  for (std::size_t r = 0; r < x.size(); r += w.shape[1]) {
+    const auto y =
+        reference::matmul_exact(w.dtype, w.stored, w.shape[0], std::span<const float>(x).subspan(r, w.shape[1]));
+    out.insert(out.end(), y.begin(), y.end());
+  }
+  return out;
+}
+
+inline void add_bias(std::vector<float>& y, const std::vector<float>& bias) {
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i % bias.size()];
+}
 
 class Harness {
  public:

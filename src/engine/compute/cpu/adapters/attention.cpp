@@ -38,33 +38,69 @@ struct Columns {
   std::size_t k, v, count;
 };
 
+KvLayout kv_layout(const AttentionParams& p) {
+  const bool f32 = p.causal == 0 || static_cast<DType>(p.kv_dtype) == DType::kF32;  // what is not cached is not rounded
+  return {.type = f32 ? KvType::kF32 : KvType::kF16, .kv_heads = p.kv_heads, .key_dim = p.d_qk, .value_dim = p.d_v};
+}
+
+// Without a cache the step's rows are its keys and values: row r of the step takes the place of position r, in pages of
+// the workspace.
+struct StepPages {
+  StepPages(Carver& carver, const AttentionParams& p, std::size_t rows)
+      : count(contract::pages_of(rows)),
+        page_bytes(kv_layout(p).value_offset(p.kv_heads)),
+        pages(carver.take<std::byte*>(count)),
+        storage(carver.take<std::byte>(count * page_bytes)),
+        sequence_of_row(carver.take<std::uint32_t>(rows)),
+        row_numbers(carver.take<std::uint32_t>(rows)),
+        span_begin(carver.take<std::uint32_t>(rows)),
+        span_end(carver.take<std::uint32_t>(rows)) {}
+  void fill(const ExecutionContext& ctx) const {
+    ASSERT(!ctx.row_offsets.empty() && ctx.row_offsets.front() == 0 && ctx.row_offsets.back() == ctx.total_rows,
+           "spans that do not cover {} rows", ctx.total_rows);
+    for (std::size_t i = 0; i < count; ++i) pages[i] = storage + i * page_bytes;
+    for (std::size_t span = 0; span + 1 < ctx.row_offsets.size(); ++span)
+      for (std::uint32_t row = ctx.row_offsets[span]; row < ctx.row_offsets[span + 1]; ++row) {
+        sequence_of_row[row] = 0;
+        row_numbers[row] = row;
+        span_begin[row] = ctx.row_offsets[span];
+        span_end[row] = ctx.row_offsets[span + 1];
+      }
+  }
+  std::size_t count, page_bytes;
+  std::byte** pages;
+  std::byte* storage;
+  std::uint32_t *sequence_of_row, *row_numbers, *span_begin, *span_end;  // [T]
+};
+
 struct Scratch {
   Scratch(Carver& carver, const AttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
       : qkv(carver.take<float>(rows * Columns(p).count)),
         cosines(carver.take<float>(rows * p.rotary_dims)),
         sines(carver.take<float>(rows * p.rotary_dims)),
+        axis_of_pair(carver.take<std::uint8_t>(p.rotary_dims / 2)),
         attended(carver.take<float>(rows * p.heads * p.d_v)),
         x(carver.take_quantised(rows, p.width)),
         attended_quantised(carver.take_quantised(rows, std::size_t{p.heads} * p.d_v)),
         scores_stride(contract::pages_of(context) * kPagePositions + 16),
-        scores(carver.take<float>(threads * (p.heads / p.kv_heads) * scores_stride)) {}
+        scores(carver.take<float>(threads * (p.heads / p.kv_heads) * scores_stride)),
+        step_pages(carver, p, p.causal != 0 ? 0 : rows) {}
   float* qkv;
-  float* cosines;   // [T, R]
-  float* sines;     // [T, R]
-  float* attended;  // [T, H * d_v]
+  float* cosines;              // [T, R]
+  float* sines;                // [T, R]
+  std::uint8_t* axis_of_pair;  // [R / 2]
+  float* attended;             // [T, H * d_v]
   QuantisedRows x, attended_quantised;
   std::size_t scores_stride;
   float* scores;  // [threads, H / K, scores_stride]
+  StepPages step_pages;
 };
 
-KvLayout kv_layout(const AttentionParams& p) {
-  return {.type = static_cast<DType>(p.kv_dtype) == DType::kF32 ? KvType::kF32 : KvType::kF16,
-          .kv_heads = p.kv_heads,
-          .key_dim = p.d_qk,
-          .value_dim = p.d_v};
-}
-
-KvPages kv_pages(const ExecutionContext& ctx, const AttentionParams& p) {
+KvPages kv_pages(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch) {
+  if (p.causal == 0)
+    return {.pages = scratch.step_pages.pages,
+            .sequence_of_row = scratch.step_pages.sequence_of_row,
+            .positions = scratch.step_pages.row_numbers};
   return {.pages = ctx.kv_pages,
           .pages_stride = ctx.kv_pages_stride,
           .offset_bytes = p.kv_page_offset_bytes,
@@ -72,8 +108,10 @@ KvPages kv_pages(const ExecutionContext& ctx, const AttentionParams& p) {
           .positions = ctx.positions};
 }
 
-std::uint32_t last_position(const ExecutionContext& ctx) {
-  return *std::max_element(ctx.positions, ctx.positions + ctx.total_rows);
+// The most keys a row of this step can see.
+std::size_t keys_max(const ExecutionContext& ctx, const AttentionParams& p) {
+  if (p.causal == 0) return ctx.total_rows;
+  return std::size_t{*std::max_element(ctx.positions, ctx.positions + ctx.total_rows)} + 1;
 }
 
 const float* vector_of(const PreparedInsn& insn, AttentionSlot which) {
@@ -119,6 +157,65 @@ void norm_heads(const CpuStream& stream, const AttentionParams& p, float* x, std
                             {0, heads});
 }
 
+// Which of a row's three positions turns pair i of a head.
+std::uint8_t axis_of_pair(const AttentionParams& p, std::uint32_t i) {
+  const auto* sections = p.sections;
+  if (p.rope_layout == contract::RopeLayout::kVision2d) return i < p.rotary_dims / 4 ? 1 : 2;
+  if (p.mrope == contract::MropeKind::kChunked) return i < sections[0] ? 0 : i < sections[0] + sections[1] ? 1 : 2;
+  if (i % 3 != 0 && i < 3 * sections[i % 3]) return static_cast<std::uint8_t>(i % 3);
+  return 0;
+}
+
+// Without several positions per row, rows stand at the same place on every axis.
+bool several_axes(const ExecutionContext& ctx, const AttentionParams& p) {
+  return p.rope_layout == contract::RopeLayout::kVision2d ||
+         (p.mrope != contract::MropeKind::kNone && ctx.positions3 != nullptr);
+}
+
+const contract::RopeTable& rope_table_of(const ExecutionContext& ctx, const AttentionParams& p, std::size_t row) {
+  const bool is_long = ctx.long_rope_of_slot != nullptr && p.rope_table_long_id != contract::kNoRopeTable &&
+                       ctx.long_rope_of_slot[ctx.slot_of_row[row]] != 0;
+  const std::uint32_t id = is_long ? p.rope_table_long_id : p.rope_table_id;
+  ASSERT(id < ctx.rope_tables.size() && ctx.rope_tables[id].count * 2 == p.rotary_dims,
+         "table {} of {}, {} rotary dims", id, ctx.rope_tables.size(), p.rotary_dims);
+  return ctx.rope_tables[id];
+}
+
+void rotate_rows(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch, Range rows) {
+  const CpuStream& stream = stream_of(ctx);
+  const RopeLayout layout =
+      p.rope_layout == contract::RopeLayout::kInterleaved ? RopeLayout::kInterleaved : RopeLayout::kHalf;
+  const bool axes = several_axes(ctx, p);
+  ASSERT(!axes || ctx.positions3 != nullptr, "rows of an image without their places in it");
+  for (std::size_t row = rows.begin, end = row; row < rows.end; row = end) {  // rows of one table at a time
+    const contract::RopeTable& table = rope_table_of(ctx, p, row);
+    for (end = row + 1; end < rows.end && &rope_table_of(ctx, p, end) == &table;) ++end;
+    stream.kernels.rope_table({.positions = axes ? ctx.positions3 : ctx.positions,
+                               .axis_of_pair = axes ? scratch.axis_of_pair : nullptr,
+                               .axis_stride = ctx.total_rows,
+                               .inv_freq = table.inv_freq,
+                               .cosines = scratch.cosines,
+                               .sines = scratch.sines,
+                               .rotary_dims = p.rotary_dims,
+                               .attn_factor = table.attn_factor,
+                               .layout = layout},
+                              {row, end});
+  }
+  const Columns columns(p);
+  RopeArgs args{.x = scratch.qkv,
+                .x_stride = columns.count,
+                .heads = p.heads,
+                .head_dim = p.d_qk,
+                .cosines = scratch.cosines,
+                .sines = scratch.sines,
+                .rotary_dims = p.rotary_dims,
+                .layout = layout};
+  stream.kernels.rope(args, rows);
+  args.x = scratch.qkv + columns.k;
+  args.heads = p.kv_heads;
+  stream.kernels.rope(args, rows);
+}
+
 // Everything between the projections and the attention that concerns a row alone.
 void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                  const Scratch& scratch, Range rows) {
@@ -130,35 +227,9 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
     norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn, AttentionSlot::kKNorm), columns.count,
                rows);
   }
-  if (p.rope_layout != contract::RopeLayout::kNone) {
-    ASSERT(p.rope_table_id < ctx.rope_tables.size() && ctx.rope_tables[p.rope_table_id].count * 2 == p.rotary_dims,
-           "table {} of {}, {} rotary dims", p.rope_table_id, ctx.rope_tables.size(), p.rotary_dims);
-    const contract::RopeTable& table = ctx.rope_tables[p.rope_table_id];
-    const RopeLayout layout =
-        p.rope_layout == contract::RopeLayout::kHalf ? RopeLayout::kHalf : RopeLayout::kInterleaved;
-    stream.kernels.rope_table({.positions = ctx.positions,
-                               .inv_freq = table.inv_freq,
-                               .cosines = scratch.cosines,
-                               .sines = scratch.sines,
-                               .rotary_dims = p.rotary_dims,
-                               .attn_factor = table.attn_factor,
-                               .layout = layout},
-                              rows);
-    RopeArgs args{.x = scratch.qkv,
-                  .x_stride = columns.count,
-                  .heads = p.heads,
-                  .head_dim = p.d_qk,
-                  .cosines = scratch.cosines,
-                  .sines = scratch.sines,
-                  .rotary_dims = p.rotary_dims,
-                  .layout = layout};
-    stream.kernels.rope(args, rows);
-    args.x = scratch.qkv + columns.k;
-    args.heads = p.kv_heads;
-    stream.kernels.rope(args, rows);
-  }
+  if (p.rope_layout != contract::RopeLayout::kNone) rotate_rows(ctx, p, scratch, rows);
   stream.kernels.kv_append({.layout = kv_layout(p),
-                            .pages = kv_pages(ctx, p),
+                            .pages = kv_pages(ctx, p, scratch),
                             .keys = scratch.qkv + columns.k,
                             .values = scratch.qkv + columns.v,
                             .key_stride = columns.count,
@@ -166,11 +237,12 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                            rows);
 }
 
-void attend_rows(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch) {
+void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+                 const Scratch& scratch) {
   const CpuStream& stream = stream_of(ctx);
   const std::size_t group = p.heads / p.kv_heads, units = std::size_t{ctx.total_rows} * p.kv_heads;
   const AttentionArgs all{.layout = kv_layout(p),
-                          .pages = kv_pages(ctx, p),
+                          .pages = kv_pages(ctx, p, scratch),
                           .q = scratch.qkv,
                           .q_stride = Columns(p).count,
                           .out = scratch.attended,
@@ -179,8 +251,11 @@ void attend_rows(const ExecutionContext& ctx, const AttentionParams& p, const Sc
                           .scale = p.scale,
                           .softcap = p.logit_softcap,
                           .window = p.window,
+                          .sinks = vector_of(insn, AttentionSlot::kSinks),
+                          .span_begin = p.causal != 0 ? nullptr : scratch.step_pages.span_begin,
+                          .span_end = scratch.step_pages.span_end,
                           .scores_stride = scratch.scores_stride};
-  const std::size_t products = units * group * (p.d_qk + p.d_v) * (std::size_t{last_position(ctx)} + 1);
+  const std::size_t products = units * group * (p.d_qk + p.d_v) * keys_max(ctx, p);
   const std::size_t lanes = products < kGrainProducts ? 1 : stream.pool.threads_count();
   // Later rows see more keys, so units are dealt out in turn.
   stream.pool.run(lanes, 1, [&](Range range, std::size_t thread) {
@@ -191,6 +266,16 @@ void attend_rows(const ExecutionContext& ctx, const AttentionParams& p, const Sc
   });
 }
 
+Result<> check_axes(const PrepareArgs& args, const AttentionParams& p) {
+  const std::uint64_t sections = std::uint64_t{p.sections[0]} + p.sections[1] + p.sections[2];
+  const bool vision = p.rope_layout == contract::RopeLayout::kVision2d;
+  const bool several = p.mrope != contract::MropeKind::kNone;
+  TRY(require(args, !several || (p.rope_layout != contract::RopeLayout::kNone && !vision),
+              "sections without a rotation, or with that of an image"));
+  TRY(require(args, !several || sections * 2 == p.rotary_dims, "sections that do not add up to the rotation"));
+  return require(args, !vision || p.rotary_dims % 4 == 0, "two axes that do not halve the rotation");
+}
+
 }  // namespace
 
 Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
@@ -198,10 +283,12 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const CpuStream& stream = stream_of(ctx);
   const std::size_t rows = ctx.total_rows;
   Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, rows, std::size_t{last_position(ctx)} + 1, stream.pool.threads_count());
+  const Scratch scratch(carver, p, rows, keys_max(ctx, p), stream.pool.threads_count());
+  if (p.causal == 0) scratch.step_pages.fill(ctx);
+  for (std::uint32_t i = 0; i < p.rotary_dims / 2; ++i) scratch.axis_of_pair[i] = axis_of_pair(p, i);
   project_qkv(stream, insn, p, scratch, rows);
   stream.pool.run(rows, kGrainRows, [&](Range range, std::size_t) { finish_rows(ctx, insn, p, scratch, range); });
-  attend_rows(ctx, p, scratch);
+  attend_rows(ctx, insn, p, scratch);
   float* y = insn.output(0);
   project(stream,
           {.x = scratch.attended,
@@ -218,29 +305,30 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 Result<const void*> AttentionAdapter::prepare(const PrepareArgs& args) {
   const auto& p = contract::param_as<AttentionParams>(args.params);
   const auto kv_dtype = static_cast<DType>(p.kv_dtype);
-  TRY(require(args, kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
-  TRY(require(args, p.causal != 0, "non-causal attention"));
-  TRY(require(args, p.has_sinks == 0, "attention sinks"));
-  TRY(require(args, p.mrope == contract::MropeKind::kNone, "multi-axis rotation"));
-  TRY(require(args, p.rope_layout != contract::RopeLayout::kVision2d, "two-axis rotation"));
+  TRY(require(args, p.causal == 0 || kv_dtype == DType::kF32 || kv_dtype == DType::kF16,
+              "a KV type other than f32 and f16"));
+  TRY(require(args, p.causal != 0 || p.window == 0, "a window over rows that see each other"));
   TRY(require(args, p.kv_heads != 0 && p.heads % p.kv_heads == 0, "heads that kv heads do not divide"));
   TRY(require(args, p.rope_layout == contract::RopeLayout::kNone || (p.rotary_dims % 2 == 0 && p.rotary_dims <= p.d_qk),
               "an odd rotation width, or one beyond the head"));
+  TRY(check_axes(args, p));
   TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
   using enum AttentionSlot;
   TRY(check_weights(args, {slot(kQ), slot(kK), slot(kV), slot(kO), slot(kQNorm), slot(kKNorm), slot(kQBias),
-                           slot(kKBias), slot(kVBias), slot(kOBias)}));
+                           slot(kKBias), slot(kVBias), slot(kOBias), slot(kSinks)}));
   const auto present = [&](AttentionSlot which) { return args.weights[slot(which)].ptr != nullptr; };
   const bool wants_norm = p.qk_norm == contract::QkNorm::kPerHead;
   TRY(require(args, present(kQNorm) == wants_norm && present(kKNorm) == wants_norm,
               "head norms that params and weights disagree on"));
+  TRY(require(args, present(kSinks) == (p.has_sinks != 0), "sinks that params and weights disagree on"));
   return nullptr;
 }
 
 std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend& backend) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<AttentionParams>(params), limits.rows_max, limits.context_tokens_max,
+  const auto& p = contract::param_as<AttentionParams>(params);
+  Scratch(carver, p, limits.rows_max, p.causal != 0 ? limits.context_tokens_max : limits.rows_max,
           static_cast<const CpuBackend&>(backend).threads_count());
   return carver.used_bytes();
 }

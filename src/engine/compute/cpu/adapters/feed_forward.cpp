@@ -35,10 +35,12 @@ void add_bias(const CpuStream& stream, const PreparedInsn& insn, FfnSlot which, 
 
 struct SwigluScratch {
   SwigluScratch(Carver& carver, const SwigluParams& p, std::size_t rows)
-      : gate_up(carver.take<float>(rows * 2 * p.ffn)),
+      : stride((p.gated != 0 ? 2 : 1) * std::size_t{p.ffn}),
+        gate_up(carver.take<float>(rows * stride)),
         x(carver.take_quantised(rows, p.width)),
         hidden(carver.take_quantised(rows, p.ffn)) {}
-  float* gate_up;  // [T, 2F]: gate, then up
+  std::size_t stride;
+  float* gate_up;  // [T, F or 2F]: up, then gate
   QuantisedRows x, hidden;
 };
 
@@ -54,23 +56,32 @@ struct LmHeadScratch {
 Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<SwigluParams>();
   const CpuStream& stream = stream_of(ctx);
-  const std::size_t rows = ctx.total_rows, stride = 2 * std::size_t{p.ffn};
+  const std::size_t rows = ctx.total_rows;
   Carver carver(ctx.workspace);
   const SwigluScratch scratch(carver, p, rows);
-  float* gate = scratch.gate_up;
-  float* up = gate + p.ffn;
-  const CpuWeight* gate_weight = weight_of(insn.weight(FfnSlot::kGate));
-  const CpuWeight* up_weight = weight_of(insn.weight(FfnSlot::kUp));
+  const std::size_t stride = scratch.stride;
+  float* up = scratch.gate_up;
+  float* gate = p.gated != 0 ? up + p.ffn : nullptr;
+  const Projection projections[] = {{weight_of(insn.weight(FfnSlot::kUp)), up},
+                                    {weight_of(insn.weight(FfnSlot::kGate)), gate}};
   const ProjectionInput input{
       .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride};
-  project(stream, input, std::array{Projection{gate_weight, gate}, Projection{up_weight, up}});
-  const SwigluArgs args{.gate = gate, .up = up, .x_stride = stride, .y = gate, .y_stride = stride, .width = p.ffn};
+  project(stream, input, std::span(projections, gate != nullptr ? 2 : 1));
+  const SwigluArgs args{.gate = gate != nullptr ? gate : up,
+                        .up = gate != nullptr ? up : nullptr,
+                        .x_stride = stride,
+                        .y = up,
+                        .y_stride = stride,
+                        .width = p.ffn,
+                        .act = kernel_activation(p.act),
+                        .alpha = p.alpha,
+                        .limit = p.limit};
   stream.pool.run(rows, kGrainElements / p.ffn + 1, [&](Range range, std::size_t) {
     add_bias(stream, insn, FfnSlot::kGateBias, {.x = gate, .x_stride = stride, .width = p.ffn}, range);
     add_bias(stream, insn, FfnSlot::kUpBias, {.x = up, .x_stride = stride, .width = p.ffn}, range);
     stream.kernels.swiglu(args, range);
   });
-  project(stream, {.x = gate, .x_stride = stride, .rows = rows, .quantised = scratch.hidden, .y_stride = p.width},
+  project(stream, {.x = up, .x_stride = stride, .rows = rows, .quantised = scratch.hidden, .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(FfnSlot::kDown)), insn.output(0)}});
   add_bias(stream, insn, FfnSlot::kDownBias, {.x = insn.output(0), .x_stride = p.width, .width = p.width}, {0, rows});
   return Status::ok();
@@ -78,11 +89,13 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 
 Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
   const auto& p = contract::param_as<SwigluParams>(args.params);
-  TRY(require(args, p.act == contract::Activation::kSilu, "an activation other than silu"));
-  TRY(require(args, p.gated != 0, "no gate"));
+  if (p.act == contract::Activation::kSwigluOai)
+    TRY(require(args, p.gated != 0 && p.limit > 0, "swiglu_oai without a gate or a limit"));
   TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown), slot(FfnSlot::kGateBias),
                            slot(FfnSlot::kUpBias), slot(FfnSlot::kDownBias)}));
-  TRY(require(args, args.weights[slot(FfnSlot::kGate)].ptr != nullptr, "a gate that is not given"));
+  const auto present = [&](FfnSlot which) { return args.weights[slot(which)].ptr != nullptr; };
+  TRY(require(args, present(FfnSlot::kGate) == (p.gated != 0) && (p.gated != 0 || !present(FfnSlot::kGateBias)),
+              "a gate that params and weights disagree on"));
   return nullptr;
 }
 

@@ -46,23 +46,42 @@ std::uint64_t EmbeddingAdapter::workspace_bytes(const ParamBlock&, const StepLim
 Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::RmsNormParams>();
   const CpuStream& stream = stream_of(ctx);
+  const std::size_t width = p.rows_per_group != 0 ? p.rows_per_group : p.width;  // what one norm runs over
+  const std::size_t norms = std::size_t{ctx.total_rows} * (p.width / width), grain = kGrainElements / width + 1;
+  const float* weight = weight_of(insn.weight(contract::NormSlot::kWeight))->vector;
+  if (p.kind == contract::NormKind::kLayerNorm) {
+    const CpuWeight* bias = weight_of(insn.weight(contract::NormSlot::kBias));
+    const LayerNormArgs args{.x = insn.input(0),
+                             .weight = weight,
+                             .bias = bias != nullptr ? bias->vector : nullptr,
+                             .y = insn.output(0),
+                             .width = width,
+                             .x_stride = width,
+                             .y_stride = width,
+                             .eps = p.eps};
+    stream.pool.run(norms, grain, [&](Range rows, std::size_t) { stream.kernels.layer_norm(args, rows); });
+    return Status::ok();
+  }
   const RmsNormArgs args{.x = insn.input(0),
-                         .weight = weight_of(insn.weight(contract::NormSlot::kWeight))->vector,
+                         .weight = weight,
                          .y = insn.output(0),
-                         .width = p.width,
-                         .x_stride = p.width,
-                         .y_stride = p.width,
+                         .width = width,
+                         .x_stride = width,
+                         .y_stride = width,
                          .eps = p.eps,
                          .weight_offset = p.weight_offset};
-  stream.pool.run(ctx.total_rows, kGrainElements / p.width + 1,
-                  [&](Range rows, std::size_t) { stream.kernels.rms_norm(args, rows); });
+  stream.pool.run(norms, grain, [&](Range rows, std::size_t) { stream.kernels.rms_norm(args, rows); });
   return Status::ok();
 }
 Result<const void*> RmsNormAdapter::prepare(const PrepareArgs& args) {
   const auto& p = contract::param_as<contract::RmsNormParams>(args.params);
-  TRY(require(args, p.kind == contract::NormKind::kRms, "LayerNorm"));
-  TRY(require(args, p.rows_per_group == 0, "groups"));
-  TRY(check_weights(args, {slot(contract::NormSlot::kWeight)}));
+  TRY(require(args, p.rows_per_group == 0 || p.width % p.rows_per_group == 0, "groups that do not fill the row"));
+  if (p.kind == contract::NormKind::kLayerNorm) {
+    TRY(require(args, p.weight_offset == 0, "LayerNorm and an offset of the weight"));
+    TRY(check_weights(args, {slot(contract::NormSlot::kWeight), slot(contract::NormSlot::kBias)}));
+  } else {
+    TRY(check_weights(args, {slot(contract::NormSlot::kWeight)}));
+  }
   return nullptr;
 }
 std::uint64_t RmsNormAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {

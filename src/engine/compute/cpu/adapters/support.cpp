@@ -81,6 +81,16 @@ void project(const CpuStream& stream, const ProjectionInput& input, std::span<co
   });
 }
 
+Activation kernel_activation(contract::Activation act) {
+  switch (act) {
+    case contract::Activation::kSilu: return Activation::kSilu;
+    case contract::Activation::kGeluTanh: return Activation::kGeluTanh;
+    case contract::Activation::kGeluErf: return Activation::kGeluErf;
+    case contract::Activation::kSwigluOai: return Activation::kSwigluOai;
+  }
+  ASSERT(false, "activation {}", static_cast<int>(act));
+}
+
 Result<> check_weights(const contract::PrepareArgs& args, std::initializer_list<std::size_t> allowed) {
   const auto slots = contract::weight_slots(args.insn.opcode);
   ASSERT(slots && slots->size() == args.weights.size() && slots->size() == args.views.size(), "validate() was skipped");

@@ -65,6 +65,9 @@ struct ProjectionInput {
 // Up to four projections in one parallel region.
 void project(const CpuStream& stream, const ProjectionInput& input, std::span<const Projection> projections);
 
+// The kernels' name of an activation.
+Activation kernel_activation(contract::Activation act);
+
 // Load-time checks of every weight against its slot: type, rank and the dimensions the params fix.
 // `allowed` lists the slots this adapter reads; a weight in another slot is refused, never ignored.
 // Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, UNSUPPORTED_OPCODE.
