@@ -59,7 +59,8 @@ Sequence::Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, 
     : spec_(std::move(spec)),
       tokenizer_(&tokenizer),
       context_tokens_(context_tokens),
-      sampler_(spec_.sampling, tokenizer.facts().vocab_size),
+      sampler_(spec_.sampling,
+               {.vocab = tokenizer.facts().vocab_size, .history_max = static_cast<std::size_t>(context_tokens)}),
       text_(tokenizer, {.stop_strings = spec_.stop}),
       history_(spec_.prompt) {
   const auto room = std::min(spec_.max_tokens, context_tokens_ - static_cast<std::int64_t>(history_.size()));
@@ -79,7 +80,8 @@ void Sequence::consumed(std::size_t count) {
 base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
   ASSERT(wants_logits());
   const auto position = static_cast<std::uint32_t>(history_.size());
-  const TokenId token = TRY(sampler_.sample(logits, history_, position));
+  const TokenId token = TRY(sampler_.sample(
+      {.logits = logits, .history = {.tokens = history_, .prompt_tokens = spec_.prompt.size()}, .position = position}));
   history_.push_back(token);
   ++tokens_out_;
 

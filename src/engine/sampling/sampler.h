@@ -1,66 +1,72 @@
 #pragma once
-// Logits to one token id, as a pure function of (logits, history, position, parameters): no state crosses a draw, so
-// batching, eviction, replay and restart cannot change it.
+// Logits to one token id. A draw is a pure function of (logits, history, position, mask, parameters), so batching,
+// eviction, replay and restart cannot change it; mirostat alone also looks back at the draws of its own sequence.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "base/token_id.h"
+#include "engine/sampling/cuts/candidates.h"
+#include "engine/sampling/cuts/mirostat.h"
+#include "engine/sampling/logits/dry.h"
+#include "engine/sampling/logits/history.h"
+#include "engine/sampling/logits/penalties.h"
+#include "engine/sampling/params.h"
 
 namespace llorch::engine::sampling {
 
-using base::TokenId;
-
-// Names the exact arithmetic below; in every receipt. Change it with any change that can change a draw.
-inline constexpr std::string_view kSamplerVersion = "s1";
-
-// Ranges and defaults: control-plane §8.4.
-struct SamplingParams {
-  float temperature = 1.0f;         // 0..2; 0 takes the largest logit
-  std::uint32_t top_k = 0;          // 0..vocab; 0 is off
-  float top_p = 1.0f;               // 0..1; 1 is off
-  float min_p = 0.0f;               // 0..1; 0 is off
-  float repetition_penalty = 1.0f;  // 0..2; 1 is off
-  std::uint64_t seed = 0;
-  std::uint32_t choice = 0;  // index of the choice when one request asks for several
+struct SamplerSizes {
+  std::size_t vocab = 0;        // at least 1
+  std::size_t history_max = 0;  // tokens of the longest history; read by DRY only
 };
 
-// INVALID_PARAMS with the field and its range.
-base::Result<> validate(const SamplingParams& params, std::size_t vocab_size);
+struct SampleInput {
+  std::span<const float> logits;  // [V]
+  logits::History history{};
+  std::uint32_t position = 0;  // of the token being drawn
+  // Tokens a constraint allows: bit i % 32 of word i / 32, ceil(V / 32) words. Empty: all.
+  std::span<const std::uint32_t> mask{};
+};
 
-// One per sequence, not thread-safe. Allocates in the constructor only: 16 bytes per vocabulary entry.
+// One per sequence, not thread-safe. Allocates in the constructor only: 16 bytes per vocabulary entry, 4 to 12 more for
+// penalties and DRY, and for DRY 8 per token of its window.
 //
-// s1, in order (DECISIONS §6), all f32:
-//   penalty       of each id in history, once: l > 0 ? l / r : l * r, clamped to the finite range
-//   temperature   0: the largest l, lowest id on ties. Else x = (l - l_max) / temperature, w = exp_s1(x)
-//   order         candidates by (x desc, id asc); sums below run in this order, one addition per candidate
-//   top_k         the first k
-//   top_p         the shortest prefix whose sum of w reaches top_p * (sum of all w left)
-//   min_p         up to the first w < min_p (w of the best candidate is 1)
-//   draw          u = philox_uniform(seed, {position, draw 0, choice}); the first candidate whose sum exceeds u * total
+// The chain (DECISIONS §6), all f32; each step's formula stands at its function:
+//   logit_bias · mask · repetition, frequency, presence · DRY                                    logits/
+//   temperature (or dynamic)   0: the largest l, lowest id on ties. Else x = (l - l_max) / t, w = exp_s1(x).
+//                              Candidates are the tokens with x >= -17: less than 2^-24 of the best one's weight is none.
+//   top_n_sigma · top_k · typical · top_p · min_p · XTC                                          cuts/
+//   draw                       u = philox_uniform(seed, {position, draw 0, choice}); the first candidate whose running
+//                              sum exceeds u * total. XTC's coin is draw 1, thrown if < xtc_probability.
+// SamplerOrder::kTemperatureLast: the cuts see x = l - l_max (candidates from -17 max(1, highest temperature)), the draw
+// sees (x - x of the first candidate left) / t. mirostat replaces the cuts.
 class Sampler {
  public:
-  // REQUIRES validate(params, vocab_size), vocab_size > 0.
-  Sampler(const SamplingParams& params, std::size_t vocab_size);
+  // REQUIRES validate(params, sizes.vocab).
+  Sampler(const SamplingParams& params, const SamplerSizes& sizes);
 
-  // logits [V] f32. `history`: the ids the repetition penalty counts as seen (prompt and output). `position`: of the
-  // token being drawn. REQUIRES logits.size() == vocab_size and every id of history < vocab_size.
-  // INTERNAL when a logit is NaN or infinite: the model is at fault, and no draw from it would mean anything.
-  base::Result<TokenId> sample(std::span<const float> logits, std::span<const TokenId> history, std::uint32_t position);
+  // REQUIRES logits.size() == vocab, every id of the history < vocab, its sizes as said; with mirostat one call per
+  // position, in order.
+  // INTERNAL when a logit is NaN or infinite (the model is at fault, and no draw from it would mean anything), and when
+  // the mask allows no token (details.reason NO_TOKEN_ALLOWED). Nothing is drawn then.
+  base::Result<TokenId> sample(const SampleInput& input);
 
  private:
-  void apply_repetition_penalty(std::span<const TokenId> history);
-  TokenId draw(float logit_max, std::uint32_t position);
-  std::size_t collect_candidates(float logit_max);
+  void edit_row(const SampleInput& input);
+  float choose_temperature(float l_max) const;
+  TokenId draw(float l_max, std::uint32_t position);
+  void cut(std::uint32_t position);
+  float uniform(std::uint32_t position, std::uint32_t draw) const;
 
   SamplingParams params_;
-  std::vector<float> values_;           // [V] logits after the penalty; in draw, running sums of weights
-  std::vector<std::uint64_t> keys_;     // [V] candidates, ascending key = (x desc, id asc)
-  std::vector<std::uint32_t> seen_at_;  // [V] number of the sample call that last penalised the id
-  std::uint32_t call_ = 0;
+  std::vector<float> values_;  // [V] logits after the edits
+  logits::Penalties penalties_;
+  logits::Dry dry_;
+  cuts::Candidates candidates_;
+  std::optional<cuts::Mirostat> mirostat_;
+  float divisor_ = 1;  // of x, in this draw
 };
 
 }  // namespace llorch::engine::sampling

@@ -1,4 +1,4 @@
-#include "engine/sampling/exp.h"
+#include "engine/sampling/math/exp.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/sha256.h"
 
-namespace llorch::engine::sampling {
+namespace llorch::engine::sampling::math {
 namespace {
 
 TEST(ExpS1, IsWithinOneUlpOfTheTrueValue) {
@@ -41,4 +41,4 @@ TEST(ExpS1, BitsAreFrozen) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::sampling
+}  // namespace llorch::engine::sampling::math
