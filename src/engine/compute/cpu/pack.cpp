@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "engine/compute/cpu/quant_layout.h"
 #include "engine/contract/quant_blocks.h"
 
 namespace llorch::engine::compute::cpu {
@@ -11,8 +12,6 @@ namespace {
 using contract::DType;
 using contract::is_quantised;
 using contract::kQuantBlockElements;
-
-std::size_t block_quant_bytes(DType dtype) { return kPackRows * (dtype == DType::kQ8_0 ? 32 : 16); }
 
 // `source` may have any alignment.
 template <class T>
@@ -30,22 +29,141 @@ void pack_float_group(const std::byte* source, std::size_t cols, std::size_t lan
     for (std::size_t lane = 0; lane < lanes; ++lane) out[k * kPackRows + lane] = read<Element>(source, lane * cols + k);
 }
 
+// One stored block of 32 or 256 elements, taken apart.
+struct Parts {
+  std::uint8_t codes[256];
+  std::uint8_t small[16];    // in the order of the packed record: per block of 32, its 0, 1 or 2 bytes
+  std::uint8_t exponent = 0;
+  std::uint16_t factors[2];  // d, then m or dmin
+};
+
+void take_nibbles(const std::uint8_t* qs, std::uint8_t* codes) {
+  for (int e = 0; e < 16; ++e) codes[e] = qs[e] & 15, codes[e + 16] = qs[e] >> 4;
+}
+void take_bits(const std::uint8_t (&qh)[4], std::uint8_t* codes) {
+  for (int e = 0; e < 32; ++e) codes[e] |= static_cast<std::uint8_t>((qh[e / 8] >> e % 8 & 1) << 4);
+}
+
+void take(const contract::BlockQ8_0& b, Parts& p) {
+  for (int e = 0; e < 32; ++e) p.codes[e] = static_cast<std::uint8_t>(b.qs[e] + 128);
+  p.factors[0] = b.d;
+}
 template <class Block>
-void pack_quant_group(DType dtype, const std::byte* source, std::size_t blocks, std::size_t lanes, std::byte* packed) {
-  constexpr std::size_t kWords = sizeof(Block::qs) / 4;
-  const std::uint32_t flip = dtype == DType::kQ8_0 ? 0x80808080u : 0u;  // q to q + 128
-  auto* quants = reinterpret_cast<std::uint8_t*>(packed);
-  auto* scales = reinterpret_cast<std::uint16_t*>(packed + blocks * block_quant_bytes(dtype));
-  for (std::size_t b = 0; b < blocks; ++b) {
-    std::uint8_t* out = quants + b * block_quant_bytes(dtype);
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      const auto block = read<Block>(source, lane * blocks + b);
-      scales[b * kPackRows + lane] = block.d;
-      for (std::size_t i = 0; i < kWords; ++i) {
-        std::uint32_t word;
-        std::memcpy(&word, block.qs + 4 * i, sizeof word);
-        word ^= flip;
-        std::memcpy(out + (i * kPackRows + lane) * 4, &word, sizeof word);
+  requires requires(Block b) { b.qs, b.d; } && (sizeof(Block::qs) == 16) && (!requires(Block b) { b.qh; })
+void take(const Block& b, Parts& p) {
+  take_nibbles(b.qs, p.codes);
+  p.factors[0] = b.d;
+  if constexpr (requires { b.m; }) p.factors[1] = b.m;
+}
+template <class Block>
+  requires requires(Block b) { b.qs, b.d, b.qh; } && (sizeof(Block::qs) == 16)
+void take(const Block& b, Parts& p) {
+  take_nibbles(b.qs, p.codes);
+  take_bits(b.qh, p.codes);
+  p.factors[0] = b.d;
+  if constexpr (requires { b.m; }) p.factors[1] = b.m;
+}
+void take(const contract::BlockMXFP4& b, Parts& p) {
+  take_nibbles(b.qs, p.codes);
+  p.exponent = b.e;
+}
+void take(const contract::BlockQ2_K& b, Parts& p) {
+  for (int e = 0; e < 256; ++e) p.codes[e] = b.qs[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3;
+  std::memcpy(p.small, b.scales, sizeof b.scales);
+  p.factors[0] = b.d, p.factors[1] = b.dmin;
+}
+void take(const contract::BlockQ3_K& b, Parts& p) {
+  for (int e = 0; e < 256; ++e) {
+    const int low = b.qs[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3, high = b.hmask[e % 32] >> e / 32 & 1;
+    p.codes[e] = static_cast<std::uint8_t>(low | high << 2);
+  }
+  for (unsigned i = 0; i < 16; ++i) p.small[i] = static_cast<std::uint8_t>(contract::q3_k_scale(b.scales, i));
+  p.factors[0] = b.d;
+}
+template <class Block>
+void take_k4_scales(const Block& b, Parts& p) {
+  for (unsigned g = 0; g < 8; ++g) {
+    p.small[2 * g] = static_cast<std::uint8_t>(contract::k4_scale(b.scales, g));
+    p.small[2 * g + 1] = static_cast<std::uint8_t>(contract::k4_min(b.scales, g));
+  }
+  p.factors[0] = b.d, p.factors[1] = b.dmin;
+}
+void take(const contract::BlockQ4_K& b, Parts& p) {
+  for (int e = 0; e < 256; ++e) p.codes[e] = b.qs[e / 64 * 32 + e % 32] >> (e / 32 % 2 * 4) & 15;
+  take_k4_scales(b, p);
+}
+void take(const contract::BlockQ5_K& b, Parts& p) {
+  for (int e = 0; e < 256; ++e) {
+    const int low = b.qs[e / 64 * 32 + e % 32] >> (e / 32 % 2 * 4) & 15, high = b.qh[e % 32] >> e / 32 & 1;
+    p.codes[e] = static_cast<std::uint8_t>(low | high << 4);
+  }
+  take_k4_scales(b, p);
+}
+void take(const contract::BlockQ6_K& b, Parts& p) {
+  for (int e = 0; e < 256; ++e) {
+    const int n = e / 128, t = e % 128 / 32, l = e % 32;
+    const int low = b.ql[64 * n + l + 32 * (t % 2)] >> (t / 2 * 4) & 15, high = b.qh[32 * n + l] >> 2 * t & 3;
+    p.codes[e] = static_cast<std::uint8_t>(low | high << 4);
+  }
+  std::memcpy(p.small, b.scales, sizeof b.scales);
+  p.factors[0] = b.d;
+}
+void take(const contract::BlockIQ4_XS& b, Parts& p) {
+  for (int g = 0; g < 8; ++g) take_nibbles(b.qs + 16 * g, p.codes + 32 * g);
+  for (unsigned g = 0; g < 8; ++g) p.small[g] = static_cast<std::uint8_t>(contract::iq4_xs_scale(b, g));
+  p.factors[0] = b.d;
+}
+
+// Puts the codes of one row's block into the planes; `out` is the block's first plane, of all rows.
+void put_codes(const QuantLayout& layout, const std::uint8_t* codes, std::size_t lane, std::uint8_t* out) {
+  int shift = 0;
+  const auto cell = [&](std::size_t word) { return out + (word * kPackRows + lane) * 4; };
+  if (layout.byte_plane) {
+    for (std::size_t g = 0; g < 8; ++g) std::memcpy(cell(g), codes + 4 * g, 4);
+    return;
+  }
+  if (layout.nibble_plane) {
+    for (std::size_t g = 0; g < 4; ++g)
+      for (std::size_t i = 0; i < 4; ++i)
+        cell(g)[i] = static_cast<std::uint8_t>((codes[4 * g + i] & 15) | codes[16 + 4 * g + i] << 4);
+    out += 256, shift = 4;
+  }
+  if (layout.pair_plane) {
+    for (std::size_t e = 0; e < 32; ++e)
+      cell(e / 16)[e % 4] |= static_cast<std::uint8_t>((codes[e] >> shift & 3) << 2 * (e / 4 % 4));
+    out += 128, shift += 2;
+  }
+  if (layout.bit_plane)
+    for (std::size_t e = 0; e < 32; ++e)
+      cell(0)[e % 4] |= static_cast<std::uint8_t>((codes[e] >> shift & 1) << e / 4);
+}
+
+// Packs what exists of sixteen rows into zeroed memory.
+template <class Block, DType kDType>
+void pack_quant_group(const std::byte* source, std::size_t cols, std::size_t lanes, std::byte* packed) {
+  constexpr QuantLayout kLayout = quant_layout(kDType);
+  constexpr std::size_t kElements = contract::dtype_info(kDType).block_elements, kInner = kElements / 32;
+  constexpr std::size_t kSmall = kLayout.small_bytes() / kPackRows;
+  const std::size_t stored_blocks = cols / kElements, blocks = cols / 32;
+  auto* codes = reinterpret_cast<std::uint8_t*>(packed);
+  std::uint8_t* small = codes + blocks * kLayout.code_bytes();
+  std::uint8_t* factors = small + blocks * kLayout.small_bytes();
+  Parts parts{};
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    for (std::size_t s = 0; s < stored_blocks; ++s) {
+      take(read<Block>(source, lane * stored_blocks + s), parts);
+      for (std::size_t b = 0; b < kInner; ++b) {
+        const std::size_t block = s * kInner + b;
+        put_codes(kLayout, parts.codes + 32 * b, lane, codes + block * kLayout.code_bytes());
+        for (std::size_t i = 0; i < kSmall; ++i)
+          small[block * kLayout.small_bytes() + i * kPackRows + lane] = parts.small[b * kSmall + i];
+      }
+      std::uint8_t* unit = factors + s * kLayout.factor_bytes();  // a stored block has one set of factors
+      if constexpr (kLayout.exponent_factor) {
+        unit[lane] = parts.exponent;
+      } else {
+        for (std::size_t i = 0; i < (kLayout.has_min ? 2 : 1); ++i)
+          std::memcpy(unit + (i * kPackRows + lane) * 2, &parts.factors[i], 2);
       }
     }
   }
@@ -53,26 +171,16 @@ void pack_quant_group(DType dtype, const std::byte* source, std::size_t blocks, 
 
 }  // namespace
 
-bool packable_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kQ8_0:
-    case DType::kQ4_0: return true;
-    default: return false;
-  }
-}
-
 bool packable(const MatrixShape& shape) {
-  return shape.rows != 0 && shape.cols != 0 && packable_type(shape.dtype) &&
-         shape.cols % contract::dtype_info(shape.dtype).block_elements == 0;
+  if (shape.rows == 0 || shape.cols == 0 || shape.dtype == DType::kI32) return false;
+  return shape.cols % contract::dtype_info(shape.dtype).block_elements == 0;
 }
 
 std::size_t packed_group_bytes(const MatrixShape& shape) {
-  const auto info = contract::dtype_info(shape.dtype);
-  const std::size_t row_bytes = static_cast<std::size_t>(shape.cols) / info.block_elements * info.block_bytes;
-  return (row_bytes * kPackRows + 63) / 64 * 64;
+  const std::size_t bytes = is_quantised(shape.dtype)
+                                ? quant_layout(shape.dtype).group_bytes(shape.cols / kQuantBlockElements)
+                                : std::size_t{shape.cols} * contract::dtype_info(shape.dtype).block_bytes * kPackRows;
+  return (bytes + 63) / 64 * 64;
 }
 
 std::size_t packed_bytes(const MatrixShape& shape) {
@@ -83,23 +191,35 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
                  std::size_t group_end) {
   ASSERT(packable(shape), "{} x {} of type {}", shape.rows, shape.cols, static_cast<int>(shape.dtype));
   const auto info = contract::dtype_info(shape.dtype);
-  const std::size_t blocks = shape.cols / info.block_elements;
-  const std::size_t row_bytes = blocks * info.block_bytes;
+  const std::size_t row_bytes = std::size_t{shape.cols} / info.block_elements * info.block_bytes;
   const std::size_t group_bytes = packed_group_bytes(shape);
   for (std::size_t g = group_begin; g < group_end; ++g) {
     const std::byte* rows = source + g * kPackRows * row_bytes;
     std::byte* out = packed + g * group_bytes;
     const std::size_t left = shape.rows - g * kPackRows;
     const std::size_t lanes = left < kPackRows ? left : kPackRows;
-    const bool pad = lanes < kPackRows || is_quantised(shape.dtype);  // padded lanes, or bytes after the scales
-    if (pad) std::memset(out, 0, group_bytes);
+    if (lanes < kPackRows || is_quantised(shape.dtype)) std::memset(out, 0, group_bytes);
+    const auto pack = [&]<class Block, DType kDType>() {
+      pack_quant_group<Block, kDType>(rows, shape.cols, lanes, out);
+    };
     switch (shape.dtype) {
       case DType::kF32: pack_float_group<std::uint32_t>(rows, shape.cols, lanes, out); break;
       case DType::kF16:
       case DType::kBF16: pack_float_group<std::uint16_t>(rows, shape.cols, lanes, out); break;
-      case DType::kQ8_0: pack_quant_group<contract::BlockQ8_0>(shape.dtype, rows, blocks, lanes, out); break;
-      case DType::kQ4_0: pack_quant_group<contract::BlockQ4_0>(shape.dtype, rows, blocks, lanes, out); break;
-      default: break;  // packable() said no
+      case DType::kQ8_0: pack.operator()<contract::BlockQ8_0, DType::kQ8_0>(); break;
+      case DType::kQ4_0: pack.operator()<contract::BlockQ4_0, DType::kQ4_0>(); break;
+      case DType::kQ4_1: pack.operator()<contract::BlockQ4_1, DType::kQ4_1>(); break;
+      case DType::kQ5_0: pack.operator()<contract::BlockQ5_0, DType::kQ5_0>(); break;
+      case DType::kQ5_1: pack.operator()<contract::BlockQ5_1, DType::kQ5_1>(); break;
+      case DType::kQ2_K: pack.operator()<contract::BlockQ2_K, DType::kQ2_K>(); break;
+      case DType::kQ3_K: pack.operator()<contract::BlockQ3_K, DType::kQ3_K>(); break;
+      case DType::kQ4_K: pack.operator()<contract::BlockQ4_K, DType::kQ4_K>(); break;
+      case DType::kQ5_K: pack.operator()<contract::BlockQ5_K, DType::kQ5_K>(); break;
+      case DType::kQ6_K: pack.operator()<contract::BlockQ6_K, DType::kQ6_K>(); break;
+      case DType::kIQ4_NL: pack.operator()<contract::BlockIQ4_NL, DType::kIQ4_NL>(); break;
+      case DType::kIQ4_XS: pack.operator()<contract::BlockIQ4_XS, DType::kIQ4_XS>(); break;
+      case DType::kMXFP4: pack.operator()<contract::BlockMXFP4, DType::kMXFP4>(); break;
+      case DType::kI32: break;  // packable() said no
     }
   }
 }
