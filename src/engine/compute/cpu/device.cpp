@@ -68,7 +68,7 @@ Result<> check_tensor(const StoredTensor& tensor) {
                   fmt::format("the CPU device takes matrices of rank 2, and stacks of rank 3 of which no rows are "
                               "looked up; this is {} with uses {:#x}",
                               describe(tensor), tensor.uses));
-    if (!packable_type(tensor.dtype))
+    if (tensor.dtype == contract::DType::kI32)
       return fail(ErrorCode::kWeightDTypeUnsupported, fmt::format("no CPU kernel takes {}", describe(tensor)));
     if (!packable(matrix_shape(tensor)))
       return fail(ErrorCode::kWeightShapeMismatch,

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -70,35 +71,46 @@ class Random {
   std::normal_distribution<float> normal_;
 };
 
+// Overwrites the factors of every block: binary16 fields and exponent bytes.
+template <class Half, class Exponent>
+void set_factors(contract::DType dtype, std::span<std::byte> blocks, const Half& half, const Exponent& exponent) {
+  using contract::DType;
+  const std::size_t block_bytes = contract::dtype_info(dtype).block_bytes;
+  std::size_t at = 0, halves = 1;  // where the binary16 fields begin in a block, and how many there are
+  if (dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K || dtype == DType::kQ5_K) halves = 2;
+  if (dtype == DType::kQ2_K) at = offsetof(contract::BlockQ2_K, d), halves = 2;
+  if (dtype == DType::kQ3_K) at = offsetof(contract::BlockQ3_K, d);
+  if (dtype == DType::kQ6_K) at = offsetof(contract::BlockQ6_K, d);
+  if (dtype == DType::kMXFP4) halves = 0;
+  for (std::size_t block = 0; block < blocks.size(); block += block_bytes) {
+    for (std::size_t i = 0; i < halves; ++i) {
+      const std::uint16_t bits = half();
+      std::memcpy(blocks.data() + block + at + 2 * i, &bits, sizeof bits);
+    }
+    if (dtype == DType::kMXFP4) blocks[block] = std::byte{exponent()};
+  }
+}
+
 // Stored bytes of a matrix: every bit pattern the format allows, short of infinities and NaN.
 inline std::vector<std::byte> random_matrix(Random& random, const MatrixShape& shape) {
   const auto info = contract::dtype_info(shape.dtype);
   const std::size_t blocks = static_cast<std::size_t>(shape.rows) * shape.cols / info.block_elements;
   std::vector<std::byte> bytes(blocks * info.block_bytes);
   const auto half = [&] { return float_to_half(random.normal() * 0.05f); };
+  if (contract::is_quantised(shape.dtype)) {
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random.below(9) == 0 ? 0x80 : random.bits() & 0xFF);
+    set_factors(shape.dtype, bytes, half, [&] { return static_cast<std::uint8_t>(120 + random.below(8)); });
+    if (shape.dtype == contract::DType::kMXFP4 && !bytes.empty())
+      bytes[0] = std::byte{static_cast<std::uint8_t>(random.below(2))};  // a subnormal factor
+    return bytes;
+  }
   for (std::size_t b = 0; b < blocks; ++b) {
     std::byte* p = bytes.data() + b * info.block_bytes;
     const auto put = [&](const auto& value) { std::memcpy(p, &value, sizeof value); };
-    switch (shape.dtype) {
-      case contract::DType::kF32: put(random.hostile()); break;
-      case contract::DType::kF16: put(half()); break;
-      case contract::DType::kBF16:
-        put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(random.hostile()) >> 16));
-        break;
-      case contract::DType::kQ8_0: {
-        contract::BlockQ8_0 block{.d = half(), .qs = {}};
-        for (auto& q : block.qs) q = static_cast<std::int8_t>(random.below(6) == 0 ? -128 : random.bits());
-        put(block);
-        break;
-      }
-      case contract::DType::kQ4_0: {
-        contract::BlockQ4_0 block{.d = half(), .qs = {}};
-        for (auto& q : block.qs) q = static_cast<std::uint8_t>(random.bits());
-        put(block);
-        break;
-      }
-      default: break;
-    }
+    if (shape.dtype == contract::DType::kF32) put(random.hostile());
+    if (shape.dtype == contract::DType::kF16) put(half());
+    if (shape.dtype == contract::DType::kBF16)
+      put(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(random.hostile()) >> 16));
   }
   return bytes;
 }

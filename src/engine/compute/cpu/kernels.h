@@ -44,7 +44,7 @@ struct LayerNormArgs {
 struct QuantisedRows {
   std::int8_t* q = nullptr;      // [rows, width]
   float* scales = nullptr;       // [rows, width / 32]
-  std::int32_t* sums = nullptr;  // [rows, width / 32], sum of the block's q
+  std::int32_t* sums = nullptr;  // [rows, width / 16], sums of q over halves of blocks
   std::size_t width = 0;         // a multiple of 32
 };
 struct QuantiseArgs {

@@ -32,7 +32,7 @@ void pack_float_group(const std::byte* source, std::size_t cols, std::size_t lan
 // One stored block of 32 or 256 elements, taken apart.
 struct Parts {
   std::uint8_t codes[256];
-  std::uint8_t small[16];    // in the order of the packed record: per block of 32, its 0, 1 or 2 bytes
+  std::uint8_t small[16];  // in the order of the packed record: per block of 32, its 0, 1 or 2 bytes
   std::uint8_t exponent = 0;
   std::uint16_t factors[2];  // d, then m or dmin
 };
@@ -49,15 +49,15 @@ void take(const contract::BlockQ8_0& b, Parts& p) {
   p.factors[0] = b.d;
 }
 template <class Block>
-  requires requires(Block b) { b.qs, b.d; } && (sizeof(Block::qs) == 16) && (!requires(Block b) { b.qh; })
-void take(const Block& b, Parts& p) {
+requires requires(Block b) {
+  b.qs, b.d;
+} &&(sizeof(Block::qs) == 16) && (!requires(Block b) { b.qh; }) void take(const Block& b, Parts& p) {
   take_nibbles(b.qs, p.codes);
   p.factors[0] = b.d;
   if constexpr (requires { b.m; }) p.factors[1] = b.m;
 }
 template <class Block>
-  requires requires(Block b) { b.qs, b.d, b.qh; } && (sizeof(Block::qs) == 16)
-void take(const Block& b, Parts& p) {
+requires requires(Block b) { b.qs, b.d, b.qh; } &&(sizeof(Block::qs) == 16) void take(const Block& b, Parts& p) {
   take_nibbles(b.qs, p.codes);
   take_bits(b.qh, p.codes);
   p.factors[0] = b.d;
@@ -134,8 +134,7 @@ void put_codes(const QuantLayout& layout, const std::uint8_t* codes, std::size_t
     out += 128, shift += 2;
   }
   if (layout.bit_plane)
-    for (std::size_t e = 0; e < 32; ++e)
-      cell(0)[e % 4] |= static_cast<std::uint8_t>((codes[e] >> shift & 1) << e / 4);
+    for (std::size_t e = 0; e < 32; ++e) cell(0)[e % 4] |= static_cast<std::uint8_t>((codes[e] >> shift & 1) << e / 4);
 }
 
 // Packs what exists of sixteen rows into zeroed memory.

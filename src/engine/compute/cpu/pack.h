@@ -5,16 +5,14 @@
 //
 //   group g = rows 16g .. 16g+15, group_bytes apart, 64-byte aligned:
 //     F32, F16, BF16: element [k][lane], k = 0 .. K-1
-//     Q8_0: bytes [block][k4 = 0..7][lane][4] of q + 128, then f16 scales [block][lane]
-//     Q4_0: bytes [block][k4 = 0..3][lane][4], low nibble element 4*k4+i, high nibble 16+4*k4+i, then f16 scales
+//     quantised types: quant_layout.h
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/compute/cpu/quant_layout.h"
 #include "engine/contract/dtype.h"
 
 namespace llorch::engine::compute::cpu {
-
-inline constexpr std::size_t kPackRows = 16;
 
 // A view; the bytes belong to whoever allocated them and outlive every kernel call on it.
 struct PackedMatrix {
@@ -28,12 +26,10 @@ struct PackedMatrix {
 };
 
 struct MatrixShape {
-  contract::DType dtype = contract::DType::kF32;  // F32, F16, BF16, Q8_0 or Q4_0
+  contract::DType dtype = contract::DType::kF32;
   std::uint32_t rows = 0;
-  std::uint32_t cols = 0;  // a multiple of 32 for the quantised types
+  std::uint32_t cols = 0;  // a multiple of the type's block
 };
-
-bool packable_type(contract::DType dtype);
 bool packable(const MatrixShape& shape);
 
 // Pure functions; REQUIRES packable(shape).

@@ -33,12 +33,12 @@ struct QuantLayout {
   bool nibble_plane = false;
   bool pair_plane = false;
   bool bit_plane = false;
-  bool has_levels = false;     // the integer is levels[code], else code - offset
+  bool has_levels = false;  // the integer is levels[code], else code - offset
   int offset = 0;
   std::array<std::int8_t, 16> levels{};
   SmallScale small = SmallScale::kNone;
-  bool exponent_factor = false;   // one byte e for 2^(e - 128), else binary16
-  bool has_min = false;           // a second factor: added times 1 (no small scales), or subtracted times the small mins
+  bool exponent_factor = false;  // one byte e for 2^(e - 128), else binary16
+  bool has_min = false;          // a second factor: added times 1 (no small scales), or subtracted times the small mins
   std::size_t factor_blocks = 1;  // blocks that share their factors
 
   constexpr std::size_t code_bytes() const {  // of a block, all rows
@@ -75,7 +75,8 @@ constexpr QuantLayout quant_layout(contract::DType dtype) {
     case DType::kQ2_K:
       return {.pair_plane = true, .small = SmallScale::kHalvesWithMins, .has_min = true, .factor_blocks = 8};
     case DType::kQ3_K:
-      return {.pair_plane = true, .bit_plane = true, .offset = 4, .small = SmallScale::kSignedHalves, .factor_blocks = 8};
+      return {
+          .pair_plane = true, .bit_plane = true, .offset = 4, .small = SmallScale::kSignedHalves, .factor_blocks = 8};
     case DType::kQ4_K:
       return {.nibble_plane = true, .small = SmallScale::kUnsignedMin, .has_min = true, .factor_blocks = 8};
     case DType::kQ5_K:

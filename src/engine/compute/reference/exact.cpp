@@ -24,26 +24,113 @@ T read(std::span<const std::byte> bytes, std::size_t index) {
 
 float two_to(int n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
 
-// Integer weights and the f16 scale of block b of a row.
+// Block b of 32 elements of a quantised row: value of element e = (d * scale) * q[e], then + or - m * min; scale and min are
+// those of the element's half.
+enum class Min { kNone, kAdded, kSubtracted };
 struct WeightBlock {
-  std::array<int, 32> q;
-  float d;
+  std::array<int, 32> q{};
+  std::array<int, 2> scale{1, 1}, min{1, 1};
+  float d = 0, m = 0;
+  Min kind = Min::kNone;
+
+  float value(std::size_t e) const {
+    const float scaled = d * static_cast<float>(scale[e / 16]) * static_cast<float>(q[e]);
+    if (kind == Min::kNone) return scaled;
+    const float part = m * static_cast<float>(min[e / 16]);
+    return kind == Min::kAdded ? scaled + part : scaled - part;
+  }
 };
-WeightBlock weight_block(DType dtype, std::span<const std::byte> stored, std::size_t block) {
+
+int nibble(std::uint8_t byte, std::size_t high) { return byte >> 4 * high & 15; }
+
+// The types of 32 elements to a stored block.
+WeightBlock small_block(DType dtype, std::span<const std::byte> stored, std::size_t block) {
   WeightBlock out{};
+  const auto codes = [&](const auto& b, const auto& value) {
+    for (std::size_t e = 0; e < 32; ++e) out.q[e] = value(nibble(b.qs[e % 16], e / 16), e);
+  };
+  const auto fifth = [](const auto& b, std::size_t e) { return (b.qh[e / 8] >> e % 8 & 1) << 4; };
   if (dtype == DType::kQ8_0) {
     const auto b = read<contract::BlockQ8_0>(stored, block);
     std::copy(std::begin(b.qs), std::end(b.qs), out.q.begin());
     out.d = half_to_float(b.d);
-  } else {
+  } else if (dtype == DType::kQ4_0) {
     const auto b = read<contract::BlockQ4_0>(stored, block);
-    for (std::size_t i = 0; i < 16; ++i) {
-      out.q[i] = (b.qs[i] & 15) - 8;
-      out.q[i + 16] = (b.qs[i] >> 4) - 8;
-    }
+    codes(b, [](int q, std::size_t) { return q - 8; });
+    out.d = half_to_float(b.d);
+  } else if (dtype == DType::kQ4_1) {
+    const auto b = read<contract::BlockQ4_1>(stored, block);
+    codes(b, [](int q, std::size_t) { return q; });
+    out.d = half_to_float(b.d), out.m = half_to_float(b.m), out.kind = Min::kAdded;
+  } else if (dtype == DType::kQ5_0) {
+    const auto b = read<contract::BlockQ5_0>(stored, block);
+    codes(b, [&](int q, std::size_t e) { return (q | fifth(b, e)) - 16; });
+    out.d = half_to_float(b.d);
+  } else if (dtype == DType::kQ5_1) {
+    const auto b = read<contract::BlockQ5_1>(stored, block);
+    codes(b, [&](int q, std::size_t e) { return q | fifth(b, e); });
+    out.d = half_to_float(b.d), out.m = half_to_float(b.m), out.kind = Min::kAdded;
+  } else if (dtype == DType::kIQ4_NL) {
+    const auto b = read<contract::BlockIQ4_NL>(stored, block);
+    codes(b, [](int q, std::size_t) { return int{contract::kIq4Values[static_cast<std::size_t>(q)]}; });
+    out.d = half_to_float(b.d);
+  } else {
+    const auto b = read<contract::BlockMXFP4>(stored, block);
+    codes(b, [](int q, std::size_t) { return int{contract::kMxfp4Doubled[static_cast<std::size_t>(q)]}; });
+    out.d = static_cast<float>(std::ldexp(1.0, b.e - 128));
+  }
+  return out;
+}
+
+// Part g (32 elements) of a stored block of 256.
+WeightBlock super_block(DType dtype, std::span<const std::byte> stored, std::size_t block, std::size_t g) {
+  WeightBlock out{};
+  const std::size_t n = g / 4, t = g % 4;  // 128 elements share bytes, which hold them 32 apart
+  const auto fill = [&](const auto& q) {
+    for (std::size_t l = 0; l < 32; ++l) out.q[l] = q(l);
+  };
+  const auto number = static_cast<unsigned>(g);
+  if (dtype == DType::kQ2_K) {
+    const auto b = read<contract::BlockQ2_K>(stored, block);
+    fill([&](std::size_t l) { return b.qs[32 * n + l] >> 2 * t & 3; });
+    for (std::size_t h = 0; h < 2; ++h) out.scale[h] = b.scales[2 * g + h] & 15, out.min[h] = b.scales[2 * g + h] >> 4;
+    out.d = half_to_float(b.d), out.m = half_to_float(b.dmin), out.kind = Min::kSubtracted;
+  } else if (dtype == DType::kQ3_K) {
+    const auto b = read<contract::BlockQ3_K>(stored, block);
+    fill([&](std::size_t l) { return (b.qs[32 * n + l] >> 2 * t & 3) - ((b.hmask[l] >> g & 1) != 0 ? 0 : 4); });
+    for (unsigned h = 0; h < 2; ++h) out.scale[h] = contract::q3_k_scale(b.scales, 2 * number + h);
+    out.d = half_to_float(b.d);
+  } else if (dtype == DType::kQ4_K) {
+    const auto b = read<contract::BlockQ4_K>(stored, block);
+    fill([&](std::size_t l) { return nibble(b.qs[32 * (g / 2) + l], g % 2); });
+    out.scale.fill(contract::k4_scale(b.scales, number)), out.min.fill(contract::k4_min(b.scales, number));
+    out.d = half_to_float(b.d), out.m = half_to_float(b.dmin), out.kind = Min::kSubtracted;
+  } else if (dtype == DType::kQ5_K) {
+    const auto b = read<contract::BlockQ5_K>(stored, block);
+    fill([&](std::size_t l) { return nibble(b.qs[32 * (g / 2) + l], g % 2) | (b.qh[l] >> g & 1) << 4; });
+    out.scale.fill(contract::k4_scale(b.scales, number)), out.min.fill(contract::k4_min(b.scales, number));
+    out.d = half_to_float(b.d), out.m = half_to_float(b.dmin), out.kind = Min::kSubtracted;
+  } else if (dtype == DType::kQ6_K) {
+    const auto b = read<contract::BlockQ6_K>(stored, block);
+    fill([&](std::size_t l) {
+      return (nibble(b.ql[64 * n + l + 32 * (t % 2)], t / 2) | (b.qh[32 * n + l] >> 2 * t & 3) << 4) - 32;
+    });
+    for (std::size_t h = 0; h < 2; ++h) out.scale[h] = b.scales[2 * g + h];
+    out.d = half_to_float(b.d);
+  } else {
+    const auto b = read<contract::BlockIQ4_XS>(stored, block);
+    fill([&](std::size_t l) {
+      return int{contract::kIq4Values[static_cast<std::size_t>(nibble(b.qs[16 * g + l % 16], l / 16))]};
+    });
+    out.scale.fill(contract::iq4_xs_scale(b, number));
     out.d = half_to_float(b.d);
   }
   return out;
+}
+
+WeightBlock weight_block(DType dtype, std::span<const std::byte> stored, std::size_t block) {
+  return contract::dtype_info(dtype).block_elements == 32 ? small_block(dtype, stored, block)
+                                                          : super_block(dtype, stored, block / 8, block % 8);
 }
 
 }  // namespace
@@ -147,13 +234,7 @@ std::vector<float> dequantise(DType dtype, std::span<const std::byte> stored, st
       case DType::kF32: out[i] = read<float>(stored, i); break;
       case DType::kF16: out[i] = half_to_float(read<std::uint16_t>(stored, i)); break;
       case DType::kBF16: out[i] = bfloat_to_float(read<std::uint16_t>(stored, i)); break;
-      case DType::kQ8_0:
-      case DType::kQ4_0: {
-        const WeightBlock block = weight_block(dtype, stored, i / 32);
-        out[i] = block.d * static_cast<float>(block.q[i % 32]);
-        break;
-      }
-      default: break;
+      default: out[i] = weight_block(dtype, stored, i / 32).value(i % 32); break;
     }
   }
   return out;
@@ -196,9 +277,16 @@ std::vector<float> matmul_exact(DType dtype, std::span<const std::byte> stored, 
   for (std::size_t n = 0; n < rows; ++n) {
     for (std::size_t b = 0; b < blocks; ++b) {
       const WeightBlock w = weight_block(dtype, stored, n * blocks + b);
-      std::int32_t sum = 0;
-      for (std::size_t i = 0; i < 32; ++i) sum += w.q[i] * xq.q[b * 32 + i];
+      std::int32_t sum = 0, mins = 0;
+      for (std::size_t i = 0; i < 32; ++i) {
+        sum += w.scale[i / 16] * w.q[i] * xq.q[b * 32 + i];
+        mins += w.min[i / 16] * xq.q[b * 32 + i];
+      }
       y[n] = std::fma(w.d * xq.scales[b], static_cast<float>(sum), y[n]);
+      if (w.kind != Min::kNone) {
+        const float scale = w.m * xq.scales[b];
+        y[n] = std::fma(w.kind == Min::kAdded ? scale : -scale, static_cast<float>(mins), y[n]);
+      }
     }
   }
   return y;

@@ -39,7 +39,7 @@ class Carver {
     QuantisedRows out;
     out.q = take<std::int8_t>(rows * width);
     out.scales = take<float>(rows * (width / 32));
-    out.sums = take<std::int32_t>(rows * (width / 32));
+    out.sums = take<std::int32_t>(rows * (width / 16));
     out.width = width;
     return out;
   }

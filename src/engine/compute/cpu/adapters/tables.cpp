@@ -11,8 +11,8 @@ using contract::DType;
 using contract::dtype_bit;
 using contract::Opcode;
 
-constexpr std::uint64_t kMatrixTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16) |
-                                       dtype_bit(DType::kQ8_0) | dtype_bit(DType::kQ4_0);
+// Every type but the integer one.
+constexpr std::uint64_t kMatrixTypes = ((std::uint64_t{1} << contract::kDTypesCount) - 1) & ~dtype_bit(DType::kI32);
 constexpr std::uint64_t kVectorTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16);
 
 template <class Adapter>

@@ -15,17 +15,17 @@ inline void quantise(const QuantiseArgs& args, Range rows) {
       __builtin_memcpy(&amax, &bits, sizeof amax);
       std::int8_t* q = args.out.q + row * args.out.width + 32 * b;
       float& scale = args.out.scales[row * blocks + b];
-      std::int32_t& sum = args.out.sums[row * blocks + b];
+      std::int32_t* sums = args.out.sums + 2 * (row * blocks + b);
       if (amax >= 0x1p-100f && bits < 0x7f800000) {
         const F32x16 inverse = set1(127.0f / amax);
         const I32x16 q0 = to_int(mul(x0, inverse)), q1 = to_int(mul(x1, inverse));
         store_i8(q, q0), store_i8(q + 16, q1);
         scale = amax / 127.0f;
-        sum = sum_lanes(add(q0, q1));
+        sums[0] = sum_lanes(q0), sums[1] = sum_lanes(q1);
       } else {
         store_i8(q, set1_i(0)), store_i8(q + 16, set1_i(0));
         scale = bits < 0x7f800000 ? 0.0f : __builtin_nanf("");
-        sum = 0;
+        sums[0] = sums[1] = 0;
       }
     }
   }
@@ -86,46 +86,112 @@ inline void float_tile(const MatmulArgs& args, std::size_t group, std::size_t ro
                     add(even[g][r], odd[g][r]));
 }
 
-struct Q8Weights {
-  static constexpr std::size_t kBlockBytes = 512;
-  template <int kRows>
-  static LLORCH_INLINE void dot(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
-    dot_block_q8<kRows>(w, x, x_stride, x_sums, block, sums);
+// The codes of group g of a block, unpacked from its planes (quant_layout.h).
+template <contract::DType kType>
+struct QuantWeights {
+  static constexpr QuantLayout kLayout = quant_layout(kType);
+  static constexpr bool kLevels = kLayout.has_levels || kLayout.byte_plane;  // signed bytes, not codes
+  static constexpr int kCodeMax = kLevels ? 0 : kLayout.code_max();
+  static constexpr int kOffset = kLevels ? 0 : kLayout.offset;
+
+  template <class Group>
+  static LLORCH_INLINE Bytes64 codes(const std::uint8_t* w, Group) {
+    constexpr int g = Group::value;
+    if constexpr (kLayout.byte_plane) return flip_signs(load_bytes(w + 64 * g));
+    constexpr int kPairShift = kLayout.nibble_plane ? 4 : 0, kBitShift = kPairShift + (kLayout.pair_plane ? 2 : 0);
+    Bytes64 code{};
+    if constexpr (kLayout.nibble_plane) {
+      code = bits_at<g / 4 * 4, 15, 0>(load_bytes(w + 64 * (g % 4)));
+      w += 256;
+    }
+    if constexpr (kLayout.pair_plane) {
+      const Bytes64 pair = bits_at<g % 4 * 2, 3, kPairShift>(load_bytes(w + 64 * (g / 4)));
+      code = kPairShift == 0 ? pair : bit_or(code, pair);
+      w += 128;
+    }
+    if constexpr (kLayout.bit_plane) code = bit_or(code, bits_at<g, 1, kBitShift>(load_bytes(w)));
+    if constexpr (kLayout.has_levels) code = look_up(code, kLevelTable);
+    return code;
   }
-};
-struct Q4Weights {
-  static constexpr std::size_t kBlockBytes = 256;
-  template <int kRows>
-  static LLORCH_INLINE void dot(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
-    dot_block_q4<kRows>(w, x, x_stride, x_sums, block, sums);
-  }
+  static constexpr std::array<std::int8_t, 16> kLevelArray = kLayout.levels;
+  static constexpr const std::int8_t* kLevelTable = kLevelArray.data();
 };
 
-// One group x kRows: blocks in order, each adding (d_w * d_x) * (exact integer sum).
+// 2^(e - 128) of sixteen exponent bytes; e 0 and 1 are subnormal.
+LLORCH_INLINE F32x16 load_exponents(const std::uint8_t* p) {
+  const I32x16 e = load_u8(p);
+  const I32x16 small = add(set1_i(0x00200000), mul_int(e, set1_i(0x00200000)));
+  return select(less(e, set1_i(2)), float_of(small), float_of(shift_left<23>(sub(e, set1_i(1)))));
+}
+
+// One group x kRows: blocks in order, each adding (d_w * d_x) * (exact integer sum), then its min's part.
 template <class Weights, int kRows>
 inline void quant_tile(const MatmulArgs& args, std::size_t group, std::size_t row) {
+  constexpr QuantLayout kLayout = Weights::kLayout;
   const std::size_t blocks = args.w.cols / 32, x_stride = args.xq.width;
-  const std::byte* base = args.w.data + group * args.w.group_bytes;
-  const auto* w = reinterpret_cast<const std::uint8_t*>(base);
-  const auto* w_scales = reinterpret_cast<const std::uint16_t*>(base + blocks * Weights::kBlockBytes);
+  const auto* w = reinterpret_cast<const std::uint8_t*>(args.w.data + group * args.w.group_bytes);
+  const std::uint8_t* small = w + blocks * kLayout.code_bytes();
+  const std::uint8_t* factors = small + blocks * kLayout.small_bytes();
   const std::int8_t* x = args.xq.q + row * x_stride;
   const float* x_scales[kRows];
-  const std::int32_t* x_sums[kRows];
+  const std::int32_t* x_sums[kRows];  // of halves of blocks
   F32x16 y[kRows];
   for (int r = 0; r < kRows; ++r) {
     const std::size_t at = (row + static_cast<std::size_t>(r)) * blocks;
     x_scales[r] = args.xq.scales + at;
-    x_sums[r] = args.xq.sums + at;
+    x_sums[r] = args.xq.sums + 2 * at;
     y[r] = set1(0.0f);
   }
-  for (std::size_t b = 0; b < blocks; ++b) {
-    I32x16 sums[kRows];
-    Weights::template dot<kRows>(w + b * Weights::kBlockBytes, x + 32 * b, x_stride, x_sums, b, sums);
-    const F32x16 scale = load_f16(w_scales + b * kPackRows);
+  for (std::size_t b = 0; b < blocks; ++b, w += kLayout.code_bytes(), small += kLayout.small_bytes(), x += 32) {
+    const auto codes = [w](auto g) __attribute__((always_inline)) { return Weights::codes(w, g); };
+    I32x16 sums[kRows], mins[kRows];
+    std::int32_t first[kRows], second[kRows], both[kRows];
+    for (int r = 0; r < kRows; ++r)
+      first[r] = x_sums[r][2 * b], second[r] = x_sums[r][2 * b + 1], both[r] = first[r] + second[r];
+    if constexpr (kLayout.has_halves()) {
+      I32x16 s0, s1, upper[kRows];
+      dot_groups<Weights::kCodeMax, Weights::kOffset, 0, 4>(codes, x, x_stride, first, sums);
+      dot_groups<Weights::kCodeMax, Weights::kOffset, 4, 4>(codes, x, x_stride, second, upper);
+      if constexpr (kLayout.small == SmallScale::kSignedHalves) {
+        s0 = load_i8(small), s1 = load_i8(small + kPackRows);
+      } else {
+        const I32x16 c0 = load_u8(small), c1 = load_u8(small + kPackRows), low = set1_i(15);
+        s0 = bit_and(c0, low), s1 = bit_and(c1, low);
+        const I32x16 m0 = shift_right<4>(c0), m1 = shift_right<4>(c1);
+        for (int r = 0; r < kRows; ++r) mins[r] = add(mul_int(m0, set1_i(first[r])), mul_int(m1, set1_i(second[r])));
+      }
+      for (int r = 0; r < kRows; ++r) sums[r] = add(mul_int(s0, sums[r]), mul_int(s1, upper[r]));
+    } else {
+      dot_groups<Weights::kCodeMax, Weights::kOffset, 0, 8>(codes, x, x_stride, both, sums);
+      if constexpr (kLayout.small == SmallScale::kSigned || kLayout.small == SmallScale::kUnsignedMin) {
+        const I32x16 s = kLayout.small == SmallScale::kSigned ? load_i8(small) : load_u8(small);
+        for (int r = 0; r < kRows; ++r) sums[r] = mul_int(s, sums[r]);
+      }
+      if constexpr (kLayout.small == SmallScale::kUnsignedMin) {
+        const I32x16 m = load_u8(small + kPackRows);
+        for (int r = 0; r < kRows; ++r) mins[r] = mul_int(m, set1_i(both[r]));
+      } else if constexpr (kLayout.has_min) {
+        for (int r = 0; r < kRows; ++r) mins[r] = set1_i(both[r]);
+      }
+    }
+    const std::uint8_t* factor = factors + b / kLayout.factor_blocks * kLayout.factor_bytes();
+    F32x16 d;
+    if constexpr (kLayout.exponent_factor) {
+      d = load_exponents(factor);
+    } else {
+      d = load_f16(reinterpret_cast<const std::uint16_t*>(factor));
+    }
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) y[r] = fma(mul(scale, set1(x_scales[r][b])), to_float(sums[r]), y[r]);
+    for (int r = 0; r < kRows; ++r) y[r] = fma(mul(d, set1(x_scales[r][b])), to_float(sums[r]), y[r]);
+    if constexpr (kLayout.has_min) {
+      const F32x16 m = load_f16(reinterpret_cast<const std::uint16_t*>(factor) + kPackRows);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const F32x16 scale = mul(m, set1(x_scales[r][b]));
+        y[r] = kLayout.small == SmallScale::kNone ? fma(scale, to_float(mins[r]), y[r])
+                                                  : fnma(scale, to_float(mins[r]), y[r]);
+      }
+    }
   }
   for (int r = 0; r < kRows; ++r) store_outputs(args, row + static_cast<std::size_t>(r), group, y[r]);
 }
@@ -185,52 +251,101 @@ inline void quant_matmul(const MatmulArgs& args, Range groups) {
 }
 
 inline void matmul(const MatmulArgs& args, Range groups) {
+  using contract::DType;
   switch (args.w.dtype) {
-    case contract::DType::kF32: return float_matmul<F32Weights>(args, groups);
-    case contract::DType::kF16: return float_matmul<F16Weights>(args, groups);
-    case contract::DType::kBF16: return float_matmul<Bf16Weights>(args, groups);
-    case contract::DType::kQ8_0: return quant_matmul<Q8Weights>(args, groups);
-    case contract::DType::kQ4_0: return quant_matmul<Q4Weights>(args, groups);
-    default: return;  // never packed
+    case DType::kF32: return float_matmul<F32Weights>(args, groups);
+    case DType::kF16: return float_matmul<F16Weights>(args, groups);
+    case DType::kBF16: return float_matmul<Bf16Weights>(args, groups);
+    case DType::kQ8_0: return quant_matmul<QuantWeights<DType::kQ8_0>>(args, groups);
+    case DType::kQ4_0: return quant_matmul<QuantWeights<DType::kQ4_0>>(args, groups);
+    case DType::kQ4_1: return quant_matmul<QuantWeights<DType::kQ4_1>>(args, groups);
+    case DType::kQ5_0: return quant_matmul<QuantWeights<DType::kQ5_0>>(args, groups);
+    case DType::kQ5_1: return quant_matmul<QuantWeights<DType::kQ5_1>>(args, groups);
+    case DType::kQ2_K: return quant_matmul<QuantWeights<DType::kQ2_K>>(args, groups);
+    case DType::kQ3_K: return quant_matmul<QuantWeights<DType::kQ3_K>>(args, groups);
+    case DType::kQ4_K: return quant_matmul<QuantWeights<DType::kQ4_K>>(args, groups);
+    case DType::kQ5_K: return quant_matmul<QuantWeights<DType::kQ5_K>>(args, groups);
+    case DType::kQ6_K: return quant_matmul<QuantWeights<DType::kQ6_K>>(args, groups);
+    case DType::kIQ4_NL: return quant_matmul<QuantWeights<DType::kIQ4_NL>>(args, groups);
+    case DType::kIQ4_XS: return quant_matmul<QuantWeights<DType::kIQ4_XS>>(args, groups);
+    case DType::kMXFP4: return quant_matmul<QuantWeights<DType::kMXFP4>>(args, groups);
+    case DType::kI32: return;  // never packed
   }
 }
 
-// One element of a packed row as binary32, exact.
-LLORCH_INLINE float packed_element(const PackedMatrix& w, const std::byte* group, std::size_t lane, std::size_t k) {
-  const std::size_t block = k / 32, e = k % 32, blocks = w.cols / 32;
-  const auto scale = [&](std::size_t block_bytes) {
-    const auto* scales = reinterpret_cast<const std::uint16_t*>(group + blocks * block_bytes);
-    return _cvtsh_ss(scales[block * kPackRows + lane]);
+// One block of a packed quantised row to binary32, exactly as the stored type says.
+inline void unpack_block(const QuantLayout& layout, const std::byte* group, std::size_t blocks, std::size_t lane,
+                         std::size_t block, float* y) {
+  const auto* codes = reinterpret_cast<const std::uint8_t*>(group);
+  const std::uint8_t* small = codes + blocks * layout.code_bytes() + block * layout.small_bytes() + lane;
+  const std::uint8_t* factors = codes + blocks * (layout.code_bytes() + layout.small_bytes()) +
+                                block / layout.factor_blocks * layout.factor_bytes();
+  codes += block * layout.code_bytes();
+  const auto half = [&](std::size_t i) {
+    std::uint16_t bits;
+    __builtin_memcpy(&bits, factors + (i * kPackRows + lane) * 2, sizeof bits);
+    return _cvtsh_ss(bits);
   };
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(group);
-  switch (w.dtype) {
-    case contract::DType::kF32: return reinterpret_cast<const float*>(group)[k * kPackRows + lane];
-    case contract::DType::kF16: return _cvtsh_ss(reinterpret_cast<const std::uint16_t*>(group)[k * kPackRows + lane]);
-    case contract::DType::kBF16: {
-      const std::uint32_t bits =
-          static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(group)[k * kPackRows + lane]) << 16;
-      float value;
-      __builtin_memcpy(&value, &bits, sizeof value);
-      return value;
-    }
-    case contract::DType::kQ8_0: {
-      const int q = bytes[block * 512 + (e / 4 * kPackRows + lane) * 4 + e % 4] - 128;
-      return scale(512) * static_cast<float>(q);
-    }
-    case contract::DType::kQ4_0: {
-      const std::uint8_t pair = bytes[block * 256 + (e % 16 / 4 * kPackRows + lane) * 4 + e % 4];
-      return scale(256) * static_cast<float>((e < 16 ? pair & 15 : pair >> 4) - 8);
-    }
-    default: break;  // never packed
+  float d;
+  if (layout.exponent_factor) {
+    const std::uint32_t e = factors[lane], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    __builtin_memcpy(&d, &bits, sizeof d);
+  } else {
+    d = half(0);
   }
-  return 0.0f;
+  const float m = layout.has_min ? half(1) : 0.0f;
+  for (std::size_t e = 0; e < 32; ++e) {
+    const auto cell = [&](const std::uint8_t* plane, std::size_t word) {
+      return plane[(word * kPackRows + lane) * 4 + e % 4];
+    };
+    const std::uint8_t* plane = codes;
+    int code = 0, shift = 0;
+    if (layout.byte_plane) code = cell(plane, e / 4);
+    if (layout.nibble_plane) code = cell(plane, e % 16 / 4) >> (e / 16 * 4) & 15, plane += 256, shift = 4;
+    if (layout.pair_plane) code |= (cell(plane, e / 16) >> (e / 4 % 4 * 2) & 3) << shift, plane += 128, shift += 2;
+    if (layout.bit_plane) code |= (cell(plane, 0) >> e / 4 & 1) << shift;
+    const auto integer =
+        static_cast<float>(layout.has_levels ? layout.levels[static_cast<std::size_t>(code)] : code - layout.offset);
+    switch (layout.small) {
+      case SmallScale::kNone: y[e] = layout.has_min ? d * integer + m : d * integer; break;
+      case SmallScale::kSigned: y[e] = d * static_cast<float>(static_cast<std::int8_t>(*small)) * integer; break;
+      case SmallScale::kSignedHalves:
+        y[e] = d * static_cast<float>(static_cast<std::int8_t>(small[e / 16 * kPackRows])) * integer;
+        break;
+      case SmallScale::kUnsignedMin:
+        y[e] = d * static_cast<float>(small[0]) * integer - m * static_cast<float>(small[kPackRows]);
+        break;
+      case SmallScale::kHalvesWithMins: {
+        const int c = small[e / 16 * kPackRows];
+        y[e] = d * static_cast<float>(c & 15) * integer - m * static_cast<float>(c >> 4);
+        break;
+      }
+    }
+  }
+}
+
+LLORCH_INLINE float packed_float(const PackedMatrix& w, const std::byte* group, std::size_t at) {
+  if (w.dtype == contract::DType::kF32) return reinterpret_cast<const float*>(group)[at];
+  const std::uint16_t stored = reinterpret_cast<const std::uint16_t*>(group)[at];
+  if (w.dtype == contract::DType::kF16) return _cvtsh_ss(stored);
+  const std::uint32_t bits = static_cast<std::uint32_t>(stored) << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 inline void gather(const GatherArgs& args, Range units) {
+  const bool quantised = contract::is_quantised(args.w.dtype);
+  const QuantLayout layout = quantised ? quant_layout(args.w.dtype) : QuantLayout{};
   for (std::size_t i = units.begin; i < units.end; ++i) {
-    const std::size_t row = args.row_ids[i];
+    const std::size_t row = args.row_ids[i], lane = row % kPackRows, blocks = args.w.cols / 32;
     const std::byte* group = args.w.data + row / kPackRows * args.w.group_bytes;
     float* y = args.y + i * args.w.cols;
-    for (std::size_t k = 0; k < args.w.cols; ++k) y[k] = args.scale * packed_element(args.w, group, row % kPackRows, k);
+    if (quantised) {
+      for (std::size_t b = 0; b < blocks; ++b) unpack_block(layout, group, blocks, lane, b, y + 32 * b);
+    } else {
+      for (std::size_t k = 0; k < args.w.cols; ++k) y[k] = packed_float(args.w, group, k * kPackRows + lane);
+    }
+    for (std::size_t k = 0; k < args.w.cols; ++k) y[k] = args.scale * y[k];
   }
 }

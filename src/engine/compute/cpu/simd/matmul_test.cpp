@@ -14,7 +14,9 @@ using testing::Packed;
 using testing::Random;
 using testing::same_bits;
 
-constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0};
+constexpr DType kTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+                            DType::kQ5_0, DType::kQ5_1,   DType::kQ2_K,   DType::kQ3_K, DType::kQ4_K, DType::kQ5_K,
+                            DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
 struct Activations {
   std::vector<float> x;
@@ -30,7 +32,7 @@ struct Activations {
 Activations activations(const Kernels& k, std::vector<float> x, std::size_t rows, std::size_t cols) {
   Activations a{.x = std::move(x), .q = {}, .scales = {}, .sums = {}};
   if (cols % 32 != 0) return a;
-  a.q.resize(rows * cols), a.scales.resize(rows * cols / 32), a.sums.resize(rows * cols / 32);
+  a.q.resize(rows * cols), a.scales.resize(rows * cols / 32), a.sums.resize(rows * cols / 16);
   k.quantise({.x = a.x.data(), .x_stride = cols, .out = a.view(cols)}, {0, rows});
   return a;
 }
@@ -84,8 +86,8 @@ void check_shape(Random& random, const MatrixShape& shape, std::size_t rows) {
 TEST(Matmul, EqualsTheWrittenOrderOnEveryDepth) {
   Random random(2);
   for (DType dtype : kTypes) {
-    const std::uint32_t step = is_quantised(dtype) ? 32 : 1;
-    for (std::uint32_t k = step; k <= (is_quantised(dtype) ? 416u : 130u); k += step)
+    const std::uint32_t step = contract::dtype_info(dtype).block_elements;
+    for (std::uint32_t k = step; k <= (step == 1 ? 130u : step == 32 ? 416u : 1024u); k += step)
       check_shape(random, {.dtype = dtype, .rows = static_cast<std::uint32_t>(random.between(1, 40)), .cols = k},
                   random.between(1, 4));
   }
@@ -94,9 +96,11 @@ TEST(Matmul, EqualsTheWrittenOrderOnEveryDepth) {
 TEST(Matmul, EqualsTheWrittenOrderOnEveryWidthAndRowCount) {
   Random random(3);
   for (DType dtype : kTypes) {
-    for (std::uint32_t n = 1; n <= 70; ++n) check_shape(random, {.dtype = dtype, .rows = n, .cols = 64}, 1 + n % 9);
-    check_shape(random, {.dtype = dtype, .rows = 130, .cols = 96}, 1);   // single-row tile over several groups
-    check_shape(random, {.dtype = dtype, .rows = 33, .cols = 32}, 203);  // several row panels
+    const std::uint32_t unit = std::max(contract::dtype_info(dtype).block_elements, 32u);
+    for (std::uint32_t n = 1; n <= 70; n += unit == 256 ? 7 : 1)
+      check_shape(random, {.dtype = dtype, .rows = n, .cols = 2 * unit}, 1 + n % 9);
+    check_shape(random, {.dtype = dtype, .rows = 130, .cols = 3 * unit}, 1);  // single-row tile over several groups
+    check_shape(random, {.dtype = dtype, .rows = 33, .cols = unit}, 203);     // several row panels
   }
 }
 
@@ -146,6 +150,31 @@ TEST(Matmul, ExtremeIntegersAreExact) {
   }
 }
 
+// Every code and small scale at its ends: integer sums that wrap or saturate would show here.
+TEST(Matmul, ExtremeCodesOfEveryTypeAreExact) {
+  for (DType dtype : kTypes) {
+    if (!is_quantised(dtype)) continue;
+    const MatrixShape shape{.dtype = dtype, .rows = 17, .cols = 512};
+    const auto info = contract::dtype_info(dtype);
+    for (std::uint8_t fill : {0x00, 0x7F, 0x80, 0xFF, 0x0F, 0xF0}) {
+      std::vector<std::byte> stored(std::size_t{shape.rows} * shape.cols / info.block_elements * info.block_bytes,
+                                    std::byte{fill});
+      testing::set_factors(
+          dtype, stored, [] { return float_to_half(1.0f); }, [] { return std::uint8_t{129}; });
+      const Packed packed(shape, stored);
+      for (float x : {-127.0f, 127.0f}) {
+        const std::vector<float> row(shape.cols, x);
+        const auto expected = reference::matmul_exact(dtype, stored, shape.rows, row);
+        for (host::Isa isa : isas()) {
+          Activations a = activations(kernels(isa), row, 1, shape.cols);
+          EXPECT_TRUE(same_bits(run_matmul(kernels(isa), packed.view(), a, 1, 1), expected))
+              << info.name << " " << host::isa_name(isa) << " fill " << int{fill};
+        }
+      }
+    }
+  }
+}
+
 TEST(Quantise, EqualsTheWrittenStepsAlsoForHostileBlocks) {
   Random random(5);
   SCOPED_TRACE(random.note());
@@ -167,9 +196,11 @@ TEST(Quantise, EqualsTheWrittenStepsAlsoForHostileBlocks) {
       if (!std::isnan(expected.scales[b])) {
         EXPECT_EQ(a.scales[b], expected.scales[b]);
       }
-      std::int32_t sum = 0;
-      for (std::size_t i = 0; i < 32; ++i) sum += a.q[32 * b + i];
-      EXPECT_EQ(a.sums[b], sum);
+      for (std::size_t half = 2 * b; half < 2 * b + 2; ++half) {
+        std::int32_t sum = 0;
+        for (std::size_t i = 0; i < 16; ++i) sum += a.q[16 * half + i];
+        EXPECT_EQ(a.sums[half], sum);
+      }
     }
   }
 }
@@ -217,7 +248,8 @@ TEST(Gather, RowsAreExact) {
   Random random(7);
   SCOPED_TRACE(random.note());
   for (DType dtype : kTypes) {
-    const MatrixShape shape{.dtype = dtype, .rows = 37, .cols = 96};
+    const MatrixShape shape{
+        .dtype = dtype, .rows = 37, .cols = 3 * std::max(contract::dtype_info(dtype).block_elements, 32u)};
     const std::vector<std::byte> stored = testing::random_matrix(random, shape);
     const Packed packed(shape, stored);
     const std::vector<float> rows = reference::dequantise(dtype, stored, shape.rows, shape.cols);

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/compute/cpu/simd/groups.h"
+
 #define LLORCH_INLINE inline __attribute__((always_inline))
 
 namespace llorch::engine::compute::cpu::simd::avx2 {
@@ -149,56 +151,77 @@ LLORCH_INLINE __m256i broadcast4(const std::int8_t* p) {
   __builtin_memcpy(&word, p, 4);
   return _mm256_set1_epi32(word);
 }
-LLORCH_INLINE __m256i load32(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-
-// vpmaddubsw adds two u8 x s8 products with int16 saturation. |w| <= 128 and |x| <= 127 give at most 2 * 16256 = 32512,
-// so moving the sign of w onto x keeps the sum exact, also for w = -128.
-template <int kRows>
-LLORCH_INLINE void dot_block_q8(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&)[kRows], std::size_t, I32x16 (&sums)[kRows]) {
-  const __m256i ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8(-128);
-  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(0);
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) {
-    const __m256i w0 = _mm256_xor_si256(load32(w + 64 * k), flip), w1 = _mm256_xor_si256(load32(w + 64 * k + 32), flip);
-    const __m256i a0 = _mm256_abs_epi8(w0), a1 = _mm256_abs_epi8(w1);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const __m256i xr = broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * k);
-      const __m256i p0 = _mm256_maddubs_epi16(a0, _mm256_sign_epi8(xr, w0));
-      const __m256i p1 = _mm256_maddubs_epi16(a1, _mm256_sign_epi8(xr, w1));
-      sums[r].lo = _mm256_add_epi32(sums[r].lo, _mm256_madd_epi16(p0, ones));
-      sums[r].hi = _mm256_add_epi32(sums[r].hi, _mm256_madd_epi16(p1, ones));
-    }
-  }
+struct Bytes64 {
+  __m256i lo, hi;
+};
+LLORCH_INLINE Bytes64 load_bytes(const std::uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
-// Nibbles are 0..15: a pair is at most 15 * 127 * 2 = 3810 and the eight pairs of a lane 30480, so int16 holds the
-// block.
-template <int kRows>
-LLORCH_INLINE void dot_block_q4(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
-  const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi8(15);
+template <int kShift, int kMask, int kLeft>
+LLORCH_INLINE Bytes64 bits_at(Bytes64 a) {
+  const __m256i mask = _mm256_set1_epi8(kMask);
+  return {_mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(a.lo, kShift), mask), kLeft),
+          _mm256_slli_epi16(_mm256_and_si256(_mm256_srli_epi16(a.hi, kShift), mask), kLeft)};
+}
+LLORCH_INLINE Bytes64 bit_or(Bytes64 a, Bytes64 b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+LLORCH_INLINE Bytes64 flip_signs(Bytes64 a) {
+  const __m256i flip = _mm256_set1_epi8(-128);
+  return {_mm256_xor_si256(a.lo, flip), _mm256_xor_si256(a.hi, flip)};
+}
+LLORCH_INLINE Bytes64 look_up(Bytes64 a, const std::int8_t* levels) {
+  const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels)));
+  return {_mm256_shuffle_epi8(table, a.lo), _mm256_shuffle_epi8(table, a.hi)};
+}
+LLORCH_INLINE I32x16 load_u8(const std::uint8_t* p) {
+  return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+LLORCH_INLINE I32x16 load_i8(const std::uint8_t* p) {
+  return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+LLORCH_INLINE I32x16 mul_int(I32x16 a, I32x16 b) {
+  return {_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
+}
+
+// vpmaddubsw adds two u8 x s8 products with int16 saturation. |w| <= 128 and |x| <= 127 give at most 2 * 16256 = 32512:
+// a pair is exact, and as many pairs as fit into int16 are added before they are widened. Signed weights move their sign
+// onto x, which is exact also for w = -128.
+template <int kCodeMax, int kOffset, int kFirst, int kCount, int kRows, class Codes>
+LLORCH_INLINE void dot_groups(const Codes& codes, const std::int8_t* x, std::size_t x_stride,
+                              const std::int32_t (&x_sums)[kRows], I32x16 (&sums)[kRows]) {
+  constexpr bool kSigned = kCodeMax == 0;
+  constexpr int kFit = 32767 / (2 * 127 * (kSigned ? 128 : kCodeMax)), kPairs = kFit < kCount ? kFit : kCount;
+  const __m256i ones = _mm256_set1_epi16(1);
   __m256i lo[kRows], hi[kRows];
-  for (int r = 0; r < kRows; ++r) lo[r] = hi[r] = _mm256_setzero_si256();
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {
-    const __m256i w0 = load32(w + 64 * k), w1 = load32(w + 64 * k + 32);
-    const __m256i l0 = _mm256_and_si256(w0, low), l1 = _mm256_and_si256(w1, low);
-    const __m256i h0 = _mm256_and_si256(_mm256_srli_epi16(w0, 4), low),
-                  h1 = _mm256_and_si256(_mm256_srli_epi16(w1, 4), low);
+  for (int r = 0; r < kRows; ++r) {
+    sums[r] = set1_i(-kOffset * x_sums[r]);
+    lo[r] = hi[r] = _mm256_setzero_si256();
+  }
+  for_groups<kFirst, kCount>([&](auto group) __attribute__((always_inline)) {
+    constexpr int g = decltype(group)::value, kDone = g - kFirst + 1;
+    const Bytes64 w = codes(group);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const std::int8_t* xr = x + static_cast<std::size_t>(r) * x_stride + 4 * k;
-      const __m256i x0 = broadcast4(xr), x1 = broadcast4(xr + 16);
-      lo[r] = _mm256_add_epi16(lo[r], _mm256_add_epi16(_mm256_maddubs_epi16(l0, x0), _mm256_maddubs_epi16(h0, x1)));
-      hi[r] = _mm256_add_epi16(hi[r], _mm256_add_epi16(_mm256_maddubs_epi16(l1, x0), _mm256_maddubs_epi16(h1, x1)));
+      const __m256i xr = broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * g);
+      __m256i p0, p1;
+      if constexpr (kSigned) {
+        p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w.lo), _mm256_sign_epi8(xr, w.lo));
+        p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w.hi), _mm256_sign_epi8(xr, w.hi));
+      } else {
+        p0 = _mm256_maddubs_epi16(w.lo, xr), p1 = _mm256_maddubs_epi16(w.hi, xr);
+      }
+      lo[r] = kPairs == 1 || kDone % kPairs == 1 ? p0 : _mm256_add_epi16(lo[r], p0);
+      hi[r] = kPairs == 1 || kDone % kPairs == 1 ? p1 : _mm256_add_epi16(hi[r], p1);
+      if constexpr (kDone % kPairs == 0 || kDone == kCount) {
+        sums[r].lo = _mm256_add_epi32(sums[r].lo, _mm256_madd_epi16(lo[r], ones));
+        sums[r].hi = _mm256_add_epi32(sums[r].hi, _mm256_madd_epi16(hi[r], ones));
+      }
     }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    const __m256i bias = _mm256_set1_epi32(-8 * x_sums[r][block]);
-    sums[r] = {_mm256_add_epi32(bias, _mm256_madd_epi16(lo[r], ones)),
-               _mm256_add_epi32(bias, _mm256_madd_epi16(hi[r], ones))};
-  }
+  });
 }
 
 inline constexpr int kFloatTileRows = 3, kFloatTileGroups = 1, kFloatSingleGroups = 2, kQuantTileRows = 4;

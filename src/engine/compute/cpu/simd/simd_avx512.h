@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/compute/cpu/simd/groups.h"
+
 #define LLORCH_INLINE inline __attribute__((always_inline))
 
 namespace llorch::engine::compute::cpu::simd::avx512 {
@@ -113,37 +115,47 @@ LLORCH_INLINE __m512i broadcast4(const std::int8_t* p) {
   return _mm512_set1_epi32(word);
 }
 
-// One 32-element block of sixteen weight rows against kRows activation rows; exact int32 sums, lane = weight row.
-// Q8_0: weight bytes hold q + 128, so the unsigned x signed product leaves 128 * (sum of x) to take off.
-template <int kRows>
-LLORCH_INLINE void dot_block_q8(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
-  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(-128 * x_sums[r][block]);
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) {
-    const __m512i wk = _mm512_loadu_si512(w + 64 * k);
+// Four weight codes of each of sixteen rows, the row's in its 32 bits.
+struct Bytes64 {
+  __m512i v;
+};
+LLORCH_INLINE Bytes64 load_bytes(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+// (byte >> kShift) & kMask << kLeft; the bits stay inside their byte.
+template <int kShift, int kMask, int kLeft>
+LLORCH_INLINE Bytes64 bits_at(Bytes64 a) {
+  return {_mm512_slli_epi16(_mm512_and_si512(_mm512_srli_epi16(a.v, kShift), _mm512_set1_epi8(kMask)), kLeft)};
+}
+LLORCH_INLINE Bytes64 bit_or(Bytes64 a, Bytes64 b) { return {_mm512_or_si512(a.v, b.v)}; }
+LLORCH_INLINE Bytes64 flip_signs(Bytes64 a) { return {_mm512_xor_si512(a.v, _mm512_set1_epi8(-128))}; }
+// levels[byte]; bytes are 0..15.
+LLORCH_INLINE Bytes64 look_up(Bytes64 a, const std::int8_t* levels) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
+  return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), a.v)};
+}
+LLORCH_INLINE I32x16 load_u8(const std::uint8_t* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+LLORCH_INLINE I32x16 load_i8(const std::uint8_t* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+LLORCH_INLINE I32x16 mul_int(I32x16 a, I32x16 b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
+
+// sums[r] = sum over the groups of four kFirst .. kFirst + kCount - 1 of codes(g) . x[r], exact, lane = weight row; minus
+// kOffset * x_sums[r], the sum of those x. Weights: codes 0..kCodeMax, or signed bytes when kCodeMax is 0. The multiplier
+// is unsigned x signed: signed bytes go in plus 128.
+template <int kCodeMax, int kOffset, int kFirst, int kCount, int kRows, class Codes>
+LLORCH_INLINE void dot_groups(const Codes& codes, const std::int8_t* x, std::size_t x_stride,
+                              const std::int32_t (&x_sums)[kRows], I32x16 (&sums)[kRows]) {
+  constexpr int kTakenOff = kCodeMax == 0 ? kOffset + 128 : kOffset;
+  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(-kTakenOff * x_sums[r]);
+  for_groups<kFirst, kCount>([&](auto group) __attribute__((always_inline)) {
+    constexpr int g = decltype(group)::value;
+    Bytes64 w = codes(group);
+    if constexpr (kCodeMax == 0) w = flip_signs(w);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r)
-      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, wk, broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * k));
-  }
-}
-// Q4_0: low nibbles are elements 0-15, high nibbles 16-31, each q + 8.
-template <int kRows>
-LLORCH_INLINE void dot_block_q4(const std::uint8_t* w, const std::int8_t* x, std::size_t x_stride,
-                                const std::int32_t* const (&x_sums)[kRows], std::size_t block, I32x16 (&sums)[kRows]) {
-  const __m512i low = _mm512_set1_epi8(15);
-  for (int r = 0; r < kRows; ++r) sums[r] = set1_i(-8 * x_sums[r][block]);
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {
-    const __m512i wk = _mm512_loadu_si512(w + 64 * k);
-    const __m512i w0 = _mm512_and_si512(wk, low), w1 = _mm512_and_si512(_mm512_srli_epi16(wk, 4), low);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const std::int8_t* xr = x + static_cast<std::size_t>(r) * x_stride + 4 * k;
-      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, w0, broadcast4(xr));
-      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, w1, broadcast4(xr + 16));
-    }
-  }
+      sums[r].v = _mm512_dpbusd_epi32(sums[r].v, w.v, broadcast4(x + static_cast<std::size_t>(r) * x_stride + 4 * g));
+  });
 }
 
 // Register tiles: rows of activations x groups of sixteen weight rows. They change speed, never bits.
