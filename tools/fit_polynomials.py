@@ -49,6 +49,8 @@ def main():
     factorial = math.factorial
     half_ln2 = 0.3466
     show("exp", interpolate(lambda r: series(lambda n: Fraction(1, factorial(n + 2)), r), -half_ln2, half_ln2, 4))
+    low, high = math.sqrt(0.5) - 1, math.sqrt(2) - 1
+    show("log1p", interpolate(lambda f: series(lambda n: Fraction((-1) ** n, n + 3), f, 60), low, high, 8))
     reach = 0.82 ** 2  # (pi/4 plus what the first reduction step leaves at |x| = 2^20) squared
     show("sin", interpolate(lambda t: series(lambda n: Fraction((-1) ** (n + 1), factorial(2 * n + 3)), t), 0.0, reach, 2))
     show("cos", interpolate(lambda t: series(lambda n: Fraction((-1) ** n, factorial(2 * n + 4)), t), 0.0, reach, 2))

@@ -199,6 +199,71 @@ struct ScaleSoftcapArgs {
   float softcap = 0;
 };
 
+// Rows of several sequences, one after the other: span s is rows [row_offsets[s], row_offsets[s + 1]) of sequence
+// sequences[s], in order. A sequence has one span at most.
+struct SequenceSpans {
+  const std::uint32_t* row_offsets = nullptr;  // [count + 1]
+  const std::uint32_t* sequences = nullptr;    // [count]
+  std::size_t count = 0;
+};
+// What a sequence keeps between calls: sequence s at data + s * stride_bytes. Read and written.
+struct SequenceState {
+  std::byte* data = nullptr;
+  std::size_t stride_bytes = 0;
+};
+
+// Causal depthwise convolution along a sequence. v = x, or gate_in * x; w = bias + sum_k weight[c][k] * v[k - taps + 1
+// rows away]; y = w, silu(w), or gate_out * w. State: the last taps - 1 rows of v, oldest first, f32 [taps - 1][channels].
+// Unit: sixteen channels. y may be x.
+inline constexpr std::size_t kConvTapsMax = 8;
+struct CausalConvArgs {
+  SequenceSpans spans;
+  SequenceState state;
+  const float* x = nullptr;  // [rows, channels], row stride x_stride, as are the gates
+  const float* gate_in = nullptr;
+  const float* gate_out = nullptr;
+  std::size_t x_stride = 0;
+  float* y = nullptr;  // [rows, channels], row stride y_stride
+  std::size_t y_stride = 0;
+  std::size_t channels = 0;
+  std::size_t taps = 0;           // 1 .. kConvTapsMax
+  const float* weight = nullptr;  // [channels, taps], the last tap meets the row itself
+  const float* bias = nullptr;    // [channels] or null
+  bool silu = false;
+};
+
+// delta = clamp(softplus(dt + bias), dt_min, dt_max), decay = e^(delta * a). Unit: row.
+struct SsmStepArgs {
+  const float* dt = nullptr;  // [rows, heads], row stride dt_stride
+  std::size_t dt_stride = 0;
+  const float* bias = nullptr;  // [heads]
+  const float* a = nullptr;     // [heads]
+  float dt_min = 0;
+  float dt_max = 0;
+  float* delta = nullptr;  // [rows, heads]
+  float* decay = nullptr;  // [rows, heads]
+  std::size_t heads = 0;
+};
+// Selective state space, one row of a sequence after the other: S = decay * S + (delta * x) b^T; y = S c + skip * x.
+// State: S, f32 [heads][head_dim][state_dim]. Unit: span * heads + head. y may be x.
+struct SsmScanArgs {
+  SequenceSpans spans;
+  SequenceState state;
+  const float* x = nullptr;  // [rows, heads * head_dim], row stride x_stride
+  const float* b = nullptr;  // [rows, groups * state_dim], row stride x_stride; head h reads group h / (heads / groups)
+  const float* c = nullptr;  // as b
+  const float* delta = nullptr;  // [rows, heads]
+  const float* decay = nullptr;  // [rows, heads]
+  const float* skip = nullptr;   // [heads]
+  std::size_t x_stride = 0;
+  float* y = nullptr;  // [rows, heads * head_dim], row stride y_stride
+  std::size_t y_stride = 0;
+  std::size_t heads = 0;
+  std::size_t head_dim = 0;
+  std::size_t state_dim = 0;
+  std::size_t groups = 0;
+};
+
 struct Kernels {
   host::Isa isa;
   void (*rms_norm)(const RmsNormArgs&, Range);
@@ -210,12 +275,16 @@ struct Kernels {
   void (*rope)(const RopeArgs&, Range);
   void (*kv_append)(const KvAppendArgs&, Range);
   void (*attention)(const AttentionArgs&, Range);
+  void (*causal_conv)(const CausalConvArgs&, Range);
+  void (*ssm_step)(const SsmStepArgs&, Range);
+  void (*ssm_scan)(const SsmScanArgs&, Range);
   void (*swiglu)(const SwigluArgs&, Range);
   void (*probabilities)(const ProbabilitiesArgs&, Range);
   void (*residual_add)(const ResidualAddArgs&, Range);
   void (*add_bias)(const AddBiasArgs&, Range);
   void (*scale_softcap)(const ScaleSoftcapArgs&, Range);
   // Lane functions over arrays, for tests of the elementary functions.
+  void (*softplus_array)(const float* x, float* y, std::size_t count);
   void (*exp_array)(const float* x, float* y, std::size_t count);
   void (*tanh_array)(const float* x, float* y, std::size_t count);
   void (*erf_array)(const float* x, float* y, std::size_t count);

@@ -81,7 +81,7 @@ class Harness {
                 reinterpret_cast<const std::byte*>(&params) + sizeof params),
         block_{.version = 1, .opcode = P::kOpcode, .data = params_},
         inputs_(contract::opcode_info(P::kOpcode)->inputs, contract::reg(0)),
-        outputs_(1, contract::reg(1)) {
+        outputs_(contract::opcode_info(P::kOpcode)->outputs, contract::reg(1)) {
     insn_ = {.opcode = P::kOpcode,
              .inputs = inputs_,
              .outputs = outputs_,
@@ -89,8 +89,8 @@ class Harness {
              .param_block_id = 0,
              .state_block_id = 0};
     const auto slots = *contract::weight_slots(P::kOpcode);
-    regs_.resize(inputs_.size() + 1);
-    views_.resize(inputs_.size() + 1);
+    regs_.resize(inputs_.size() + outputs_.size());
+    views_.resize(inputs_.size() + outputs_.size());
     for (std::size_t s = 0; s < slots.size(); ++s) {
       contract::TensorViewDesc view;
       void* ptr = nullptr;
@@ -112,7 +112,7 @@ class Harness {
       regs_.push_back({contract::kInvalidRegister, ptr});
       views_.push_back(view);
     }
-    const std::size_t first = inputs_.size() + 1, op = static_cast<std::size_t>(P::kOpcode);
+    const std::size_t first = inputs_.size() + outputs_.size(), op = static_cast<std::size_t>(P::kOpcode);
     const contract::AdapterTables& tables = backend_->tables();
     const contract::PrepareArgs args{
         *backend_, insn_, block_, std::span(regs_).subspan(first), std::span(views_).subspan(first), options.limits};
@@ -132,7 +132,8 @@ class Harness {
                  .kernel_choice = nullptr};
   }
   ~Harness() {
-    for (std::size_t i = inputs_.size() + 1; i < regs_.size(); ++i) backend_->release_weight(regs_[i].ptr);
+    for (std::size_t i = inputs_.size() + outputs_.size(); i < regs_.size(); ++i)
+      backend_->release_weight(regs_[i].ptr);
     backend_->release(workspace_);
   }
   Harness(const Harness&) = delete;
@@ -140,13 +141,20 @@ class Harness {
 
   const std::optional<base::Error>& error() const { return error_; }
 
+  // What the instruction's state is; the bytes are the caller's.
+  void set_state(const contract::StateBlockHandle& state) {
+    state_ = state;
+    prepared_.states = {&state_, 1};
+  }
+
+  // `output` is not looked at when the opcode has none.
   void run(contract::ExecutionContext ctx, std::vector<const float*> inputs, float* output) {
     ctx.stream = backend_->stream();
     ctx.workspace = {workspace_, workspace_bytes_};
     for (std::size_t i = 0; i < workspace_bytes_; ++i)
       workspace_[i] = std::byte{0xFF};  // contents are undefined: make them NaN
     for (std::size_t i = 0; i < inputs.size(); ++i) regs_[i].ptr = const_cast<float*>(inputs[i]);
-    regs_[inputs_.size()].ptr = output;
+    if (!outputs_.empty()) regs_[inputs_.size()].ptr = output;
     ASSERT_TRUE(prepared_.fn(ctx, prepared_).is_ok());
   }
 
@@ -161,6 +169,7 @@ class Harness {
   std::byte* workspace_ = nullptr;
   std::uint64_t workspace_bytes_ = 0;
   contract::PreparedInsn prepared_;
+  contract::StateBlockHandle state_;
   std::optional<base::Error> error_;
 };
 

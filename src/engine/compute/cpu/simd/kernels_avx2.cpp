@@ -13,6 +13,8 @@ namespace {
 
 #include "engine/compute/cpu/simd/attention_impl.h"
 
+#include "engine/compute/cpu/simd/ssm_impl.h"
+
 #include "engine/compute/cpu/simd/matmul_impl.h"
 
 }  // namespace
@@ -29,11 +31,15 @@ constexpr Kernels kKernels = {
     .rope = rope,
     .kv_append = kv_append,
     .attention = attention,
+    .causal_conv = causal_conv,
+    .ssm_step = ssm_step,
+    .ssm_scan = ssm_scan,
     .swiglu = swiglu,
     .probabilities = probabilities,
     .residual_add = residual_add,
     .add_bias = add_bias,
     .scale_softcap = scale_softcap,
+    .softplus_array = softplus_array,
     .exp_array = exp_array,
     .tanh_array = tanh_array,
     .erf_array = erf_array,

@@ -23,6 +23,29 @@ LLORCH_INLINE F32x16 exp_lanes(F32x16 x) {
   return select(less(high, x), set1(__builtin_inff()), y);
 }
 
+// ln(1 + x) of x >= 0. With u = 1 + x = m 2^k, m in [sqrt 1/2, sqrt 2): ln m + k ln 2, plus what rounding u lost over u.
+// Within 2 ulp.
+LLORCH_INLINE F32x16 log1p_lanes(F32x16 x) {
+  const F32x16 u = add(set1(1.0f), x);
+  const I32x16 k = shift_right<23>(sub(bits_of(u), bits_of(set1(0x1.6a09e6p-1f))));
+  const F32x16 f = sub(float_of(sub(bits_of(u), shift_left<23>(k))), set1(1.0f)), t = mul(f, f), kf = to_float(k);
+  F32x16 q = set1(0x1.1d8ea6p-4f);
+  q = fma(q, f, set1(-0x1.d635bcp-4f));
+  q = fma(q, f, set1(0x1.dea282p-4f));
+  q = fma(q, f, set1(-0x1.fcf4c6p-4f));
+  q = fma(q, f, set1(0x1.23d21ap-3f));
+  q = fma(q, f, set1(-0x1.555b4ap-3f));
+  q = fma(q, f, set1(0x1.999d5ap-3f));
+  q = fma(q, f, set1(-0x1.fffffcp-3f));
+  q = fma(q, f, set1(0x1.555554p-2f));
+  const F32x16 lost = div(sub(x, sub(u, set1(1.0f))), u);
+  const F32x16 r = add(fma(mul(f, t), q, mul(set1(-0.5f), t)), lost);
+  return fma(kf, set1(0x1.62e43p-1f), add(f, fma(kf, set1(-0x1.05c61p-29f), r)));
+}
+
+// ln(1 + e^x), x above 20. Within 4 ulp while e^x is normal, 0 below.
+LLORCH_INLINE F32x16 softplus_lanes(F32x16 x) { return select(less(set1(20.0f), x), x, log1p_lanes(exp_lanes(x))); }
+
 // sin and cos of x, |x| <= 2^20; absolute error below 2^-23.
 LLORCH_INLINE void sincos_lanes(F32x16 x, F32x16& sine, F32x16& cosine) {
   const F32x16 n = round_even(mul(x, set1(0x1.45f306p-1f)));

@@ -1,0 +1,200 @@
+// Mamba-2: projection, convolution, selective state space, gated norm, projection. Every row one after the other.
+#include "engine/compute/cpu/adapters/mixers/mixers.h"
+#include "engine/compute/cpu/adapters/mixers/sequences.h"
+
+namespace llorch::engine::compute::cpu::adapters::mixers {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::MambaMixerParams;
+using contract::MambaSlot;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+constexpr std::size_t kGrainProducts = 1u << 15;  // multiply-adds below which a region stays on the caller
+
+constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
+
+// Column ranges of the projected rows [T, z | x | b | c | dt].
+struct Columns {
+  explicit Columns(const MambaMixerParams& p)
+      : x(p.d_inner),
+        b(x + p.d_inner),
+        c(b + std::size_t{p.groups} * p.d_state),
+        dt(c + std::size_t{p.groups} * p.d_state),
+        count(dt + p.heads) {}
+  std::size_t x, b, c, dt, count;
+};
+
+struct Scratch {
+  Scratch(Carver& carver, const MambaMixerParams& p, std::size_t rows)
+      : mixed(carver.take<float>(rows * Columns(p).count)),
+        delta(carver.take<float>(rows * p.heads)),
+        decay(carver.take<float>(rows * p.heads)),
+        x(carver.take_quantised(rows, p.width)),
+        inner(carver.take_quantised(rows, p.d_inner)) {}
+  float* mixed;  // [T, columns]
+  float* delta;  // [T, heads]
+  float* decay;  // [T, heads]
+  QuantisedRows x, inner;
+};
+
+contract::MambaStateLayout state_layout(const MambaMixerParams& p) {
+  return {.conv_rows = p.d_inner + 2 * p.groups * p.d_state,
+          .d_conv = p.d_conv,
+          .heads = p.heads,
+          .d_head = p.d_head,
+          .d_state = p.d_state};
+}
+
+const float* vector_of(const PreparedInsn& insn, MambaSlot which) {
+  const CpuWeight* weight = weight_of(insn.weight(which));
+  return weight != nullptr ? weight->vector : nullptr;
+}
+
+void begin_rows(const CpuStream& stream, const PreparedInsn& insn, const MambaMixerParams& p, const Scratch& scratch,
+                Range rows) {
+  const Columns columns(p);
+  if (const float* bias = vector_of(insn, MambaSlot::kInBias))
+    stream.kernels.add_bias({.x = scratch.mixed, .x_stride = columns.count, .width = columns.count, .bias = bias},
+                            rows);
+  stream.kernels.ssm_step({.dt = scratch.mixed + columns.dt,
+                           .dt_stride = columns.count,
+                           .bias = vector_of(insn, MambaSlot::kDtBias),
+                           .a = vector_of(insn, MambaSlot::kA),
+                           .dt_min = p.dt_min,
+                           .dt_max = p.dt_max,
+                           .delta = scratch.delta,
+                           .decay = scratch.decay,
+                           .heads = p.heads},
+                          rows);
+}
+
+void convolve(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p,
+              const Scratch& scratch) {
+  const Columns columns(p);
+  const contract::MambaStateLayout layout = state_layout(p);
+  float* xbc = scratch.mixed + columns.x;
+  run_causal_conv(stream_of(ctx),
+                  {.spans = spans_of(ctx),
+                   .state = state_part(insn, {.offset_bytes = p.state_offset_bytes, .bytes = layout.conv_bytes()}),
+                   .x = xbc,
+                   .x_stride = columns.count,
+                   .y = xbc,
+                   .y_stride = columns.count,
+                   .channels = layout.conv_rows,
+                   .taps = p.d_conv,
+                   .weight = vector_of(insn, MambaSlot::kConvWeight),
+                   .bias = vector_of(insn, MambaSlot::kConvBias),
+                   .silu = true},
+                  ctx.total_rows);
+}
+
+void scan(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, const Scratch& scratch) {
+  const CpuStream& stream = stream_of(ctx);
+  const Columns columns(p);
+  const contract::MambaStateLayout layout = state_layout(p);
+  float* x = scratch.mixed + columns.x;
+  const SsmScanArgs args{.spans = spans_of(ctx),
+                         .state = state_part(insn, {.offset_bytes = p.state_offset_bytes + layout.ssm_offset_bytes(),
+                                                    .bytes = layout.ssm_bytes()}),
+                         .x = x,
+                         .b = scratch.mixed + columns.b,
+                         .c = scratch.mixed + columns.c,
+                         .delta = scratch.delta,
+                         .decay = scratch.decay,
+                         .skip = vector_of(insn, MambaSlot::kDSkip),
+                         .x_stride = columns.count,
+                         .y = x,
+                         .y_stride = columns.count,
+                         .heads = p.heads,
+                         .head_dim = p.d_head,
+                         .state_dim = p.d_state,
+                         .groups = p.groups};
+  stream.pool.run(std::size_t{ctx.batch_size} * p.heads,
+                  kGrainProducts / (std::size_t{p.d_head} * p.d_state * ctx.total_rows) + 1,
+                  [&](Range units, std::size_t) { stream.kernels.ssm_scan(args, units); });
+}
+
+// y = norm of y * silu(z), group by group.
+void gate_rows(const CpuStream& stream, const PreparedInsn& insn, const MambaMixerParams& p, const Scratch& scratch,
+               Range rows) {
+  const Columns columns(p);
+  float* y = scratch.mixed + columns.x;
+  stream.kernels.swiglu({.gate = scratch.mixed,
+                         .up = y,
+                         .x_stride = columns.count,
+                         .y = y,
+                         .y_stride = columns.count,
+                         .width = p.d_inner},
+                        rows);
+  const std::size_t width = p.d_inner / p.norm_groups;
+  for (std::size_t group = 0; group < p.norm_groups; ++group)
+    stream.kernels.rms_norm({.x = y + group * width,
+                             .weight = vector_of(insn, MambaSlot::kNorm) + group * width,
+                             .y = y + group * width,
+                             .width = width,
+                             .x_stride = columns.count,
+                             .y_stride = columns.count,
+                             .eps = p.norm_eps},
+                            rows);
+}
+
+}  // namespace
+
+Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<MambaMixerParams>();
+  const CpuStream& stream = stream_of(ctx);
+  const Columns columns(p);
+  const std::size_t rows = ctx.total_rows, grain = kGrainProducts / columns.count + 1;
+  Carver carver(ctx.workspace);
+  const Scratch scratch(carver, p, rows);
+  project(stream,
+          {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = columns.count},
+          std::array{Projection{weight_of(insn.weight(MambaSlot::kInProj)), scratch.mixed}});
+  stream.pool.run(rows, grain, [&](Range range, std::size_t) { begin_rows(stream, insn, p, scratch, range); });
+  convolve(ctx, insn, p, scratch);
+  scan(ctx, insn, p, scratch);
+  stream.pool.run(rows, grain, [&](Range range, std::size_t) { gate_rows(stream, insn, p, scratch, range); });
+  float* y = insn.output(0);
+  project(stream,
+          {.x = scratch.mixed + columns.x,
+           .x_stride = columns.count,
+           .rows = rows,
+           .quantised = scratch.inner,
+           .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(MambaSlot::kOutProj)), y}});
+  if (const float* bias = vector_of(insn, MambaSlot::kOutBias))
+    stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
+  return Status::ok();
+}
+
+Result<const void*> MambaAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<MambaMixerParams>(args.params);
+  TRY(require(args, p.d_conv >= 1 && p.d_conv <= kConvTapsMax, "a convolution of no or more than 8 taps"));
+  TRY(require(args, p.d_head != 0 && p.d_state != 0 && std::uint64_t{p.heads} * p.d_head == p.d_inner,
+              "heads that do not fill the inner width"));
+  TRY(require(args, p.groups != 0 && p.heads % p.groups == 0, "heads that groups do not divide"));
+  TRY(require(args, p.norm_groups != 0 && p.d_inner % p.norm_groups == 0,
+              "an inner width that norm groups do not divide"));
+  TRY(require(args, p.dt_min <= p.dt_max, "a step range that is empty"));
+  using enum MambaSlot;
+  TRY(check_weights(args, {slot(kInProj), slot(kConvWeight), slot(kA), slot(kDSkip), slot(kOutProj), slot(kConvBias),
+                           slot(kDtBias), slot(kNorm), slot(kInBias), slot(kOutBias)}));
+  return nullptr;
+}
+
+std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                            const Backend&) noexcept {
+  Carver carver;
+  Scratch(carver, contract::param_as<MambaMixerParams>(params), limits.rows_max);
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cpu::adapters::mixers

@@ -1,0 +1,90 @@
+// Gated short convolution: [b|c|x] = in(u); y = out(c * conv(b * x)).
+#include <array>
+
+#include "engine/compute/cpu/adapters/mixers/mixers.h"
+#include "engine/compute/cpu/adapters/mixers/sequences.h"
+
+namespace llorch::engine::compute::cpu::adapters::mixers {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::ShortconvParams;
+using contract::ShortconvSlot;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
+
+struct Scratch {
+  Scratch(Carver& carver, const ShortconvParams& p, std::size_t rows)
+      : bcx(carver.take<float>(rows * 3 * p.width)),
+        x(carver.take_quantised(rows, p.width)),
+        convolved(carver.take_quantised(rows, p.width)) {}
+  float* bcx;  // [T, b | c | x]
+  QuantisedRows x, convolved;
+};
+
+const float* vector_of(const PreparedInsn& insn, ShortconvSlot which) {
+  const CpuWeight* weight = weight_of(insn.weight(which));
+  return weight != nullptr ? weight->vector : nullptr;
+}
+
+}  // namespace
+
+Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<ShortconvParams>();
+  const CpuStream& stream = stream_of(ctx);
+  const std::size_t rows = ctx.total_rows, stride = 3 * std::size_t{p.width};
+  Carver carver(ctx.workspace);
+  const Scratch scratch(carver, p, rows);
+  project(stream, {.x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride},
+          std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx}});
+  if (const float* bias = vector_of(insn, ShortconvSlot::kInBias))
+    stream.kernels.add_bias({.x = scratch.bcx, .x_stride = stride, .width = stride, .bias = bias}, {0, rows});
+  float* x = scratch.bcx + 2 * std::size_t{p.width};
+  run_causal_conv(stream,
+                  {.spans = spans_of(ctx),
+                   .state = state_part(insn, {.offset_bytes = p.state_offset_bytes,
+                                              .bytes = contract::shortconv_state_bytes(p.width, p.l_cache)}),
+                   .x = x,
+                   .gate_in = scratch.bcx,
+                   .gate_out = scratch.bcx + p.width,
+                   .x_stride = stride,
+                   .y = x,
+                   .y_stride = stride,
+                   .channels = p.width,
+                   .taps = p.l_cache,
+                   .weight = vector_of(insn, ShortconvSlot::kConvWeight),
+                   .bias = vector_of(insn, ShortconvSlot::kConvBias)},
+                  rows);
+  float* y = insn.output(0);
+  project(stream, {.x = x, .x_stride = stride, .rows = rows, .quantised = scratch.convolved, .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(ShortconvSlot::kOutProj)), y}});
+  if (const float* bias = vector_of(insn, ShortconvSlot::kOutBias))
+    stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
+  return Status::ok();
+}
+
+Result<const void*> ShortconvAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<ShortconvParams>(args.params);
+  TRY(require(args, p.l_cache >= 1 && p.l_cache <= kConvTapsMax, "a convolution of no or more than 8 taps"));
+  using enum ShortconvSlot;
+  TRY(check_weights(
+      args, {slot(kInProj), slot(kConvWeight), slot(kOutProj), slot(kConvBias), slot(kInBias), slot(kOutBias)}));
+  return nullptr;
+}
+
+std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                const Backend&) noexcept {
+  Carver carver;
+  Scratch(carver, contract::param_as<ShortconvParams>(params), limits.rows_max);
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cpu::adapters::mixers
