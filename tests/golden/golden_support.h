@@ -37,6 +37,7 @@ class Device {
  public:
   Device(const std::filesystem::path& model, const RunOptions& options);
   engine::inference::Engine& engine() { return *engine_; }
+  engine::contract::Backend& backend() { return *backend_; }
 
  private:
   std::unique_ptr<engine::contract::Backend> backend_;

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "base/sha256.h"
-#include "engine/inference/executor.h"
 #include "engine/models/plan/physical.h"
 
 namespace llorch::engine::inference {
@@ -202,7 +201,7 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
   TRY(batch_.build(requests, lengths_, ctx_));
   counters_ = {};
   const PreparedPlan& plan = ctx_.mode == ExecutionMode::kDecode ? decode_plan_ : prefill_plan_;
-  if (const Status status = run(ctx_, plan.instructions()); !status.is_ok()) {
+  if (const Status status = run(ctx_, plan.instructions(), observer_); !status.is_ok()) {
     return base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", counters_.total,
                                                   backend_->device_class()));
   }

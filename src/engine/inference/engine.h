@@ -15,6 +15,7 @@
 #include "base/token_id.h"
 #include "engine/contract/backend.h"
 #include "engine/inference/batch_builder.h"
+#include "engine/inference/executor.h"
 #include "engine/inference/memory/activations.h"
 #include "engine/inference/memory/memory_plan.h"
 #include "engine/inference/memory/state_arena.h"
@@ -91,6 +92,8 @@ class Engine {
   // One step over several slots. Errors and REQUIRES: BatchBuilder::build.
   base::Result<StepOutput> step(std::span<const SlotRows> requests);
 
+  // Looks on at every step from now on; null for nobody. It outlives the engine or is taken away first.
+  void observe(InstructionObserver* observer) { observer_ = observer; }
   // Instructions run by the last step.
   const contract::DispatchCounters& counters() const { return counters_; }
 
@@ -124,6 +127,7 @@ class Engine {
   std::vector<float> logits_;           // [output_rows_max, vocab]
   contract::ExecutionContext ctx_;
   contract::DispatchCounters counters_;
+  InstructionObserver* observer_ = nullptr;
 };
 
 }  // namespace llorch::engine::inference

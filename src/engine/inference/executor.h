@@ -1,12 +1,23 @@
 #pragma once
+#include <cstddef>
 #include <span>
 
 #include "engine/contract/adapter.h"
 
 namespace llorch::engine::inference {
 
+// Looks on after every instruction. For tools: serving runs without one.
+class InstructionObserver {
+ public:
+  virtual ~InstructionObserver() = default;
+  // A status that is not ok ends the step with it.
+  virtual contract::Status after(const contract::ExecutionContext& ctx, std::size_t instruction,
+                                 const contract::PreparedInsn& prepared) noexcept = 0;
+};
+
 // Runs the instructions in order; stops at the first that fails. The only executor loop there is.
 // REQUIRES: `plan` was prepared for the backend whose memory `ctx` points to.
-contract::Status run(contract::ExecutionContext& ctx, std::span<const contract::PreparedInsn> plan) noexcept;
+contract::Status run(contract::ExecutionContext& ctx, std::span<const contract::PreparedInsn> plan,
+                     InstructionObserver* observer = nullptr) noexcept;
 
 }  // namespace llorch::engine::inference
