@@ -3,16 +3,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <cstring>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/assert.h"
-#include "base/utf8.h"
 #include "engine/io/gguf.h"
 #include "engine/io/gguf_types.h"
+#include "engine/io/printable.h"
 
 namespace llorch::engine::io {
 
@@ -54,20 +53,6 @@ bool multiply(std::uint64_t a, std::uint64_t b, std::uint64_t& product) {
   return !__builtin_mul_overflow(a, b, &product);
 }
 bool add(std::uint64_t a, std::uint64_t b, std::uint64_t& sum) { return !__builtin_add_overflow(a, b, &sum); }
-
-bool is_printable_utf8(std::string_view text) {
-  return base::is_valid_utf8(text) &&
-         std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-}
-
-// `text` fit for a message: at most 64 bytes, anything but printable ASCII escaped.
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (const unsigned char c : text.substr(0, 64)) {
-    out += std::isprint(c) != 0 ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
-  }
-  return out + (text.size() > 64 ? "...'" : "'");
-}
 
 }  // namespace
 
@@ -131,7 +116,7 @@ class GgufParser {
     const auto text = TRY(read_string(what, bytes_max));
     if (text.empty()) return corrupt(start, fmt::format("{} is empty", what));
     if (!is_printable_utf8(text))
-      return corrupt(start, fmt::format("{} {} is not printable UTF-8", what, quoted(text)));
+      return corrupt(start, fmt::format("{} {} is not printable UTF-8", what, printable(text)));
     return text;
   }
 
@@ -149,7 +134,7 @@ class GgufParser {
       return corrupt(
           0, found.empty()
                  ? std::string("the file is empty; a GGUF file starts with 'GGUF'")
-                 : fmt::format("not a GGUF file: it starts with {}, a GGUF file starts with 'GGUF'", quoted(found)));
+                 : fmt::format("not a GGUF file: it starts with {}, a GGUF file starts with 'GGUF'", printable(found)));
     }
     position_ = kMagic.size();
     const auto version = TRY(read<std::uint32_t>("the version"));
@@ -190,7 +175,7 @@ class GgufParser {
     file_.metadata_.reserve(metadata_count_);
     for (std::uint64_t i = 0; i < metadata_count_; ++i) {
       const auto key = TRY(read_identifier("a metadata key", limits_.key_bytes_max));
-      const std::string what = fmt::format("the value of {}", quoted(key));
+      const std::string what = fmt::format("the value of {}", printable(key));
       const auto type = TRY(read_type(what));
       file_.metadata_.push_back({key, TRY(read_value(what, type))});
     }
@@ -203,7 +188,7 @@ class GgufParser {
         order.begin(), order.end(), [&](auto a, auto b) { return file_.metadata_[a].key == file_.metadata_[b].key; });
     if (twin == order.end()) return {};
     const auto key = file_.metadata_[std::max(twin[0], twin[1])].key;
-    return corrupt(offset_of(key), fmt::format("the metadata key {} occurs twice", quoted(key)));
+    return corrupt(offset_of(key), fmt::format("the metadata key {} occurs twice", printable(key)));
   }
 
   Result<GgufType> read_type(std::string_view what) {
@@ -281,14 +266,14 @@ class GgufParser {
         order.begin(), order.end(), [&](auto a, auto b) { return file_.tensors_[a].name == file_.tensors_[b].name; });
     if (twin == order.end()) return {};
     const auto name = file_.tensors_[std::max(twin[0], twin[1])].name;
-    return corrupt(offset_of(name), fmt::format("the tensor name {} occurs twice", quoted(name)));
+    return corrupt(offset_of(name), fmt::format("the tensor name {} occurs twice", printable(name)));
   }
 
   // file_offset is relative to the data section until place_tensors(), and data holds nothing yet.
   Result<GgufTensor> read_tensor() {
     GgufTensor tensor;
     tensor.name = TRY(read_identifier("a tensor name", limits_.name_bytes_max));
-    const std::string what = fmt::format("tensor {}", quoted(tensor.name));
+    const std::string what = fmt::format("tensor {}", printable(tensor.name));
     const std::uint64_t start = position_;
     tensor.rank = TRY(read<std::uint32_t>(what));
     if (tensor.rank < 1 || tensor.rank > 4) {
@@ -329,13 +314,13 @@ class GgufParser {
     if (d[0] % info.block_elements != 0) {
       return corrupt(offset_of(tensor.name),
                      fmt::format("tensor {} has rows of {} elements, no multiple of {}'s block of {}",
-                                 quoted(tensor.name), d[0], info.name, info.block_elements));
+                                 printable(tensor.name), d[0], info.name, info.block_elements));
     }
     std::uint64_t elements = 0, bytes = 0;
     if (!multiply(d[0], d[1], elements) || !multiply(elements, d[2], elements) || !multiply(elements, d[3], elements) ||
         !multiply(elements / info.block_elements, info.block_bytes, bytes)) {
       return corrupt(offset_of(tensor.name), fmt::format("tensor {} of {} x {} x {} x {} elements overflows 64 bits",
-                                                         quoted(tensor.name), d[0], d[1], d[2], d[3]));
+                                                         printable(tensor.name), d[0], d[1], d[2], d[3]));
     }
     return bytes;
   }
@@ -352,14 +337,14 @@ class GgufParser {
       if (!add(data_start, tensor.file_offset, begin) || !add(begin, bytes, end)) {
         return corrupt(offset_of(tensor.name),
                        fmt::format("tensor {} lies at offset {} with {} bytes, which overflows 64 bits",
-                                   quoted(tensor.name), tensor.file_offset, bytes));
+                                   printable(tensor.name), tensor.file_offset, bytes));
       }
       if (end > bytes_.size()) {
         return corrupt(
             offset_of(tensor.name),
             fmt::format("tensor {} occupies bytes {} to {}, but the file has {}; it is truncated or damaged, "
                         "fetch it again",
-                        quoted(tensor.name), begin, end, bytes_.size()));
+                        printable(tensor.name), begin, end, bytes_.size()));
       }
       tensor.file_offset = begin;
       tensor.data = bytes_.subspan(begin, bytes);
@@ -376,8 +361,8 @@ class GgufParser {
       const auto& before = file_.tensors_[order[i - 1]];
       const auto& after = file_.tensors_[order[i]];
       if (before.file_offset + before.data.size() <= after.file_offset) continue;
-      return corrupt(after.file_offset,
-                     fmt::format("the data of tensors {} and {} overlaps", quoted(before.name), quoted(after.name)));
+      return corrupt(after.file_offset, fmt::format("the data of tensors {} and {} overlaps", printable(before.name),
+                                                    printable(after.name)));
     }
     return {};
   }

@@ -491,9 +491,10 @@ TEST(GgufFiles, WriteOpenMoveAndDigest) {
   EXPECT_EQ(file.file_bytes(), std::filesystem::file_size(path));
 
   std::uint64_t last_done = 0, last_total = 0;
-  const auto digest = model_digest(path, [&](std::uint64_t done, std::uint64_t total) {
+  const auto digest = model_digest(path, [&](std::uint64_t done, std::uint64_t total) -> base::Result<> {
     last_done = done;
     last_total = total;
+    return {};
   });
   std::ifstream in(path, std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(in), {}};

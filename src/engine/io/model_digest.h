@@ -8,10 +8,14 @@
 
 namespace llorch::engine::io {
 
-// Bytes hashed so far, bytes in all. Called about every 8 MiB and once at the end.
-using DigestProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
+// Bytes hashed so far, bytes in all. Called about every 8 MiB of a file; an error it returns ends the work.
+using DigestProgress = std::function<base::Result<>(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
-// SHA-256 of the whole file as 64 hex digits: the identity of a model. Errors: IO_ERROR.
+// The identity of a model as 64 hex digits. A GGUF file: SHA-256 of its bytes. A split one or a Hugging Face folder:
+// SHA-256 of the lines "<SHA-256 of the file>  <name>\n" for every file of model_file_list(), in its order; what sha256sum
+// prints. So it depends on no folder's order, no path, and for a split model not on the stem of its files.
+// Files are read, not mapped: one cut short meanwhile is an error, not a signal. Errors: IO_ERROR, those of
+// model_file_list(), what `progress` returned.
 base::Result<std::string> model_digest(const std::filesystem::path& path, const DigestProgress& progress = {});
 
 }  // namespace llorch::engine::io

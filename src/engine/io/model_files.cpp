@@ -1,0 +1,165 @@
+#include "engine/io/model_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/assert.h"
+#include "engine/io/model_layout.h"
+#include "engine/io/printable.h"
+
+namespace llorch::engine::io {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+
+namespace {
+
+FileTensor file_tensor(const GgufTensor& tensor) {
+  FileTensor out{
+      .name = tensor.name, .type = stored_type(tensor.dtype), .rank = tensor.rank, .dims = {}, .data = tensor.data};
+  for (std::uint32_t d = 0; d < tensor.rank; ++d) out.dims[d] = tensor.dims[tensor.rank - 1 - d];
+  return out;
+}
+
+// Parts belong together by what they say of themselves: split.no counts from 0, split.count is their number in all of
+// them, split.tensors.count the tensors of all together.
+Result<> check_parts(std::span<const GgufFile> parts) {
+  std::uint64_t tensors_count = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto count = TRY(parts[i].u64_or("split.count", 1));
+    const auto number = TRY(parts[i].u64_or("split.no", 0));
+    if (count != parts.size() || number != i) {
+      return fail(ErrorCode::kCorruptFile,
+                  fmt::format("{} says it is part {} of {} of a split model, but stands as part {} of {}; fetch all "
+                              "parts of one model under their own names",
+                              parts[i].source(), number + 1, count, i + 1, parts.size()));
+    }
+    tensors_count += parts[i].tensors().size();
+  }
+  const auto wanted = TRY(parts[0].u64_or("split.tensors.count", tensors_count));
+  if (parts.size() > 1 && wanted != tensors_count) {
+    return fail(ErrorCode::kCorruptFile,
+                fmt::format("{}: the model has {} tensors, its parts hold {}; fetch them again", parts[0].source(),
+                            wanted, tensors_count));
+  }
+  return {};
+}
+
+Result<std::vector<GgufFile>> open_parts(const std::filesystem::path& path) {
+  std::vector<GgufFile> parts;
+  parts.push_back(TRY(GgufFile::open(path)));
+  const auto count = TRY(parts[0].u64_or("split.count", 1));
+  if (count <= 1) return parts;
+  const auto name = gguf_part_name(path);
+  if (!name || name->count != count) {
+    return fail(
+        ErrorCode::kCorruptFile,
+        fmt::format("{} is a part of a model split into {} files; such a file is named NAME-00001-of-{:05}.gguf "
+                    "and stands beside the others",
+                    path.string(), count, count));
+  }
+  parts.clear();
+  for (const auto& part : gguf_parts(path, *name)) parts.push_back(TRY(GgufFile::open(part)));
+  return parts;
+}
+
+// Every tensor lies where the index says, and no other does.
+Result<> check_index(const SafetensorsIndex& index, std::span<const SafetensorsFile> files) {
+  for (const auto& [tensor, file] : index.holds) {
+    if (files[file].find_tensor(tensor) == nullptr) {
+      return fail(ErrorCode::kCorruptFile,
+                  fmt::format("{} lacks the tensor {} that the index places there", files[file].source(), tensor));
+    }
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    for (const FileTensor& tensor : files[i].tensors()) {
+      const auto at = index.holds.find(tensor.name);
+      if (at != index.holds.end() && at->second == i) continue;
+      return fail(ErrorCode::kCorruptFile,
+                  fmt::format("{} holds the tensor {}, which the index {}", files[i].source(), tensor.name,
+                              at == index.holds.end() ? "does not name" : "places elsewhere"));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
+  std::error_code ec;
+  if (!std::filesystem::is_directory(path, ec)) {
+    ModelFiles files = TRY(from_gguf(TRY(open_parts(path))));
+    files.source_ = path.string();
+    return files;
+  }
+  if (!std::filesystem::exists(path / kHfConfigName, ec)) {
+    return fail(ErrorCode::kUnsupportedFormatVersion,
+                fmt::format("{} is a folder without {}; give a GGUF file or the folder of a Hugging Face model",
+                            path.string(), kHfConfigName));
+  }
+  HfConfig config = TRY(HfConfig::open(path / kHfConfigName));
+  const SafetensorsIndex index = TRY(safetensors_of(path));
+  std::vector<SafetensorsFile> shards;
+  for (const auto& name : index.files) shards.push_back(TRY(SafetensorsFile::open(path / name)));
+  if (!index.holds.empty()) TRY(check_index(index, shards));
+  ModelFiles files = TRY(from_hugging_face(std::move(config), std::move(shards)));
+  files.source_ = path.string();
+  return files;
+}
+
+Result<ModelFiles> ModelFiles::from_gguf(std::vector<GgufFile> parts) {
+  ASSERT(!parts.empty(), "a model of no files");
+  TRY(check_parts(parts));
+  ModelFiles files;
+  files.parts_ = std::move(parts);
+  files.source_ = files.parts_.front().source();
+  for (const GgufFile& part : files.parts_) {
+    files.file_bytes_ += part.file_bytes();
+    for (const GgufTensor& tensor : part.tensors()) files.tensors_.push_back(file_tensor(tensor));
+  }
+  TRY(files.index_tensors());
+  return files;
+}
+
+Result<ModelFiles> ModelFiles::from_gguf(GgufFile file) {
+  std::vector<GgufFile> parts;
+  parts.push_back(std::move(file));
+  return from_gguf(std::move(parts));
+}
+
+Result<ModelFiles> ModelFiles::from_hugging_face(HfConfig config, std::vector<SafetensorsFile> shards) {
+  ModelFiles files;
+  files.source_ = config.source();
+  files.config_ = std::move(config);
+  files.shards_ = std::move(shards);
+  for (const SafetensorsFile& shard : files.shards_) {
+    files.file_bytes_ += shard.file_bytes();
+    files.tensors_.insert(files.tensors_.end(), shard.tensors().begin(), shard.tensors().end());
+  }
+  TRY(files.index_tensors());
+  return files;
+}
+
+Result<> ModelFiles::index_tensors() {
+  names_sorted_.resize(tensors_.size());
+  std::iota(names_sorted_.begin(), names_sorted_.end(), 0u);
+  std::sort(names_sorted_.begin(), names_sorted_.end(),
+            [&](auto a, auto b) { return tensors_[a].name < tensors_[b].name; });
+  const auto twin = std::adjacent_find(names_sorted_.begin(), names_sorted_.end(),
+                                       [&](auto a, auto b) { return tensors_[a].name == tensors_[b].name; });
+  if (twin == names_sorted_.end()) return {};
+  return fail(ErrorCode::kCorruptFile, fmt::format("{}: the tensor {} lies in two of the model's files", source_,
+                                                   printable(tensors_[*twin].name)));
+}
+
+const FileTensor* ModelFiles::find_tensor(std::string_view name) const {
+  const auto at = std::lower_bound(names_sorted_.begin(), names_sorted_.end(), name,
+                                   [&](std::uint32_t i, std::string_view n) { return tensors_[i].name < n; });
+  return at != names_sorted_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
+}
+
+}  // namespace llorch::engine::io

@@ -1,0 +1,89 @@
+#include "engine/io/model_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/file.h"
+
+namespace llorch::engine::io {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+
+namespace {
+
+// Of a Hugging Face folder, beside the weights: all that a model's behaviour is read from.
+constexpr std::string_view kSideFiles[] = {kHfConfigName,    "chat_template.jinja",   "generation_config.json",
+                                           "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"};
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code ec;
+  return std::filesystem::is_regular_file(path, ec);
+}
+
+// Five digits.
+std::optional<std::uint32_t> part_number(std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.size() != 5 || ec != std::errc() || end != text.data() + text.size()) return {};
+  return number;
+}
+
+}  // namespace
+
+std::optional<GgufPartName> gguf_part_name(const std::filesystem::path& path) {
+  constexpr std::string_view kPattern = "-00001-of-00001.gguf";
+  const std::string name = path.filename().string();
+  if (name.size() <= kPattern.size()) return {};
+  const std::string_view end = std::string_view(name).substr(name.size() - kPattern.size());
+  const auto number = part_number(end.substr(1, 5)), count = part_number(end.substr(10, 5));
+  if (end.front() != '-' || end.substr(6, 4) != "-of-" || !end.ends_with(".gguf") || !number || !count) return {};
+  if (*number < 1 || *number > *count) return {};
+  return GgufPartName{.stem = name.substr(0, name.size() - kPattern.size()), .number = *number, .count = *count};
+}
+
+std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& path, const GgufPartName& name) {
+  std::vector<std::filesystem::path> parts;
+  for (std::uint32_t i = 1; i <= name.count; ++i) {
+    parts.push_back(path.parent_path() / fmt::format("{}-{:05}-of-{:05}.gguf", name.stem, i, name.count));
+  }
+  return parts;
+}
+
+Result<SafetensorsIndex> safetensors_of(const std::filesystem::path& folder) {
+  if (is_file(folder / kSafetensorsName)) return SafetensorsIndex{.files = {std::string(kSafetensorsName)}};
+  const auto index = folder / kSafetensorsIndexName;
+  if (!is_file(index)) {
+    return fail(ErrorCode::kUnsupportedFormatVersion,
+                fmt::format("{} has neither {} nor {}; give a GGUF file or a Hugging Face model saved as safetensors",
+                            folder.string(), kSafetensorsName, kSafetensorsIndexName));
+  }
+  return SafetensorsIndex::parse(TRY(base::read_file(index, SafetensorsLimits().header_bytes_max)), index.string());
+}
+
+Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path) {
+  std::vector<ModelFile> files;
+  std::error_code ec;
+  if (std::filesystem::is_directory(path, ec)) {
+    const SafetensorsIndex weights = TRY(safetensors_of(path));
+    for (const auto& name : weights.files) files.push_back({name, path / name});
+    for (const auto& name : kSideFiles) files.push_back({std::string(name), path / name});
+    if (!weights.holds.empty()) files.push_back({std::string(kSafetensorsIndexName), path / kSafetensorsIndexName});
+    std::erase_if(files, [](const ModelFile& file) {
+      return file.name != kHfConfigName && !file.name.ends_with(".safetensors") && !is_file(file.path);
+    });
+    std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  } else if (const auto part = gguf_part_name(path); part && part->count > 1) {
+    for (const auto& file : gguf_parts(path, *part)) {
+      files.push_back({fmt::format("{:05}-of-{:05}.gguf", files.size() + 1, part->count), file});
+    }
+  } else {
+    files.push_back({path.filename().string(), path});
+  }
+  return files;
+}
+
+}  // namespace llorch::engine::io

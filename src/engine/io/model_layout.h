@@ -1,0 +1,44 @@
+#pragma once
+// Which files make a stored model.
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/io/huggingface/safetensors.h"
+
+namespace llorch::engine::io {
+
+inline constexpr std::string_view kHfConfigName = "config.json";
+inline constexpr std::string_view kSafetensorsName = "model.safetensors";
+inline constexpr std::string_view kSafetensorsIndexName = "model.safetensors.index.json";
+
+// What the name NAME-00002-of-00003.gguf says: part 2 of 3.
+struct GgufPartName {
+  std::string stem;  // "NAME"
+  std::uint32_t number = 1;
+  std::uint32_t count = 1;
+};
+// Absent when `path` is named otherwise, or impossibly (part 4 of 3).
+std::optional<GgufPartName> gguf_part_name(const std::filesystem::path& path);
+// All parts of the model that `path` is one of, first to last, whether they exist or not.
+std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& path, const GgufPartName& name);
+
+struct ModelFile {
+  std::string name;  // that it goes by in the model, not on this disk
+  std::filesystem::path path;
+};
+
+// Every file whose bytes decide what the model at `path` says, sorted by name: a GGUF file as itself; the parts of a split
+// one as 00001-of-00003.gguf and so on; of a Hugging Face folder the weights, their index, config.json and what the
+// tokenizer, the chat template, generation defaults and image preprocessing are read from, as far as they are there.
+// Errors: IO_ERROR; those of SafetensorsIndex::parse; UNSUPPORTED_FORMAT_VERSION (a folder without safetensors).
+base::Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path);
+
+// The weights of a Hugging Face folder: model.safetensors, with no tensor named, else what model.safetensors.index.json says.
+base::Result<SafetensorsIndex> safetensors_of(const std::filesystem::path& folder);
+
+}  // namespace llorch::engine::io
