@@ -114,11 +114,6 @@ std::size_t keys_max(const ExecutionContext& ctx, const AttentionParams& p) {
   return std::size_t{*std::max_element(ctx.positions, ctx.positions + ctx.total_rows)} + 1;
 }
 
-const float* vector_of(const PreparedInsn& insn, AttentionSlot which) {
-  const CpuWeight* weight = weight_of(insn.weight(which));
-  return weight != nullptr ? weight->vector : nullptr;
-}
-
 void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
                  std::size_t rows) {
   const Columns columns(p);
@@ -134,7 +129,7 @@ void add_biases(const CpuStream& stream, const PreparedInsn& insn, const Attenti
                 Range rows) {
   const Columns columns(p);
   const auto add = [&](AttentionSlot which, std::size_t begin, std::size_t end) {
-    if (const float* bias = vector_of(insn, which))
+    if (const float* bias = vector_of(insn.weight(which)))
       stream.kernels.add_bias({.x = scratch.qkv + begin, .x_stride = columns.count, .width = end - begin, .bias = bias},
                               rows);
   };
@@ -223,9 +218,9 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   const Columns columns(p);
   add_biases(stream, insn, p, scratch, rows);
   if (p.qk_norm == contract::QkNorm::kPerHead) {
-    norm_heads(stream, p, scratch.qkv, p.heads, vector_of(insn, AttentionSlot::kQNorm), columns.count, rows);
-    norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn, AttentionSlot::kKNorm), columns.count,
-               rows);
+    norm_heads(stream, p, scratch.qkv, p.heads, vector_of(insn.weight(AttentionSlot::kQNorm)), columns.count, rows);
+    norm_heads(stream, p, scratch.qkv + columns.k, p.kv_heads, vector_of(insn.weight(AttentionSlot::kKNorm)),
+               columns.count, rows);
   }
   if (p.rope_layout != contract::RopeLayout::kNone) rotate_rows(ctx, p, scratch, rows);
   stream.kernels.kv_append({.layout = kv_layout(p),
@@ -251,7 +246,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                           .scale = p.scale,
                           .softcap = p.logit_softcap,
                           .window = p.window,
-                          .sinks = vector_of(insn, AttentionSlot::kSinks),
+                          .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
                           .span_begin = p.causal != 0 ? nullptr : scratch.step_pages.span_begin,
                           .span_end = scratch.step_pages.span_end,
                           .scores_stride = scratch.scores_stride};
@@ -297,7 +292,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
            .quantised = scratch.attended_quantised,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(AttentionSlot::kO)), y}});
-  if (const float* bias = vector_of(insn, AttentionSlot::kOBias))
+  if (const float* bias = vector_of(insn.weight(AttentionSlot::kOBias)))
     stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
   return Status::ok();
 }

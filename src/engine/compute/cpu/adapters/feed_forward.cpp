@@ -1,8 +1,10 @@
 // Adapters around projections: the dense feed-forward and the output head.
+#include "engine/compute/cpu/adapters/feed_forward.h"
+
+#include <array>
 #include <cstring>
 
 #include "engine/compute/cpu/adapters/adapters.h"
-#include "engine/compute/cpu/adapters/support.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
@@ -25,24 +27,7 @@ constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
 
 constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
-// x[rows, begin of a row .. width) += the bias of a slot, if there is one.
-void add_bias(const CpuStream& stream, const PreparedInsn& insn, FfnSlot which, AddBiasArgs args, Range rows) {
-  const CpuWeight* weight = weight_of(insn.weight(which));
-  if (weight == nullptr) return;
-  args.bias = weight->vector;
-  stream.kernels.add_bias(args, rows);
-}
-
-struct SwigluScratch {
-  SwigluScratch(Carver& carver, const SwigluParams& p, std::size_t rows)
-      : stride((p.gated != 0 ? 2 : 1) * std::size_t{p.ffn}),
-        gate_up(carver.take<float>(rows * stride)),
-        x(carver.take_quantised(rows, p.width)),
-        hidden(carver.take_quantised(rows, p.ffn)) {}
-  std::size_t stride;
-  float* gate_up;  // [T, F or 2F]: up, then gate
-  QuantisedRows x, hidden;
-};
+FeedForwardShape shape_of(const SwigluParams& p) { return {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0}; }
 
 struct LmHeadScratch {
   LmHeadScratch(Carver& carver, const LmHeadParams& p, std::size_t rows)
@@ -53,37 +38,55 @@ struct LmHeadScratch {
 
 }  // namespace
 
-Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
-  const auto& p = insn.param<SwigluParams>();
-  const CpuStream& stream = stream_of(ctx);
-  const std::size_t rows = ctx.total_rows;
-  Carver carver(ctx.workspace);
-  const SwigluScratch scratch(carver, p, rows);
+void feed_forward(const CpuStream& stream, const FeedForward& ffn, const FeedForwardScratch& scratch,
+                  const FeedForwardRows& rows) {
+  const bool gated = ffn.gate != nullptr;
   const std::size_t stride = scratch.stride;
-  float* up = scratch.gate_up;
-  float* gate = p.gated != 0 ? up + p.ffn : nullptr;
-  const Projection projections[] = {{weight_of(insn.weight(FfnSlot::kUp)), up},
-                                    {weight_of(insn.weight(FfnSlot::kGate)), gate}};
-  const ProjectionInput input{
-      .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = stride};
-  project(stream, input, std::span(projections, gate != nullptr ? 2 : 1));
-  const SwigluArgs args{.gate = gate != nullptr ? gate : up,
-                        .up = gate != nullptr ? up : nullptr,
+  float* up = scratch.up_gate;
+  float* gate = gated ? up + ffn.ffn : nullptr;
+  const Projection projections[] = {{ffn.up, up}, {ffn.gate, gate}};
+  project(stream, {.x = rows.x, .x_stride = ffn.width, .rows = rows.rows, .quantised = scratch.x, .y_stride = stride},
+          std::span(projections, gated ? 2 : 1));
+  const SwigluArgs args{.gate = gated ? gate : up,
+                        .up = gated ? up : nullptr,
                         .x_stride = stride,
                         .y = up,
                         .y_stride = stride,
-                        .width = p.ffn,
+                        .width = ffn.ffn,
+                        .act = ffn.act,
+                        .alpha = ffn.alpha,
+                        .limit = ffn.limit};
+  const auto add_bias = [&](float* x, const float* bias, Range range) {
+    if (bias != nullptr) stream.kernels.add_bias({.x = x, .x_stride = stride, .width = ffn.ffn, .bias = bias}, range);
+  };
+  stream.pool.run(rows.rows, kGrainElements / ffn.ffn + 1, [&](Range range, std::size_t) {
+    add_bias(up, ffn.up_bias, range);
+    add_bias(gate, ffn.gate_bias, range);
+    stream.kernels.swiglu(args, range);
+  });
+  project(stream, {.x = up, .x_stride = stride, .rows = rows.rows, .quantised = scratch.hidden, .y_stride = ffn.width},
+          std::array{Projection{ffn.down, rows.y}});
+  if (ffn.down_bias != nullptr)
+    stream.kernels.add_bias({.x = rows.y, .x_stride = ffn.width, .width = ffn.width, .bias = ffn.down_bias},
+                            {0, rows.rows});
+}
+
+Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<SwigluParams>();
+  Carver carver(ctx.workspace);
+  const FeedForwardScratch scratch(carver, shape_of(p), ctx.total_rows);
+  const FeedForward ffn{.width = p.width,
+                        .ffn = p.ffn,
+                        .gate = weight_of(insn.weight(FfnSlot::kGate)),
+                        .up = weight_of(insn.weight(FfnSlot::kUp)),
+                        .down = weight_of(insn.weight(FfnSlot::kDown)),
+                        .gate_bias = vector_of(insn.weight(FfnSlot::kGateBias)),
+                        .up_bias = vector_of(insn.weight(FfnSlot::kUpBias)),
+                        .down_bias = vector_of(insn.weight(FfnSlot::kDownBias)),
                         .act = kernel_activation(p.act),
                         .alpha = p.alpha,
                         .limit = p.limit};
-  stream.pool.run(rows, kGrainElements / p.ffn + 1, [&](Range range, std::size_t) {
-    add_bias(stream, insn, FfnSlot::kGateBias, {.x = gate, .x_stride = stride, .width = p.ffn}, range);
-    add_bias(stream, insn, FfnSlot::kUpBias, {.x = up, .x_stride = stride, .width = p.ffn}, range);
-    stream.kernels.swiglu(args, range);
-  });
-  project(stream, {.x = up, .x_stride = stride, .rows = rows, .quantised = scratch.hidden, .y_stride = p.width},
-          std::array{Projection{weight_of(insn.weight(FfnSlot::kDown)), insn.output(0)}});
-  add_bias(stream, insn, FfnSlot::kDownBias, {.x = insn.output(0), .x_stride = p.width, .width = p.width}, {0, rows});
+  feed_forward(stream_of(ctx), ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows});
   return Status::ok();
 }
 
@@ -102,7 +105,7 @@ Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
 std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
   Carver carver;
-  SwigluScratch(carver, contract::param_as<SwigluParams>(params), limits.rows_max);
+  FeedForwardScratch(carver, shape_of(contract::param_as<SwigluParams>(params)), limits.rows_max);
   return carver.used_bytes();
 }
 

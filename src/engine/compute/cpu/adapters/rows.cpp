@@ -48,12 +48,11 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
   const CpuStream& stream = stream_of(ctx);
   const std::size_t width = p.rows_per_group != 0 ? p.rows_per_group : p.width;  // what one norm runs over
   const std::size_t norms = std::size_t{ctx.total_rows} * (p.width / width), grain = kGrainElements / width + 1;
-  const float* weight = weight_of(insn.weight(contract::NormSlot::kWeight))->vector;
+  const float* weight = vector_of(insn.weight(contract::NormSlot::kWeight));
   if (p.kind == contract::NormKind::kLayerNorm) {
-    const CpuWeight* bias = weight_of(insn.weight(contract::NormSlot::kBias));
     const LayerNormArgs args{.x = insn.input(0),
                              .weight = weight,
-                             .bias = bias != nullptr ? bias->vector : nullptr,
+                             .bias = vector_of(insn.weight(contract::NormSlot::kBias)),
                              .y = insn.output(0),
                              .width = width,
                              .x_stride = width,

@@ -17,6 +17,8 @@ inline const CpuStream& stream_of(const contract::ExecutionContext& ctx) {
 }
 
 inline const CpuWeight* weight_of(const void* weight) { return static_cast<const CpuWeight*>(weight); }
+// Of a slot read element by element; null when it is absent.
+inline const float* vector_of(const void* weight) { return weight != nullptr ? weight_of(weight)->vector : nullptr; }
 
 // Carves a workspace into 64-byte aligned arrays. Without memory it only adds up: the same code says how much a run
 // needs and hands it out, so the two cannot disagree.
@@ -49,6 +51,13 @@ class Carver {
   contract::Workspace workspace_;
   std::uint64_t used_bytes_ = 0;
 };
+
+// The rows from `row` on.
+inline QuantisedRows rows_from(const QuantisedRows& all, std::size_t row) {
+  if (all.q == nullptr) return all;
+  const std::size_t blocks = all.width / 32;
+  return {all.q + row * all.width, all.scales + row * blocks, all.sums + row * 2 * blocks, all.width};
+}
 
 // y = x W^T for one weight of several that share x.
 struct Projection {

@@ -2,6 +2,7 @@
 
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
+#include "engine/compute/cpu/adapters/moe/moe.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 namespace {
@@ -34,15 +35,16 @@ constexpr AdapterTables make_tables() {
   put<mixers::MambaAdapter>(tables, Opcode::kMambaMixer, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<mixers::ShortconvAdapter>(tables, Opcode::kShortconv,
                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<moe::MoeAdapter>(tables, Opcode::kMoe, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<EmbeddingAdapter>(tables, Opcode::kEmbedding, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<ResidualAddAdapter>(tables, Opcode::kResidualAdd, {.supports_batch = true, .may_alias_output = true});
   put<LmHeadAdapter>(tables, Opcode::kLmHead, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   return tables;
 }
 
-constexpr auto kCpuOpcodes =
-    std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMambaMixer,
-                           Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kLmHead});
+constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu,
+                                                    Opcode::kMoe, Opcode::kMambaMixer, Opcode::kShortconv,
+                                                    Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kLmHead});
 
 }  // namespace
 

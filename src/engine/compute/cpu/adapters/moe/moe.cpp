@@ -1,0 +1,324 @@
+// Mixture of experts: router, choice, the chosen experts' feed-forwards, shared expert.
+//
+// Rows are sorted by expert, so an expert's weights are read once however many rows chose it. The results go to their rows
+// in ascending order of the expert's number: what a row gets does not depend on who else was there.
+#include "engine/compute/cpu/adapters/moe/moe.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "engine/compute/cpu/adapters/feed_forward.h"
+#include "engine/compute/cpu/adapters/moe/routing.h"
+#include "engine/compute/cpu/adapters/support.h"
+
+namespace llorch::engine::compute::cpu::adapters::moe {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::MoeParams;
+using contract::MoeSlot;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+// Work below which a region stays on the caller: elements (an exponential each), multiply-adds.
+constexpr std::size_t kGrainElements = 1u << 13;
+constexpr std::size_t kGrainProducts = 1u << 16;
+
+// A pair is a row and one expert it chose. Experts are worked on in batches of at most max(rows, this) pairs: enough for
+// all choices of a small step to share their parallel regions, while a large step needs no k-fold copy of its rows.
+constexpr std::size_t kPairsAtOnce = 256;
+
+constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
+
+std::size_t batch_pairs_max(const MoeParams& p, std::size_t rows) {
+  return std::max(rows, std::min(rows * p.experts_used, kPairsAtOnce));
+}
+
+struct Scratch {
+  Scratch(Carver& carver, const MoeParams& p, std::size_t rows, std::size_t threads)
+      : Scratch(carver, p, rows, threads, batch_pairs_max(p, rows)) {}
+  Scratch(Carver& carver, const MoeParams& p, std::size_t rows, std::size_t threads, std::size_t batch_pairs)
+      : x(carver.take_quantised(rows, p.width)),
+        logits(carver.take<float>(rows * p.experts)),
+        experts(carver.take<std::uint32_t>(rows * p.experts_used)),
+        weights(carver.take<float>(rows * p.experts_used)),
+        pairs(carver.take<std::uint32_t>(rows * p.experts_used)),
+        row_of_pair(carver.take<std::uint32_t>(rows * p.experts_used)),
+        first_pair(carver.take<std::uint32_t>(p.experts + std::size_t{1})),
+        scores(carver.take<float>(threads * p.experts)),
+        group_scores(carver.take<float>(threads * p.groups)),
+        best(carver.take<float>(threads * std::max(p.experts_used, p.groups))),
+        groups(carver.take<std::uint32_t>(threads * p.groups)),
+        batch_x(carver.take<float>(batch_pairs * p.width)),
+        batch_quantised(carver.take_quantised(batch_pairs, p.width)),
+        up_gate(carver.take<float>(batch_pairs * 2 * p.ffn_expert)),
+        hidden_quantised(carver.take_quantised(batch_pairs, p.ffn_expert)),
+        batch_y(carver.take<float>(batch_pairs * p.width)),
+        shared(carver, {.width = p.width, .ffn = p.ffn_shared, .gated = true}, p.ffn_shared != 0 ? rows : 0),
+        shared_y(carver.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
+  QuantisedRows x;
+  float* logits;               // [T, E]
+  std::uint32_t* experts;      // [T, k], ascending in every row
+  float* weights;              // [T, k]
+  std::uint32_t* pairs;        // [T, k], the pair of the row and its expert
+  std::uint32_t* row_of_pair;  // [T k], pairs in ascending order of the expert, then of the row
+  std::uint32_t* first_pair;   // [E + 1]
+  float* scores;               // [threads, E]
+  float* group_scores;         // [threads, groups]
+  float* best;                 // [threads, max(k, groups)]
+  std::uint32_t* groups;       // [threads, groups]
+  float* batch_x;              // [pairs of the batch, D]
+  QuantisedRows batch_quantised;
+  float* up_gate;  // [pairs of the batch, 2F]: up, then gate
+  QuantisedRows hidden_quantised;
+  float* batch_y;  // [pairs of the batch, D]
+  FeedForwardScratch shared;
+  float* shared_y;  // [T, D]
+};
+
+// Consecutive experts and their pairs.
+struct Batch {
+  Range experts, pairs;
+};
+
+// One moe instruction over one step.
+class Moe {
+ public:
+  Moe(const ExecutionContext& ctx, const PreparedInsn& insn)
+      : stream_(stream_of(ctx)),
+        insn_(insn),
+        p_(insn.param<MoeParams>()),
+        rows_(ctx.total_rows),
+        carver_(ctx.workspace),
+        scratch_(carver_, p_, rows_, stream_.pool.threads_count()) {}
+
+  void run() {
+    route();
+    sort_pairs();
+    std::memset(insn_.output(0), 0, rows_ * p_.width * sizeof(float));
+    const std::size_t pairs_max = batch_pairs_max(p_, rows_);
+    for (std::size_t first = 0, last; first < p_.experts; first = last) {
+      for (last = first + 1; last < p_.experts; ++last)
+        if (scratch_.first_pair[last + 1] - scratch_.first_pair[first] > pairs_max) break;
+      const Batch batch{{first, last}, {scratch_.first_pair[first], scratch_.first_pair[last]}};
+      if (batch.pairs.begin != batch.pairs.end) run_batch(batch);
+    }
+    if (p_.ffn_shared != 0) add_shared();
+  }
+
+ private:
+  const CpuWeight& weight(MoeSlot slot) const { return *weight_of(insn_.weight(slot)); }
+  const float* vector(MoeSlot slot) const { return vector_of(insn_.weight(slot)); }
+  static bool quantised(const CpuWeight& weight) { return contract::is_quantised(weight.matrix.dtype); }
+  std::size_t pairs_of(std::size_t expert) const {
+    return scratch_.first_pair[expert + 1] - scratch_.first_pair[expert];
+  }
+
+  void route() {
+    project(stream_,
+            {.x = insn_.input(0), .x_stride = p_.width, .rows = rows_, .quantised = scratch_.x, .y_stride = p_.experts},
+            std::array{Projection{&weight(MoeSlot::kRouter), scratch_.logits}});
+    const float* bias = vector(MoeSlot::kRouterBias);
+    const float* selection_bias = vector(MoeSlot::kSelectionBias);
+    stream_.pool.run(rows_, kGrainElements / p_.experts + 1, [&](Range range, std::size_t thread) {
+      if (bias != nullptr)
+        stream_.kernels.add_bias({.x = scratch_.logits, .x_stride = p_.experts, .width = p_.experts, .bias = bias},
+                                 range);
+      const RouteScratch scratch{.scores = scratch_.scores + thread * p_.experts,
+                                 .group_scores = scratch_.group_scores + thread * p_.groups,
+                                 .best = scratch_.best + thread * std::max(p_.experts_used, p_.groups),
+                                 .groups = scratch_.groups + thread * p_.groups};
+      for (std::size_t row = range.begin; row < range.end; ++row)
+        route_row(stream_.kernels, p_, scratch_.logits + row * p_.experts, selection_bias, scratch,
+                  {scratch_.experts + row * p_.experts_used, scratch_.weights + row * p_.experts_used});
+    });
+  }
+
+  // Counting sort by expert, rows of one expert in ascending order.
+  void sort_pairs() {
+    const std::size_t count = rows_ * p_.experts_used;
+    std::fill_n(scratch_.first_pair, p_.experts + std::size_t{1}, 0u);
+    for (std::size_t i = 0; i < count; ++i) ++scratch_.first_pair[scratch_.experts[i] + 1];
+    for (std::size_t e = 0; e < p_.experts; ++e) scratch_.first_pair[e + 1] += scratch_.first_pair[e];
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t pair = scratch_.first_pair[scratch_.experts[i]]++;
+      scratch_.pairs[i] = pair;
+      scratch_.row_of_pair[pair] = static_cast<std::uint32_t>(i / p_.experts_used);
+    }
+    for (std::size_t e = p_.experts; e > 0; --e) scratch_.first_pair[e] = scratch_.first_pair[e - 1];
+    scratch_.first_pair[0] = 0;
+  }
+
+  void run_batch(const Batch& batch) {
+    const std::size_t count = batch.pairs.end - batch.pairs.begin, hidden_stride = 2 * std::size_t{p_.ffn_expert};
+    gather(batch);
+    multiply(batch, std::array{&weight(MoeSlot::kUp), &weight(MoeSlot::kGate)},
+             {.x = scratch_.batch_x,
+              .x_stride = p_.width,
+              .xq = scratch_.batch_quantised,
+              .y = scratch_.up_gate,
+              .y_stride = hidden_stride});
+    stream_.pool.run(count, kGrainElements / p_.ffn_expert + 1,
+                     [&](Range pairs, std::size_t) { activate(batch, pairs); });
+    multiply(batch, std::array{&weight(MoeSlot::kDown)},
+             {.x = scratch_.up_gate,
+              .x_stride = hidden_stride,
+              .xq = scratch_.hidden_quantised,
+              .y = scratch_.batch_y,
+              .y_stride = p_.width});
+    stream_.pool.run(rows_, kGrainElements / p_.width + 1, [&](Range rows, std::size_t) { combine(batch, rows); });
+  }
+
+  void gather(const Batch& batch) {
+    const bool quantise = quantised(weight(MoeSlot::kUp)) || quantised(weight(MoeSlot::kGate));
+    const std::uint32_t* rows = scratch_.row_of_pair + batch.pairs.begin;
+    stream_.pool.run(batch.pairs.end - batch.pairs.begin, kGrainElements / p_.width + 1, [&](Range pairs, std::size_t) {
+      for (std::size_t i = pairs.begin; i < pairs.end; ++i)
+        std::memcpy(scratch_.batch_x + i * p_.width, insn_.input(0) + std::size_t{rows[i]} * p_.width,
+                    p_.width * sizeof(float));
+      if (quantise)
+        stream_.kernels.quantise({.x = scratch_.batch_x, .x_stride = p_.width, .out = scratch_.batch_quantised}, pairs);
+    });
+  }
+
+  // Every expert of the batch times its rows, for stacks of one shape; the outputs of the stacks stand side by side. Each
+  // thread takes the same share of every expert's outputs: experts differ in rows, so whole ones would not balance.
+  void multiply(const Batch& batch, std::span<const CpuWeight* const> stacks, const MatmulArgs& all) {
+    const std::size_t groups = stacks[0]->matrix.groups(), outputs = stacks[0]->matrix.rows;
+    const std::size_t products =
+        stacks.size() * (batch.pairs.end - batch.pairs.begin) * outputs * stacks[0]->matrix.cols;
+    const std::size_t lanes = products < kGrainProducts ? 1 : stream_.pool.threads_count();
+    stream_.pool.run(lanes, 1, [&](Range range, std::size_t) {
+      const Range share{groups * range.begin / lanes, groups * range.end / lanes};
+      if (share.begin == share.end) return;
+      for (std::size_t e = batch.experts.begin; e < batch.experts.end; ++e) {
+        if (pairs_of(e) == 0) continue;
+        const std::size_t first = scratch_.first_pair[e] - batch.pairs.begin;
+        MatmulArgs args = all;
+        args.x += first * all.x_stride;
+        args.xq = rows_from(all.xq, first);
+        args.rows = pairs_of(e);
+        for (std::size_t i = 0; i < stacks.size(); ++i) {
+          args.w = stacks[i]->matrix_at(e);
+          args.y = all.y + first * all.y_stride + i * outputs;
+          stream_.kernels.matmul(args, share);
+        }
+      }
+    });
+  }
+
+  // Adds row `expert` of a [E, width] bias to those of `pairs` (of the batch) that belong to the expert.
+  void add_expert_bias(const Batch& batch, MoeSlot slot, float* x, Range pairs) {
+    const float* bias = vector(slot);
+    if (bias == nullptr) return;
+    const std::size_t width = p_.ffn_expert;
+    for (std::size_t e = batch.experts.begin; e < batch.experts.end; ++e) {
+      const Range own{std::max<std::size_t>(pairs.begin, scratch_.first_pair[e] - batch.pairs.begin),
+                      std::min<std::size_t>(pairs.end, scratch_.first_pair[e + 1] - batch.pairs.begin)};
+      if (own.begin < own.end)
+        stream_.kernels.add_bias({.x = x, .x_stride = 2 * width, .width = width, .bias = bias + e * width}, own);
+    }
+  }
+
+  void activate(const Batch& batch, Range pairs) {
+    const std::size_t stride = 2 * std::size_t{p_.ffn_expert};
+    float* up = scratch_.up_gate;
+    float* gate = up + p_.ffn_expert;
+    add_expert_bias(batch, MoeSlot::kUpBias, up, pairs);
+    add_expert_bias(batch, MoeSlot::kGateBias, gate, pairs);
+    stream_.kernels.swiglu({.gate = gate,
+                            .up = up,
+                            .x_stride = stride,
+                            .y = up,
+                            .y_stride = stride,
+                            .width = p_.ffn_expert,
+                            .act = kernel_activation(p_.act),
+                            .alpha = p_.alpha,
+                            .limit = p_.limit},
+                           pairs);
+    if (quantised(weight(MoeSlot::kDown)))
+      stream_.kernels.quantise({.x = up, .x_stride = stride, .out = scratch_.hidden_quantised}, pairs);
+  }
+
+  // y[row] += weight * (expert's row + bias) for the row's choices in this batch, in ascending order.
+  void combine(const Batch& batch, Range rows) {
+    const float* bias = vector(MoeSlot::kDownBias);
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      float* y = insn_.output(0) + row * p_.width;
+      for (std::size_t i = row * p_.experts_used; i < (row + 1) * p_.experts_used; ++i) {
+        if (scratch_.pairs[i] < batch.pairs.begin || scratch_.pairs[i] >= batch.pairs.end) continue;
+        float* expert_y = scratch_.batch_y + (scratch_.pairs[i] - batch.pairs.begin) * p_.width;
+        if (bias != nullptr)
+          stream_.kernels.add_bias(
+              {.x = expert_y, .width = p_.width, .bias = bias + std::size_t{scratch_.experts[i]} * p_.width}, {0, 1});
+        stream_.kernels.residual_add({.a = y, .b = expert_y, .y = y, .scale = scratch_.weights[i]}, {0, p_.width});
+      }
+    }
+  }
+
+  void add_shared() {
+    const FeedForward ffn{.width = p_.width,
+                          .ffn = p_.ffn_shared,
+                          .gate = &weight(MoeSlot::kSharedGate),
+                          .up = &weight(MoeSlot::kSharedUp),
+                          .down = &weight(MoeSlot::kSharedDown),
+                          .act = kernel_activation(p_.act),
+                          .alpha = p_.alpha,
+                          .limit = p_.limit};
+    feed_forward(stream_, ffn, scratch_.shared, {.x = insn_.input(0), .y = scratch_.shared_y, .rows = rows_});
+    const ResidualAddArgs add{.a = insn_.output(0), .b = scratch_.shared_y, .y = insn_.output(0)};
+    stream_.pool.run(rows_ * p_.width, kGrainElements,
+                     [&](Range range, std::size_t) { stream_.kernels.residual_add(add, range); });
+  }
+
+  const CpuStream& stream_;
+  const PreparedInsn& insn_;
+  const MoeParams& p_;
+  std::size_t rows_;
+  Carver carver_;
+  Scratch scratch_;
+};
+
+}  // namespace
+
+Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  Moe(ctx, insn).run();
+  return Status::ok();
+}
+
+Result<const void*> MoeAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<MoeParams>(args.params);
+  using enum MoeSlot;
+  TRY(require(args, routable(p), "numbers of experts, groups and choices that do not fit each other"));
+  TRY(require(args, p.act != contract::Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
+  TRY(check_weights(
+      args, {slot(kRouter), slot(kGate), slot(kUp), slot(kDown), slot(kRouterBias), slot(kGateBias), slot(kUpBias),
+             slot(kDownBias), slot(kSelectionBias), slot(kSharedGate), slot(kSharedUp), slot(kSharedDown)}));
+  const auto given = [&](bool wanted, std::initializer_list<MoeSlot> slots) {
+    return std::ranges::all_of(slots, [&](MoeSlot s) { return (args.weights[slot(s)].ptr != nullptr) == wanted; });
+  };
+  TRY(require(args, given(p.has_router_bias != 0, {kRouterBias}) && given(p.has_selection_bias != 0, {kSelectionBias}),
+              "biases of the router that params and weights disagree on"));
+  TRY(require(args, given(p.has_expert_bias != 0, {kGateBias, kUpBias, kDownBias}),
+              "biases of the experts that params and weights disagree on"));
+  TRY(require(args, given(p.ffn_shared != 0, {kSharedGate, kSharedUp, kSharedDown}),
+              "a shared expert that params and weights disagree on"));
+  return nullptr;
+}
+
+std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                          const Backend& backend) noexcept {
+  Carver carver;
+  Scratch(carver, contract::param_as<MoeParams>(params), limits.rows_max,
+          static_cast<const CpuBackend&>(backend).threads_count());
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cpu::adapters::moe

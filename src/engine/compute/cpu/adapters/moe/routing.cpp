@@ -1,0 +1,89 @@
+#include "engine/compute/cpu/adapters/moe/routing.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace llorch::engine::compute::cpu::adapters::moe {
+
+using contract::GroupScore;
+using contract::MoeGate;
+using contract::MoeParams;
+
+namespace {
+
+float group_score(std::span<const float> scores, GroupScore kind) {
+  float first = -std::numeric_limits<float>::infinity(), second = first;
+  for (float score : scores) {
+    if (score > first) {
+      second = first, first = score;
+    } else if (score > second) {
+      second = score;
+    }
+  }
+  return kind == GroupScore::kTop2Sum ? first + second : first;
+}
+
+// Scores outside the best groups become -infinity.
+void keep_best_groups(const MoeParams& p, const RouteScratch& scratch) {
+  const std::size_t size = p.experts / p.groups;
+  for (std::size_t g = 0; g < p.groups; ++g)
+    scratch.group_scores[g] = group_score({scratch.scores + g * size, size}, p.group_score);
+  const std::span kept(scratch.groups, p.groups_used);
+  choose_largest({scratch.group_scores, p.groups}, scratch.best, kept);
+  std::sort(kept.begin(), kept.end());
+  auto next = kept.begin();
+  for (std::uint32_t g = 0; g < p.groups; ++g) {
+    if (next != kept.end() && *next == g) {
+      ++next;
+    } else {
+      std::fill_n(scratch.scores + g * size, size, -std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
+}  // namespace
+
+void choose_largest(std::span<const float> scores, float* best, std::span<std::uint32_t> out) {
+  std::size_t count = 0;
+  for (std::uint32_t i = 0; i < scores.size(); ++i) {
+    const float score = scores[i];
+    if (count == out.size() && !(score > best[count - 1])) continue;
+    std::size_t at = count < out.size() ? count++ : count - 1;
+    for (; at > 0 && score > best[at - 1]; --at) best[at] = best[at - 1], out[at] = out[at - 1];
+    best[at] = score, out[at] = i;
+  }
+}
+
+bool routable(const MoeParams& p) {
+  if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
+  if (p.groups == 0) return true;
+  if (p.experts % p.groups != 0 || p.groups_used == 0 || p.groups_used > p.groups) return false;
+  const std::uint32_t size = p.experts / p.groups;
+  return (size >= 2 || p.group_score != GroupScore::kTop2Sum) && p.experts_used <= p.groups_used * size;
+}
+
+void route_row(const Kernels& kernels, const MoeParams& p, float* logits, const float* selection_bias,
+               const RouteScratch& scratch, const Route& out) {
+  if (p.gate != MoeGate::kSoftmaxAfterTopk)
+    kernels.probabilities({.x = logits, .width = p.experts, .softmax = p.gate == MoeGate::kSoftmax}, {0, 1});
+  const float* shares = logits;
+  for (std::size_t e = 0; e < p.experts; ++e)
+    scratch.scores[e] = selection_bias != nullptr ? shares[e] + selection_bias[e] : shares[e];
+  if (p.groups != 0) keep_best_groups(p, scratch);
+  const std::span chosen(out.experts, p.experts_used);
+  choose_largest({scratch.scores, p.experts}, scratch.best, chosen);
+  std::sort(chosen.begin(), chosen.end());
+  const std::span weights(out.weights, p.experts_used);
+  for (std::size_t j = 0; j < chosen.size(); ++j) weights[j] = shares[chosen[j]];
+  if (p.gate == MoeGate::kSoftmaxAfterTopk)
+    kernels.probabilities({.x = weights.data(), .width = weights.size(), .softmax = true}, {0, 1});
+  if (p.norm_topk != 0) {
+    float sum = 0;
+    for (float w : weights) sum += w;
+    sum += p.norm_epsilon;
+    for (float& w : weights) w /= sum;
+  }
+  for (float& w : weights) w *= p.weights_scale;
+}
+
+}  // namespace llorch::engine::compute::cpu::adapters::moe

@@ -1,0 +1,36 @@
+#pragma once
+// Which experts a row goes to, and with which weight.
+#include <cstdint>
+#include <span>
+
+#include "engine/compute/cpu/kernels.h"
+#include "engine/contract/params.h"
+
+namespace llorch::engine::compute::cpu::adapters::moe {
+
+// What one call works in; nothing of it is kept.
+struct RouteScratch {
+  float* scores = nullptr;          // [E]
+  float* group_scores = nullptr;    // [groups]
+  float* best = nullptr;            // [max(k, groups_used)]
+  std::uint32_t* groups = nullptr;  // [groups_used]
+};
+
+struct Route {
+  std::uint32_t* experts = nullptr;  // [k], ascending
+  float* weights = nullptr;          // [k], parallel
+};
+
+// `logits` [E] are the router's, bias included, and are overwritten; `selection_bias` [E] or null steers the choice and
+// not the weights. A function of its inputs alone; equal scores go to the lower number. REQUIRES: routable(p).
+void route_row(const Kernels& kernels, const contract::MoeParams& p, float* logits, const float* selection_bias,
+               const RouteScratch& scratch, const Route& out);
+
+// Whether the numbers of experts, groups and choices fit each other.
+bool routable(const contract::MoeParams& p);
+
+// The numbers of the `out.size()` largest scores, largest first, equal ones in ascending order. `best` [out.size()] is
+// scratch. REQUIRES: out.size() <= scores.size().
+void choose_largest(std::span<const float> scores, float* best, std::span<std::uint32_t> out);
+
+}  // namespace llorch::engine::compute::cpu::adapters::moe
