@@ -16,6 +16,7 @@
 //   Q6_K    d * scales[8n + 2t + l / 16] * ((nib(ql[64n + l + 32(t % 2)], t / 2) | (qh[32n + l] >> 2t & 3) << 4) - 32)
 //   IQ4_XS  d * iq4_xs_scale(g) * kIq4Values[nib(qs[16g + e % 16], e % 32 / 16)]
 #include <array>
+#include <bit>
 #include <cstdint>
 
 namespace llorch::engine::contract {
@@ -118,6 +119,11 @@ struct BlockMXFP4 {
   std::uint8_t qs[16];
 };
 static_assert(sizeof(BlockMXFP4) == 17 && alignof(BlockMXFP4) == 1);
+
+// 2^(e - 128), what an MXFP4 block multiplies kMxfp4Doubled by; subnormal for e = 0 and 1.
+constexpr float mxfp4_scale(std::uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? 0x00200000u << e : static_cast<std::uint32_t>(e - 1) << 23);
+}
 
 // Scale and min of group g (0..7, 32 elements each) of Q4_K and Q5_K: 0..63.
 constexpr int k4_scale(const std::uint8_t (&scales)[12], unsigned g) {

@@ -7,9 +7,11 @@
 
 namespace llorch::engine::io {
 
-// Q8_0: d * q; Q4_0: d * (nibble - 8), with d the block's f16 scale and one f32 rounding (the product); F16 and BF16
-// widen exactly. `row` needs no alignment. REQUIRES: dtype is a float or quantised type; values.size() is a multiple of
-// the block and row.size() is exactly its blocks' bytes.
+// The formulas of contract/quant_blocks.h in f32. At most one rounding per value: products of scales and quants are exact
+// in f32 (Q6_K and Q8_0 round theirs), a min is subtracted or added last. A scale that is infinite or NaN gives what
+// IEEE arithmetic gives. `row` needs no alignment.
+// REQUIRES: dtype is a float or quantised type; values.size() is a multiple of the block and row.size() is exactly its
+// blocks' bytes.
 void dequantize_row(contract::DType dtype, std::span<const std::byte> row, std::span<float> values);
 
 }  // namespace llorch::engine::io

@@ -1,0 +1,43 @@
+#pragma once
+// Weights stored in 8-bit floats with scales beside them, as some Hugging Face models come, and what they become at load.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/io/file_tensor.h"
+
+namespace llorch::engine::io {
+
+// Exact. E4M3 is the variant without infinities: +-448 is the largest value, 0x7f and 0xff are NaN.
+float f8_e4m3_to_f32(std::uint8_t bits);
+float f8_e5m2_to_f32(std::uint8_t bits);
+// 2^(bits - 127); 0xff is NaN.
+float f8_e8m0_to_f32(std::uint8_t bits);
+
+// Elements that share a scale; the last block of a row or column may be cut short.
+struct Fp8BlockShape {
+  std::uint64_t rows = 128;
+  std::uint64_t cols = 128;
+};
+
+// An FP8 matrix with one f32 scale per block. A view of `data`, which outlives it.
+struct Fp8Matrix {
+  StoredType type = StoredType::kF8_E4M3;  // or kF8_E5M2
+  std::uint64_t rows = 0, cols = 0;
+  std::span<const std::byte> data;  // [rows, cols]
+  Fp8BlockShape block;
+  std::vector<float> scales;  // [ceil(rows / block.rows), ceil(cols / block.cols)]
+};
+
+// From `weight` [rows, cols] and its `weight_scale_inv` (F32, BF16 or F16 of the shape above; despite the name it is what a
+// value is multiplied by). One scale for the whole matrix is a block as large as the matrix: a tensor of one element, of
+// any rank. Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
+base::Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block);
+
+// One row as bfloat16: value * scale with a single rounding, to nearest, ties to even. (The product has up to 28
+// significant bits, so rounding to f32 on the way would round twice.) REQUIRES: row < rows, out.size() == cols.
+void fp8_row_to_bf16(const Fp8Matrix& matrix, std::uint64_t row, std::span<std::uint16_t> out);
+
+}  // namespace llorch::engine::io
