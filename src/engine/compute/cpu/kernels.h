@@ -46,6 +46,10 @@ struct QuantisedRows {
   float* scales = nullptr;       // [rows, width / 32]
   std::int32_t* sums = nullptr;  // [rows, width / 16], sums of q over halves of blocks
   std::size_t width = 0;         // a multiple of 32
+
+  QuantisedRows from(std::size_t row) const {
+    return {q + row * width, scales + row * (width / 32), sums + row * (width / 16), width};
+  }
 };
 struct QuantiseArgs {
   const float* x = nullptr;  // [rows, width], row stride x_stride
@@ -199,6 +203,25 @@ struct ScaleSoftcapArgs {
   float softcap = 0;
 };
 
+// Attention of many heads over one cache row per position, [latent | rest]: scores from the whole row, values are its
+// latent part. softmax(scale * q.row) latent over positions [0, p] of the row's sequence. Pages as KvLayout{type, 1,
+// key_dim, 0} has them. Unit: row * ceil(heads / kLatentHeads) + which of its groups of kLatentHeads heads.
+inline constexpr int kLatentHeads = 4;
+struct LatentAttentionArgs {
+  KvType type = KvType::kF16;
+  KvPages pages;
+  const float* q = nullptr;  // [rows, heads * key_dim], row stride q_stride
+  std::size_t q_stride = 0;
+  float* out = nullptr;  // [rows, heads * latent_dim], row stride out_stride
+  std::size_t out_stride = 0;
+  std::size_t heads = 0;
+  std::size_t latent_dim = 0;
+  std::size_t key_dim = 0;  // >= latent_dim
+  float scale = 1;
+  float* scores = nullptr;        // this thread's: kLatentHeads rows of scores_stride
+  std::size_t scores_stride = 0;  // >= the visible positions rounded out to whole pages
+};
+
 // Rows of several sequences, one after the other: span s is rows [row_offsets[s], row_offsets[s + 1]) of sequence
 // sequences[s], in order. A sequence has one span at most.
 struct SequenceSpans {
@@ -275,6 +298,7 @@ struct Kernels {
   void (*rope)(const RopeArgs&, Range);
   void (*kv_append)(const KvAppendArgs&, Range);
   void (*attention)(const AttentionArgs&, Range);
+  void (*latent_attention)(const LatentAttentionArgs&, Range);
   void (*causal_conv)(const CausalConvArgs&, Range);
   void (*ssm_step)(const SsmStepArgs&, Range);
   void (*ssm_scan)(const SsmScanArgs&, Range);

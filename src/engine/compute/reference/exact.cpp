@@ -362,4 +362,30 @@ std::vector<float> attention_exact(std::span<const float> q, std::span<const flo
   return out;
 }
 
+std::vector<float> latent_attention_exact(std::span<const float> q, std::span<const float> rows,
+                                          const LatentAttentionOptions& options) {
+  const std::size_t end = options.position + std::size_t{1};
+  std::vector<float> p(end);
+  float largest = -std::numeric_limits<float>::infinity();
+  for (std::size_t j = 0; j < end; ++j) {
+    float dot = 0;
+    for (std::size_t i = 0; i < q.size(); ++i) dot = std::fma(q[i], rows[j * q.size() + i], dot);
+    p[j] = dot * options.scale;
+    largest = std::max(largest, p[j]);
+  }
+  std::array<float, 16> totals{};
+  for (std::size_t j = 0; j < end; ++j) {
+    p[j] = exp_exact(p[j] - largest);
+    totals[j % 16] += p[j];
+  }
+  const float total = tree_sum(totals);
+  std::vector<float> out;
+  for (std::size_t i = 0; i < options.latent_dim; ++i) {
+    std::array<float, 16> lanes{};
+    for (std::size_t j = 0; j < end; ++j) lanes[j % 16] = std::fma(p[j], rows[j * q.size() + i], lanes[j % 16]);
+    out.push_back(tree_sum(lanes) / total);
+  }
+  return out;
+}
+
 }  // namespace llorch::engine::compute::reference

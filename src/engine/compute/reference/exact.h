@@ -78,4 +78,13 @@ struct AttentionOptions {
 std::vector<float> attention_exact(std::span<const float> q, std::span<const float> keys, std::span<const float> values,
                                    const AttentionOptions& options);
 
+// One head over cache rows [latent | rest] of positions 0 .. position; latent_dim values.
+struct LatentAttentionOptions {
+  std::uint32_t position = 0;
+  std::size_t latent_dim = 0;
+  float scale = 1;
+};
+std::vector<float> latent_attention_exact(std::span<const float> q, std::span<const float> rows,
+                                          const LatentAttentionOptions& options);
+
 }  // namespace llorch::engine::compute::reference

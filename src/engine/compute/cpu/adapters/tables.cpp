@@ -32,6 +32,7 @@ constexpr AdapterTables make_tables() {
   put<AttentionAdapter>(tables, Opcode::kMultiheadAttention,
                         {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<SwigluAdapter>(tables, Opcode::kSwiglu, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<mixers::MlaAdapter>(tables, Opcode::kMlaAttention, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<mixers::MambaAdapter>(tables, Opcode::kMambaMixer, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<mixers::ShortconvAdapter>(tables, Opcode::kShortconv,
                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
@@ -42,9 +43,9 @@ constexpr AdapterTables make_tables() {
   return tables;
 }
 
-constexpr auto kCpuOpcodes = std::to_array<Opcode>({Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu,
-                                                    Opcode::kMoe, Opcode::kMambaMixer, Opcode::kShortconv,
-                                                    Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kLmHead});
+constexpr auto kCpuOpcodes = std::to_array<Opcode>(
+    {Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe, Opcode::kMlaAttention,
+     Opcode::kMambaMixer, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kLmHead});
 
 }  // namespace
 

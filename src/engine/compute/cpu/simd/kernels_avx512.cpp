@@ -13,6 +13,8 @@ namespace {
 
 #include "engine/compute/cpu/simd/attention_impl.h"
 
+#include "engine/compute/cpu/simd/latent_impl.h"
+
 #include "engine/compute/cpu/simd/ssm_impl.h"
 
 #include "engine/compute/cpu/simd/matmul_impl.h"
@@ -31,6 +33,7 @@ constexpr Kernels kKernels = {
     .rope = rope,
     .kv_append = kv_append,
     .attention = attention,
+    .latent_attention = latent_attention,
     .causal_conv = causal_conv,
     .ssm_step = ssm_step,
     .ssm_scan = ssm_scan,

@@ -1,0 +1,136 @@
+#include <cmath>
+#include <numeric>
+
+#include "engine/compute/cpu/kernel_test_support.h"
+#include "engine/compute/reference/exact.h"
+#include "engine/compute/reference/oracle.h"
+
+namespace llorch::engine::compute::cpu::simd {
+namespace {
+
+using testing::isas;
+using testing::Random;
+using testing::same_bits;
+
+struct Case {
+  KvType type;
+  std::size_t heads, latent, rest, positions;
+};
+const Case kCases[] = {{KvType::kF32, 4, 32, 8, 150},
+                       {KvType::kF16, 7, 48, 16, 131},
+                       {KvType::kF16, 1, 7, 2, 66},
+                       {KvType::kF32, 9, 16, 0, 1},
+                       {KvType::kF16, 16, 20, 4, 64}};
+
+// One sequence's cache rows in scattered pages full of NaN, and queries at every position.
+class Cache {
+ public:
+  static constexpr std::size_t kOffset = 64;
+
+  Cache(const Case& c, Random& random) : c_(c), key_dim_(c.latent + c.rest) {
+    rows_ = random.normals(c.positions * key_dim_);
+    q_ = random.normals(c.positions * c.heads * key_dim_);
+    const std::size_t pages = (c.positions + kPagePositions - 1) / kPagePositions;
+    const KvLayout layout{c.type, 1, key_dim_, 0};
+    storage_.assign(pages, std::vector<std::byte>(kOffset + layout.value_offset(1), std::byte{0xFF}));
+    for (std::size_t i = pages; i-- > 0;) table_.push_back(storage_[i].data());
+    sequences_.assign(c.positions, 0);
+    positions_.resize(c.positions);
+    std::iota(positions_.begin(), positions_.end(), 0u);
+  }
+
+  std::vector<float> run(const Kernels& k, std::size_t chunk) {
+    const std::size_t stride = table_.size() * kPagePositions, per_row = (c_.heads + kLatentHeads - 1) / kLatentHeads;
+    std::vector<float> out(c_.positions * c_.heads * c_.latent), scores(kLatentHeads * stride);
+    for (std::size_t row = 0; row < c_.positions; row += chunk) {
+      const std::size_t n = std::min(chunk, c_.positions - row);
+      const KvPages pages{.pages = table_.data(),
+                          .pages_stride = table_.size(),
+                          .offset_bytes = kOffset,
+                          .sequence_of_row = sequences_.data() + row,
+                          .positions = positions_.data() + row};
+      k.kv_append({.layout = {c_.type, 1, key_dim_, 0},
+                   .pages = pages,
+                   .keys = rows_.data() + row * key_dim_,
+                   .key_stride = key_dim_},
+                  {0, n});
+      k.latent_attention({.type = c_.type,
+                          .pages = pages,
+                          .q = q_.data() + row * c_.heads * key_dim_,
+                          .q_stride = c_.heads * key_dim_,
+                          .out = out.data() + row * c_.heads * c_.latent,
+                          .out_stride = c_.heads * c_.latent,
+                          .heads = c_.heads,
+                          .latent_dim = c_.latent,
+                          .key_dim = key_dim_,
+                          .scale = 0.13f,
+                          .scores = scores.data(),
+                          .scores_stride = stride},
+                         {0, n * per_row});
+    }
+    return out;
+  }
+
+  std::vector<float> cached() const {  // as the cache returns them
+    std::vector<float> out = rows_;
+    if (c_.type == KvType::kF16)
+      for (float& v : out) v = half_to_float(float_to_half(v));
+    return out;
+  }
+  std::span<const float> query(std::size_t position, std::size_t head) const {
+    return std::span(q_).subspan((position * c_.heads + head) * key_dim_, key_dim_);
+  }
+  std::size_t key_dim() const { return key_dim_; }
+
+ private:
+  Case c_;
+  std::size_t key_dim_;
+  std::vector<float> rows_, q_;
+  std::vector<std::vector<std::byte>> storage_;
+  std::vector<std::byte*> table_;
+  std::vector<std::uint32_t> sequences_, positions_;
+};
+
+TEST(LatentAttention, EqualsTheWrittenOrderAtEveryPosition) {
+  Random random(70);
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << "heads " << c.heads << " dims " << c.latent << "+" << c.rest << " "
+                                      << random.note());
+    Cache cache(c, random);
+    const auto rows = cache.cached();
+    std::vector<float> expected;
+    for (std::uint32_t p = 0; p < c.positions; ++p)
+      for (std::size_t h = 0; h < c.heads; ++h) {
+        const auto o = reference::latent_attention_exact(cache.query(p, h), rows,
+                                                         {.position = p, .latent_dim = c.latent, .scale = 0.13f});
+        expected.insert(expected.end(), o.begin(), o.end());
+      }
+    for (host::Isa isa : isas())
+      for (std::size_t chunk : {std::size_t{1}, std::size_t{7}, c.positions})
+        ASSERT_TRUE(same_bits(cache.run(kernels(isa), chunk), expected)) << host::isa_name(isa) << " chunk " << chunk;
+  }
+}
+
+TEST(LatentAttention, IsCloseToTheFormula) {
+  Random random(71);
+  SCOPED_TRACE(random.note());
+  const Case c{KvType::kF32, 2, 48, 16, 200};
+  Cache cache(c, random);
+  const auto out = cache.run(kernels(isas().back()), c.positions), rows = cache.cached();
+  std::vector<float> latents;
+  for (std::size_t p = 0; p < c.positions; ++p)
+    for (std::size_t i = 0; i < c.latent; ++i) latents.push_back(rows[p * cache.key_dim() + i]);
+  for (std::size_t p = 0; p < c.positions; ++p)
+    for (std::size_t h = 0; h < c.heads; ++h) {
+      const auto exact = reference::attention_reference(
+          cache.query(p, h), std::span(rows).first((p + 1) * cache.key_dim()),
+          std::span(latents).first((p + 1) * c.latent),
+          {.position = p, .window = 0, .scale = static_cast<double>(0.13f), .softcap = 0});
+      // Scores of magnitude < 8 carry 64 roundings of 2^-24 each, which the exponential turns into a relative 3e-5.
+      for (std::size_t i = 0; i < c.latent; ++i)
+        ASSERT_NEAR(out[(p * c.heads + h) * c.latent + i], exact[i], 3e-5) << p;
+    }
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cpu::simd
