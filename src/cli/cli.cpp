@@ -44,6 +44,26 @@ void add_model_commands(CLI::App& app, GlobalOptions& global, std::string& file,
   run->callback([&] { code = model_logits(global, logits); });
 }
 
+// The common ones; the API takes all (docs/guide/sampling.md). orchestratord checks them together.
+void add_sampling_options(CLI::App& prompt, RunOptions& run) {
+  contract::SamplingRequest& s = run.sampling;
+  prompt.add_option("--top-p", s.top_p, "Probability mass kept; 1 is off")->check(CLI::Range(0.0, 1.0));
+  prompt.add_option("--top-k", s.top_k, "Most likely tokens kept; 0 is off")->check(CLI::Range(0, 10'000'000));
+  prompt.add_option("--min-p", s.min_p, "Least probability relative to the likeliest token; 0 is off")
+      ->check(CLI::Range(0.0, 1.0));
+  prompt.add_option("--typical-p", s.typical_p, "Mass kept around the entropy; 1 is off")->check(CLI::Range(0.0, 1.0));
+  prompt.add_option("--repetition-penalty", s.repetition_penalty, "On tokens seen in prompt and answer; 1 is off")
+      ->check(CLI::Range(0.0, 2.0));
+  prompt.add_option("--frequency-penalty", s.frequency_penalty, "Per occurrence in the answer; 0 is off")
+      ->check(CLI::Range(-2.0, 2.0));
+  prompt.add_option("--presence-penalty", s.presence_penalty, "On tokens of the answer; 0 is off")
+      ->check(CLI::Range(-2.0, 2.0));
+  prompt.add_option("--dry-multiplier", s.dry_multiplier, "Penalty on lengthening repeats; 0 is off")
+      ->check(CLI::Range(0.0, 10.0));
+  prompt.add_option("--mirostat", s.mirostat, "1 or 2, instead of the cuts; 0 is off")->check(CLI::Range(0, 2));
+  prompt.add_option("--stop", run.stop, "Text that ends the answer; repeatable")->allow_extra_args(false);
+}
+
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "Alias, .gguf file, or file:/path")->required();
@@ -52,7 +72,7 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   prompt->add_option("--temperature", run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
-  prompt->add_option("--top-p", run.top_p, "Probability mass kept")->check(CLI::Range(0.0, 1.0));
+  add_sampling_options(*prompt, run);
   prompt->add_option("--seed", run.seed, "Same seed, same answer");
   prompt->add_option("--priority", run.priority, "Class of the queue")
       ->check(CLI::IsMember({"interactive", "batch"}))

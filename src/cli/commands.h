@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/context.h"
+#include "contract/sampling.h"
 
 namespace llorch::cli {
 
@@ -23,7 +24,8 @@ struct RunOptions {
   std::int64_t max_tokens = 256;
   std::optional<double> temperature;
   std::optional<std::uint64_t> seed;
-  std::optional<double> top_p;
+  contract::SamplingRequest sampling;
+  std::vector<std::string> stop;
   std::string priority = "interactive";
   bool stats = false;  // queue wait, time to first token and tokens/s on standard error
 };

@@ -193,7 +193,8 @@ int run_prompt(const GlobalOptions& global, const RunOptions& options) {
                                   .prompt = read_prompt(options),
                                   .max_tokens = options.max_tokens,
                                   .temperature = options.temperature,
-                                  .top_p = options.top_p.value_or(1.0),
+                                  .sampling = options.sampling,
+                                  .stop = options.stop,
                                   .seed = options.seed,
                                   .on_disconnect = contract::OnDisconnect::kResume};
   request.priority =

@@ -29,11 +29,30 @@ struct Bounds {
 
 template <class S, class M>
 struct Field {
+  using Value = M;
   std::string_view name;
   M S::*member;
   Need need;
   std::string_view doc;
   Bounds bounds;
+
+  constexpr const M& get(const S& s) const { return s.*member; }
+  constexpr M& get(S& s) const { return s.*member; }
+};
+
+// A field of a part of S that stands beside S's own on the wire.
+template <class S, class Part, class M>
+struct PartField {
+  using Value = M;
+  std::string_view name;
+  Part S::*part;
+  M Part::*member;
+  Need need;
+  std::string_view doc;
+  Bounds bounds;
+
+  constexpr const M& get(const S& s) const { return s.*part.*member; }
+  constexpr M& get(S& s) const { return s.*part.*member; }
 };
 
 template <class S, class M>
@@ -43,6 +62,16 @@ constexpr Field<S, M> required(std::string_view name, M S::*member, std::string_
 template <class S, class M>
 constexpr Field<S, M> optional(std::string_view name, M S::*member, std::string_view doc = "", Bounds bounds = {}) {
   return {name, member, Need::kOptional, doc, bounds};
+}
+
+// The fields of Table<Part> as fields of S. Table<Part>::validate is not called.
+template <class S, class Part, class... M>
+constexpr auto fields_of(Part S::*part, const std::tuple<Field<Part, M>...>& fields) {
+  return std::apply(
+      [part](const auto&... f) {
+        return std::tuple{PartField<S, Part, M>{f.name, part, f.member, f.need, f.doc, f.bounds}...};
+      },
+      fields);
 }
 
 // Specialise with: static constexpr auto fields = std::tuple{...}; and optionally
@@ -330,9 +359,9 @@ struct Codec<T> {
     std::apply(
         [&](const auto&... field) {
           const auto put = [&](const auto& f) {
-            if (!is_absent(v.*f.member)) {
+            if (!is_absent(f.get(v))) {
               out[bj::string_view(f.name.data(), f.name.size())] =
-                  Codec<std::remove_cvref_t<decltype(v.*f.member)>>::write(v.*f.member);
+                  Codec<std::remove_cvref_t<decltype(f.get(v))>>::write(f.get(v));
             }
           };
           (put(field), ...);
@@ -347,14 +376,14 @@ struct Codec<T> {
     std::apply(
         [&](const auto&... field) {
           const auto put = [&](const auto& f) {
-            using M = std::remove_cvref_t<decltype(defaults.*f.member)>;
+            using M = std::remove_cvref_t<decltype(f.get(defaults))>;
             const bj::string_view name(f.name.data(), f.name.size());
             bj::object property = Codec<M>::schema(f.bounds);
             if (!f.doc.empty()) property["description"] = bj::string_view(f.doc.data(), f.doc.size());
             if (f.need == Need::kRequired) {
               needed.emplace_back(name);
             } else if constexpr (!HasTable<M>) {
-              if (!is_absent(defaults.*f.member)) property["default"] = Codec<M>::write(defaults.*f.member);
+              if (!is_absent(f.get(defaults))) property["default"] = Codec<M>::write(f.get(defaults));
             }
             properties[name] = std::move(property);
           };
@@ -389,18 +418,18 @@ struct Codec<T> {
                Table<T>::fields);
     return out;
   }
-  template <class M>
-  static base::Result<> read_field(const bj::object& object, const Field<T, M>& field, std::string_view path,
-                                   UnknownKeys unknown, T& out) {
+  template <class F>
+  static base::Result<> read_field(const bj::object& object, const F& field, std::string_view path, UnknownKeys unknown,
+                                   T& out) {
     const auto it = object.find(bj::string_view(field.name.data(), field.name.size()));
     const std::string full = join(path, field.name);
     if (it == object.end()) {
       if (field.need == Need::kRequired) return field_error(full, "missing", fmt::format("{} is required", full));
       return {};
     }
-    auto value = Codec<M>::read(it->value(), full, field.bounds, unknown);
+    auto value = Codec<typename F::Value>::read(it->value(), full, field.bounds, unknown);
     if (!value) return base::fail(std::move(value).error());
-    out.*field.member = std::move(*value);
+    field.get(out) = std::move(*value);
     return {};
   }
 };

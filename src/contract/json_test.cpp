@@ -68,7 +68,7 @@ TEST(Decode, DefaultsAndUnknownKeysBetweenDaemons) {
   const auto request = decode<SubmitRequest>(R"({"model":"m","prompt":"p","max_tokens":7,"later_field":1})").value();
   EXPECT_EQ(request.priority, Priority::kInteractive);
   EXPECT_FALSE(request.temperature.has_value());
-  EXPECT_EQ(request.top_p, 1.0);
+  EXPECT_EQ(request.sampling.top_p, 1.0);
   EXPECT_EQ(request.on_disconnect, OnDisconnect::kCancel);
   EXPECT_EQ(request.max_tokens, 7);
 }

@@ -1,6 +1,7 @@
 #include "contract/task.h"
 
 #include "contract/field.h"
+#include "contract/sampling_fields.h"
 
 namespace llorch::contract {
 
@@ -39,7 +40,7 @@ struct EnumNames<StopReason> {
 template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
-  static constexpr auto fields = std::tuple{
+  static constexpr auto own = std::tuple{
       optional("model", &S::model, "Model reference: an alias, file:/absolute/path.gguf or hf:org/repo.", {1, 512}),
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
       required("prompt", &S::prompt, "Text to continue.", {1, 4 << 20}),
@@ -49,11 +50,6 @@ struct Table<SubmitRequest> {
       optional("session_id", &S::session_id, "Session the job belongs to.", {1, 256}),
       optional("priority", &S::priority, "Class of the queue."),
       optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.7, or 0 with determinism strict.", {0, 2}),
-      optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
-      optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, 10'000'000}),
-      optional("min_p", &S::min_p, "Least probability relative to the likeliest token; 0 is off.", {0, 1}),
-      optional("repetition_penalty", &S::repetition_penalty, "Divides or multiplies logits of seen tokens; 1 is off.",
-               {0, 2}),
       optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4}),
       optional("seed", &S::seed, "Omitted: one is chosen and returned."),
       optional("determinism", &S::determinism, "strict makes an omitted temperature 0."),
@@ -61,6 +57,7 @@ struct Table<SubmitRequest> {
                "What a lost client means: cancel the job, or keep it for a reconnect."),
       optional("timeout_ms", &S::timeout_ms, "Limit on the run, from dispatch to the end.", {1, 86'400'000}),
       optional("deadline_ms", &S::deadline_ms, "Limit from admission to the end.", {1, 604'800'000})};
+  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
 
   static base::Result<> validate(const S& r) {
     if (r.model.has_value() == r.model_ref.has_value()) {
@@ -75,7 +72,7 @@ struct Table<SubmitRequest> {
     for (const std::string& s : r.stop) {
       if (s.empty() || s.size() > 512) return field_error("stop", "length", "a stop text has 1 to 512 bytes");
     }
-    return {};
+    return validate_sampling(r.sampling, effective_temperature(r));
   }
 };
 
@@ -183,7 +180,9 @@ struct Table<StartedEvent> {
 };
 template <>
 struct Table<TokenEvent> {
-  static constexpr auto fields = std::tuple{required("t", &TokenEvent::t), required("i", &TokenEvent::i)};
+  static constexpr auto fields =
+      std::tuple{required("t", &TokenEvent::t), required("i", &TokenEvent::i),
+                 optional("logprobs", &TokenEvent::logprobs, "When the request asked for them.")};
 };
 template <>
 struct Table<MetricsEvent> {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/id.h"
+#include "contract/sampling.h"
 
 namespace llorch::contract {
 
@@ -31,10 +32,7 @@ struct SubmitRequest {
   std::optional<std::string> session_id;
   Priority priority = Priority::kInteractive;
   std::optional<double> temperature;  // omitted: 0.7, or 0 with determinism strict
-  double top_p = 1.0;
-  std::int64_t top_k = 0;
-  double min_p = 0.0;
-  double repetition_penalty = 1.0;
+  SamplingRequest sampling;
   std::vector<std::string> stop;
   std::optional<std::uint64_t> seed;
   Determinism determinism = Determinism::kBestEffort;
@@ -42,6 +40,11 @@ struct SubmitRequest {
   std::optional<std::int64_t> timeout_ms;   // from dispatch to the end
   std::optional<std::int64_t> deadline_ms;  // from admission to the end
 };
+
+// The temperature a job runs with.
+constexpr double effective_temperature(const SubmitRequest& request) {
+  return request.temperature.value_or(request.determinism == Determinism::kStrict ? 0.0 : 0.7);
+}
 
 // 202 of POST /v2/tasks.
 struct SubmitReply {
@@ -142,6 +145,7 @@ struct StartedEvent {
 struct TokenEvent {
   std::string t;       // whole code points; may be empty
   std::int64_t i = 0;  // 0, 1, 2, ...
+  std::optional<TokenLogprobs> logprobs;
 };
 struct MetricsEvent {
   std::optional<std::int64_t> queue_depth;

@@ -2,26 +2,24 @@
 
 #include "base/id.h"
 #include "contract/field.h"
+#include "contract/sampling_fields.h"
 
 namespace llorch::contract {
 
 template <>
 struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
-  static constexpr auto fields =
+  static constexpr auto own =
       std::tuple{required("job_id", &S::job_id, "", {1, 256}),
                  optional("prompt", &S::prompt, "Text; for a worker used alone.", {1, 4 << 20}),
                  optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
                  optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens.", {64, 64}),
                  optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
                  optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
-                 optional("top_p", &S::top_p, "1 is off.", {0, 1}),
-                 optional("top_k", &S::top_k, "0 is off.", {0, 10'000'000}),
-                 optional("min_p", &S::min_p, "0 is off.", {0, 1}),
-                 optional("repetition_penalty", &S::repetition_penalty, "1 is off.", {0, 2}),
                  optional("stop", &S::stop, "", {0, 4}),
                  optional("seed", &S::seed),
                  optional("timeout_ms", &S::timeout_ms, "", {1, 86'400'000})};
+  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
 
   static base::Result<> validate(const S& r) {
     if (!base::is_valid_identifier(r.job_id)) {
@@ -33,7 +31,7 @@ struct Table<ExecuteRequest> {
     for (const std::string& s : r.stop) {
       if (s.empty() || s.size() > 512) return field_error("stop", "length", "a stop text has 1 to 512 bytes");
     }
-    return {};
+    return validate_sampling(r.sampling, r.temperature);
   }
 };
 template <>

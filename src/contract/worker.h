@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "contract/sampling.h"
+
 namespace llorch::contract {
 
 // POST /execute. Exactly one of `prompt` (a worker used alone) and `prompt_tokens` (sent by orchestratord, which has
@@ -16,10 +18,7 @@ struct ExecuteRequest {
   std::optional<std::string> prompt_sha256;  // of the text; with prompt_tokens, for the receipt
   std::int64_t max_tokens = 2048;
   double temperature = 1.0;
-  double top_p = 1.0;
-  std::int64_t top_k = 0;
-  double min_p = 0.0;
-  double repetition_penalty = 1.0;
+  SamplingRequest sampling;
   std::vector<std::string> stop;
   std::optional<std::uint64_t> seed;
   std::optional<std::int64_t> timeout_ms;

@@ -35,7 +35,8 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
   }
   void token(const TokenOut& token) override {
     std::string bytes;
-    append(bytes, "token", contract::encode(contract::TokenEvent{.t = token.text, .i = token.index}));
+    append(bytes, "token",
+           contract::encode(contract::TokenEvent{.t = token.text, .i = token.index, .logprobs = token.logprobs}));
     exchange_->write(std::move(bytes));
   }
   void end(contract::EndEvent end) override {

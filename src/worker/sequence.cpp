@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include "base/assert.h"
+#include "engine/sampling/logprobs.h"
+#include "worker/sampling/wire.h"
 
 namespace llorch::worker {
 
@@ -45,12 +47,10 @@ base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& re
   TRY(engine::text::validate_stop_strings(tokenizer, request.stop));
   spec.stop = request.stop;
   spec.max_tokens = request.max_tokens;
-  spec.sampling = {.temperature = static_cast<float>(request.temperature),
-                   .top_k = static_cast<std::uint32_t>(request.top_k),
-                   .top_p = static_cast<float>(request.top_p),
-                   .min_p = static_cast<float>(request.min_p),
-                   .repetition_penalty = static_cast<float>(request.repetition_penalty),
-                   .seed = request.seed.value_or(seed_if_absent)};
+  spec.sampling = sampling::engine_params(request, request.seed.value_or(seed_if_absent));
+  spec.dry_sequence_breakers = request.sampling.dry_sequence_breakers;
+  spec.logprobs = request.sampling.logprobs;
+  spec.top_logprobs = static_cast<std::uint32_t>(request.sampling.top_logprobs);
   TRY(engine::sampling::validate(spec.sampling, vocab));
   return spec;
 }
@@ -61,10 +61,21 @@ Sequence::Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, 
       context_tokens_(context_tokens),
       sampler_(spec_.sampling,
                {.vocab = tokenizer.facts().vocab_size, .history_max = static_cast<std::size_t>(context_tokens)}),
-      text_(tokenizer, {.stop_strings = spec_.stop}),
-      history_(spec_.prompt) {
-  const auto room = std::min(spec_.max_tokens, context_tokens_ - static_cast<std::int64_t>(history_.size()));
-  history_.reserve(history_.size() + static_cast<std::size_t>(room));
+      text_(tokenizer, {.stop_strings = spec_.stop}) {
+  const auto prompt_tokens = static_cast<std::int64_t>(spec_.prompt.size());
+  const auto tokens_max =
+      static_cast<std::size_t>(prompt_tokens + std::min(spec_.max_tokens, context_tokens_ - prompt_tokens));
+  history_.reserve(tokens_max);
+  if (spec_.sampling.dry_multiplier > 0.0f) {
+    break_tracker_.emplace(spec_.dry_sequence_breakers);
+    breaks_.reserve(tokens_max);
+  }
+  for (const TokenId token : spec_.prompt) append(token);
+}
+
+void Sequence::append(TokenId token) {
+  history_.push_back(token);
+  if (break_tracker_) breaks_.push_back(break_tracker_->push(tokenizer_->token_bytes(token)) ? 1 : 0);
 }
 
 std::span<const TokenId> Sequence::pending() const {
@@ -77,16 +88,23 @@ void Sequence::consumed(std::size_t count) {
   consumed_ += count;
 }
 
-base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
+base::Result<TokenOut> Sequence::accept(std::span<const float> logits, std::span<const std::uint32_t> mask) {
   ASSERT(wants_logits());
   const auto position = static_cast<std::uint32_t>(history_.size());
-  const TokenId token = TRY(sampler_.sample(
-      {.logits = logits, .history = {.tokens = history_, .prompt_tokens = spec_.prompt.size()}, .position = position}));
-  history_.push_back(token);
+  const TokenId token =
+      TRY(sampler_.sample({.logits = logits,
+                           .history = {.tokens = history_, .prompt_tokens = spec_.prompt.size(), .breaks = breaks_},
+                           .position = position,
+                           .mask = mask}));
+  append(token);
   ++tokens_out_;
 
   engine::text::TextPiece piece = text_.push(token);
   TokenOut out{.text = std::move(piece.text), .index = tokens_out_ - 1};
+  if (spec_.logprobs) {
+    out.logprobs =
+        sampling::wire_logprobs(engine::sampling::token_logprobs(logits, token, spec_.top_logprobs), *tokenizer_);
+  }
   if (tokenizer_->is_end_of_generation(token)) {
     out.finished = StopReason::kEos;
   } else if (piece.stopped) {

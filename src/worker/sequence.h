@@ -15,6 +15,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/text/text_stream.h"
 #include "engine/text/tokenizer.h"
+#include "worker/sampling/break_tracker.h"
 
 namespace llorch::worker {
 
@@ -27,6 +28,9 @@ struct SequenceSpec {
   std::int64_t max_tokens = 0;
   std::vector<std::string> stop;
   engine::sampling::SamplingParams sampling;
+  std::vector<std::string> dry_sequence_breakers;  // read when DRY is on
+  bool logprobs = false;
+  std::uint32_t top_logprobs = 0;
 };
 
 // Validates a request against this model and turns text into tokens where the request holds text.
@@ -40,6 +44,7 @@ struct TokenOut {
   std::string text;  // whole code points; the last one carries all that was held back
   std::int64_t index = 0;
   std::optional<contract::StopReason> finished;
+  std::optional<contract::TokenLogprobs> logprobs{};  // when the request asked for them
 };
 
 class Sequence {
@@ -55,8 +60,9 @@ class Sequence {
   // All prompt tokens are in: the logits of the last row decide the next token.
   bool wants_logits() const { return consumed_ == history_.size() && !finished_; }
 
-  // Samples the next token. logits [V]. REQUIRES wants_logits(). INTERNAL when the logits are not finite.
-  base::Result<TokenOut> accept(std::span<const float> logits);
+  // Samples the next token. logits [V]. `mask`: tokens a constraint allows, see SampleInput. REQUIRES wants_logits().
+  // INTERNAL when the logits are not finite or the mask allows no token.
+  base::Result<TokenOut> accept(std::span<const float> logits, std::span<const std::uint32_t> mask = {});
 
   bool finished() const { return finished_; }
   std::int64_t tokens_out() const { return tokens_out_; }
@@ -64,12 +70,16 @@ class Sequence {
   std::string output_sha256() const;
 
  private:
+  void append(TokenId token);
+
   SequenceSpec spec_;
   const engine::text::Tokenizer* tokenizer_;
   std::int64_t context_tokens_;
   engine::sampling::Sampler sampler_;
   engine::text::TextStream text_;
   std::vector<TokenId> history_;  // prompt and output
+  std::optional<sampling::BreakTracker> break_tracker_;
+  std::vector<std::uint8_t> breaks_;  // of history_; empty without DRY
   std::size_t consumed_ = 0;
   std::int64_t tokens_out_ = 0;
   bool finished_ = false;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace llorch::worker {
 namespace {
 
@@ -114,11 +116,74 @@ TEST_F(SequenceTest, RefusesWhatItCannotRun) {
   contract::ExecuteRequest ids{.job_id = "j", .prompt_tokens = std::vector<std::int32_t>{1, 257}};
   EXPECT_EQ(code(ids).code, base::ErrorCode::kInvalidParams);
   auto bad_k = request();
-  bad_k.top_k = 258;
+  bad_k.sampling.top_k = 258;
   EXPECT_EQ(code(bad_k).code, base::ErrorCode::kInvalidParams);
   auto bad_stop = request();
   bad_stop.stop = {std::string(40, 's')};
   EXPECT_EQ(code(bad_stop).code, base::ErrorCode::kInvalidParams);
+}
+
+// engine.md §5.1: log-probabilities are the model's, whatever the chain does to its logits.
+TEST_F(SequenceTest, LogprobsComeFromTheRawLogits) {
+  auto r = request();
+  r.sampling.logprobs = true;
+  r.sampling.top_logprobs = 2;
+  r.sampling.logit_bias = {{'b', 100.0}};
+  Sequence s = sequence(r);
+  s.consumed(s.pending().size());
+  std::vector<float> logits(257, -100.0f);
+  logits['a'] = logits['b'] = 0.0f;
+  logits[0xE2] = -std::log(2.0f);  // p: 0.4, 0.4, 0.2
+  const TokenOut out = s.accept(logits).value();
+  EXPECT_EQ(out.text, "b");
+  ASSERT_TRUE(out.logprobs);
+  EXPECT_EQ(out.logprobs->id, 'b');
+  EXPECT_EQ(out.logprobs->token, "b");
+  EXPECT_NEAR(out.logprobs->logprob, std::log(0.4), 1e-6);
+  ASSERT_EQ(out.logprobs->top_logprobs.size(), 2u);
+  EXPECT_EQ(out.logprobs->top_logprobs[0].id, 'a');
+  EXPECT_EQ(out.logprobs->top_logprobs[1].id, 'b');
+  // Bytes that are no whole character are shown as U+FFFD and told as bytes; a control token spells nothing.
+  r.sampling.logit_bias = {{0xE2, 100.0}};
+  Sequence partial = sequence(r);
+  partial.consumed(partial.pending().size());
+  const TokenOut odd = partial.accept(logits).value();
+  EXPECT_EQ(odd.text, "");
+  EXPECT_EQ(odd.logprobs->token, "\xEF\xBF\xBD");
+  EXPECT_EQ(odd.logprobs->bytes, std::vector<std::uint8_t>{0xE2});
+  EXPECT_FALSE(say(s, {'c'})[0].logprobs == std::nullopt);
+  Sequence without = sequence(request());
+  EXPECT_FALSE(say(without, {'c'})[0].logprobs);
+}
+
+TEST_F(SequenceTest, AMaskRestrictsTheToken) {
+  Sequence s = sequence(request());
+  s.consumed(s.pending().size());
+  std::vector<float> logits(257, 0.0f);
+  logits['a'] = 5.0f;
+  std::vector<std::uint32_t> mask(9);
+  mask['z' / 32] = 1u << ('z' % 32);
+  EXPECT_EQ(s.accept(logits, mask).value().text, "z");
+  s.consumed(1);
+  EXPECT_EQ(s.accept(logits, std::vector<std::uint32_t>(9)).error().code, base::ErrorCode::kInternal);
+}
+
+// DRY sees prompt and output; a sequence breaker ends a repeat.
+TEST_F(SequenceTest, DryKeepsFromRepeatingThePrompt) {
+  const auto next = [&](const std::string& prompt, std::vector<std::string> breakers) {
+    auto r = request(prompt);
+    r.sampling.dry_multiplier = 10;
+    r.sampling.dry_sequence_breakers = std::move(breakers);
+    Sequence s = sequence(r);
+    s.consumed(s.pending().size());
+    std::vector<float> logits(257, 0.0f);
+    logits['d'] = 5.0f;
+    logits['e'] = 4.0f;
+    return s.accept(logits).value().text;
+  };
+  EXPECT_EQ(next("abcd;abc", {"\n"}), "e");
+  EXPECT_EQ(next("abcd;abc", {"b"}), "d");
+  EXPECT_EQ(next("abcd;abc", {"bc"}), "d");
 }
 
 TEST_F(SequenceTest, NonFiniteLogitsAreAnError) {

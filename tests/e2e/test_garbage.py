@@ -96,7 +96,7 @@ def mutate(rng, body):
         elif kind == 1 and out:
             out.pop(rng.choice(list(out)))
         elif kind == 2:
-            out[rng.choice(["top_k", "top_p", "min_p", "stop", "seed", "session_id", "deadline_ms", "zzz", "timeout_ms"])] = rng.choice(strange)
+            out[rng.choice(["top_k", "top_p", "min_p", "stop", "seed", "session_id", "deadline_ms", "zzz", "timeout_ms", "logit_bias", "mirostat", "dry_sequence_breakers"])] = rng.choice(strange)
         else:
             text = json.dumps(out)
             at = rng.randrange(len(text))

@@ -62,7 +62,7 @@ base::Result<> Stream::tokens(std::span<const contract::TokenEvent> tokens, std:
     const std::lock_guard lock(mutex_);
     for (const contract::TokenEvent& token : tokens) {
       if (log_.finished()) break;
-      result = log_.token(token.i, token.t);
+      result = log_.token(token.i, token.t, token.logprobs ? contract::encode(*token.logprobs) : std::string());
       if (!result) break;
     }
     pump_all(now_ms);

@@ -5,6 +5,7 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "contract/json.h"
+#include "engine/text/text_stream.h"
 #include "orchestratord/api/tasks/job_view.h"
 
 namespace llorch::orchestratord::api::tasks {
@@ -15,7 +16,6 @@ using base::ErrorCode;
 
 // POST /v2/tasks waits this long for a model nobody has looked at yet.
 constexpr std::int64_t kModelWaitMs = 2000;
-constexpr double kDefaultTemperature = 0.7;
 // 63 bits, so that every JSON reader keeps it.
 constexpr std::uint64_t kSeedMask = 0x7fff'ffff'ffff'ffffu;
 
@@ -27,8 +27,9 @@ tl::unexpected<Error> invalid(std::string field, std::string reason, std::string
 
 // What operators may see of the parameters; nothing text-like.
 std::string params_json(const contract::ExecuteRequest& r) {
-  return fmt::format(R"({{"temperature":{},"top_p":{},"top_k":{},"min_p":{},"repetition_penalty":{},"stop_count":{}}})",
-                     r.temperature, r.top_p, r.top_k, r.min_p, r.repetition_penalty, r.stop.size());
+  const std::string changed = contract::changed_sampling_fields(r.sampling);
+  return fmt::format(R"({{"temperature":{},"stop_count":{}{}{}}})", r.temperature, r.stop.size(),
+                     changed.empty() ? "" : ",", changed);
 }
 
 Error stopping_error() {
@@ -56,17 +57,13 @@ base::Result<contract::SubmitRequest> parse_submission(const std::string& body, 
 }
 
 contract::ExecuteRequest execute_request(const contract::SubmitRequest& request, ExecutionInput input) {
-  const double omitted = request.determinism == contract::Determinism::kStrict ? 0.0 : kDefaultTemperature;
   contract::ExecuteRequest out;
   out.job_id = input.job_id.value;
   out.prompt_tokens = std::move(input.prompt_tokens);
   out.prompt_sha256 = std::move(input.prompt_sha256);
   out.max_tokens = request.max_tokens;
-  out.temperature = request.temperature.value_or(omitted);
-  out.top_p = request.top_p;
-  out.top_k = request.top_k;
-  out.min_p = request.min_p;
-  out.repetition_penalty = request.repetition_penalty;
+  out.temperature = contract::effective_temperature(request);
+  out.sampling = request.sampling;
   out.stop = request.stop;
   out.seed = input.seed;
   return out;
@@ -151,6 +148,10 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (tokens.empty()) {
     return refuse_pending(pending, invalid("prompt", "empty", "the prompt has no tokens").value());
   }
+  const auto fits = contract::validate_for_vocabulary(request.sampling, model.tokenizer->facts().vocab_size);
+  if (!fits) return refuse_pending(pending, fits.error());
+  const auto stops = engine::text::validate_stop_strings(*model.tokenizer, request.stop);
+  if (!stops) return refuse_pending(pending, stops.error());
   const auto job = std::make_shared<LiveJobData>();
   state_store::JobRecord& record = job->record;
   record.job_id = pending->job_id;

@@ -24,6 +24,9 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   request.prompt = "secret";
   request.stop = {"end"};
   request.max_tokens = 9;
+  request.sampling.top_k = 7;
+  request.sampling.logit_bias = {{3, -1.0}};
+  request.sampling.logprobs = true;
   const auto out =
       execute_request(request, {.job_id = base::JobId("j"), .prompt_tokens = {1, 2}, .prompt_sha256 = "h", .seed = 5});
   EXPECT_FALSE(out.prompt);
@@ -31,16 +34,19 @@ TEST(ExecuteRequest, CarriesTokensAndNoText) {
   EXPECT_EQ(out.stop, request.stop);
   EXPECT_EQ(out.seed, 5u);
   EXPECT_EQ(out.max_tokens, 9);
+  EXPECT_EQ(out.sampling.top_k, 7);
+  EXPECT_EQ(out.sampling.logit_bias, request.sampling.logit_bias);
+  EXPECT_TRUE(out.sampling.logprobs);
 }
 
 // The task body under 10,000 structured mutations: an answer every time, and what passes is within all limits.
 TEST(ParseSubmission, SurvivesTenThousandMutations) {
-  static const std::vector<std::string> kKeys = {"model",      "model_ref",   "prompt",      "max_tokens",
-                                                 "task_id",    "session_id",  "priority",    "temperature",
-                                                 "top_p",      "top_k",       "min_p",       "repetition_penalty",
-                                                 "stop",       "seed",        "determinism", "on_disconnect",
-                                                 "timeout_ms", "deadline_ms", "PROMPT",      "",
-                                                 "x\\u0000"};
+  static const std::vector<std::string> kKeys = {
+      "model",         "model_ref",          "prompt",      "max_tokens", "task_id",
+      "session_id",    "priority",           "temperature", "top_p",      "top_k",
+      "min_p",         "repetition_penalty", "stop",        "seed",       "determinism",
+      "on_disconnect", "timeout_ms",         "deadline_ms", "PROMPT",     "",
+      "logit_bias",    "logprobs",           "mirostat",    "min_keep",   "x\\u0000"};
   static const std::vector<std::string> kValues = {"null",
                                                    "true",
                                                    "0",
@@ -69,6 +75,7 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
                                                    "[\"a\",\"b\",\"c\",\"d\",\"e\"]",
                                                    "{}",
                                                    "{\"a\":1}",
+                                                   "{\"7\":1}",
                                                    "\"x",
                                                    "\xff"};
   const contract::LimitsConfig limits;

@@ -47,7 +47,7 @@ void StreamLog::started(const contract::StartedEvent& event) {
   append({kStartedSeq, empty_prefix_}, "started", contract::encode(event));
 }
 
-base::Result<> StreamLog::token(std::int64_t i, std::string_view t) {
+base::Result<> StreamLog::token(std::int64_t i, std::string_view t, std::string_view logprobs) {
   if (sealed_) return {};
   ASSERT(events_count() > kStartedSeq && !finished());
   if (i != attempt_tokens_) {
@@ -55,7 +55,7 @@ base::Result<> StreamLog::token(std::int64_t i, std::string_view t) {
                           .with("expected_index", attempt_tokens_)
                           .with("index", i));
   }
-  write_token_json(data_, {.t = t, .i = i});
+  write_token_json(data_, {.t = t, .i = i, .logprobs = logprobs});
   const std::int64_t seq = kFirstTokenSeq + i;
   if (seq < events_count()) {
     write_frame(frame_, id_of(seq), "token", data_);

@@ -28,8 +28,9 @@ class StreamLog {
   // The tokens of the next attempt begin at 0. Those already held are compared, not sent again.
   void begin_attempt() { attempt_tokens_ = 0; }
   // REPLAY_DIVERGED: another text than the one held. WORKER_RESET: `i` is not the next index of this attempt.
+  // `logprobs`: JSON for the event, empty for none; compared like the text, but no part of the hash.
   // REQUIRES started() before, not finished.
-  base::Result<> token(std::int64_t i, std::string_view t);
+  base::Result<> token(std::int64_t i, std::string_view t, std::string_view logprobs = {});
 
   // From here on token() changes nothing and advance() sends no token any more, held or not (ORCH-3026).
   void seal() { sealed_ = true; }

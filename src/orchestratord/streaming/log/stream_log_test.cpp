@@ -124,6 +124,27 @@ TEST(TokenJson, EqualsTheContractsEncoder) {
   }
 }
 
+TEST(TokenJson, LogprobsStandLast) {
+  const contract::TokenLogprobs logprobs{.id = 1, .logprob = -0.25, .token = "a", .bytes = {97}, .top_logprobs = {}};
+  std::string out;
+  write_token_json(out, {.t = "a", .i = 3, .logprobs = contract::encode(logprobs)});
+  EXPECT_EQ(out, contract::encode(contract::TokenEvent{.t = "a", .i = 3, .logprobs = logprobs}));
+}
+
+// DECISIONS §1: the hash is over i and t only, so a client that asks for logprobs holds the same ids.
+TEST(StreamLog, LogprobsAreNoPartOfTheIds) {
+  StreamLog plain = log_with({"a", "b"});
+  StreamLog with = log_with({});
+  ASSERT_TRUE(with.token(0, "a", R"({"id":1})"));
+  ASSERT_TRUE(with.token(1, "b", R"({"id":2})"));
+  EXPECT_EQ(with.terminal_id(), plain.terminal_id());
+  Cursor cursor = attach(std::nullopt);
+  EXPECT_NE(read_all(with, cursor).bytes.find(R"({"t":"b","i":1,"logprobs":{"id":2}})"), std::string::npos);
+  with.begin_attempt();
+  EXPECT_TRUE(with.token(0, "a", R"({"id":1})"));
+  EXPECT_EQ(with.token(1, "b", R"({"id":3})").error().code, ErrorCode::kReplayDiverged);
+}
+
 // Promise 3: a retry's tokens are compared one by one; clients see no second start, no gap, no duplicate.
 TEST(StreamLog, ARetryContinuesWhereTheFirstAttemptBroke) {
   StreamLog log = log_with({"a", "b"});

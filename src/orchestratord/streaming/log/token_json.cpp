@@ -35,7 +35,9 @@ void append_escaped(std::string& out, std::string_view text) {
 void write_token_json(std::string& out, const TokenData& token) {
   out.assign("{\"t\":\"");
   append_escaped(out, token.t);
-  fmt::format_to(std::back_inserter(out), "\",\"i\":{}}}", token.i);
+  fmt::format_to(std::back_inserter(out), "\",\"i\":{}", token.i);
+  if (!token.logprobs.empty()) out.append(",\"logprobs\":").append(token.logprobs);
+  out += '}';
 }
 
 }  // namespace llorch::orchestratord::streaming

@@ -1,0 +1,84 @@
+#include "contract/sampling.h"
+
+#include "contract/sampling_fields.h"
+
+namespace llorch::contract {
+namespace {
+
+tl::unexpected<base::Error> contradiction(std::string_view field, std::string_view why) {
+  return field_error(field, "combination", fmt::format("{}: {}", field, why));
+}
+
+base::Result<> validate_mirostat(const SamplingRequest& r, double temperature) {
+  if (temperature == 0)
+    return contradiction("mirostat", "temperature 0 always takes the likeliest token; mirostat needs draws");
+  if (r.sampler_order == SamplerOrder::kTemperatureLast) {
+    return contradiction("sampler_order", "mirostat always works on the distribution after temperature");
+  }
+  const std::pair<std::string_view, bool> cuts[] = {{"top_n_sigma", r.top_n_sigma != 0},
+                                                    {"top_k", r.top_k != 0},
+                                                    {"typical_p", r.typical_p != 1},
+                                                    {"top_p", r.top_p != 1},
+                                                    {"min_p", r.min_p != 0},
+                                                    {"xtc_probability", r.xtc_probability != 0},
+                                                    {"min_keep", r.min_keep != 1}};
+  for (const auto& [field, is_set] : cuts) {
+    if (is_set) return contradiction(field, "mirostat replaces this cut; leave one of the two out");
+  }
+  return {};
+}
+
+}  // namespace
+
+base::Result<> validate_sampling(const SamplingRequest& r, double temperature) {
+  if (r.mirostat != 0) TRY(validate_mirostat(r, temperature));
+  if (r.dynatemp_range != 0 && temperature == 0) {
+    return contradiction("dynatemp_range",
+                         "temperature 0 always takes the likeliest token; give a temperature above 0");
+  }
+  if (r.top_k != 0 && r.top_k < r.min_keep) {
+    return contradiction("top_k", "it keeps fewer tokens than min_keep wants kept");
+  }
+  if (r.top_logprobs != 0 && !r.logprobs) {
+    return contradiction("top_logprobs", "it lists tokens only with \"logprobs\": true");
+  }
+  for (const std::string& s : r.dry_sequence_breakers) {
+    if (s.empty() || s.size() > 64) {
+      return field_error("dry_sequence_breakers", "length", "a sequence breaker has 1 to 64 bytes");
+    }
+  }
+  return {};
+}
+
+base::Result<> validate_for_vocabulary(const SamplingRequest& r, std::size_t vocab_size) {
+  if (r.top_k > static_cast<std::int64_t>(vocab_size)) {
+    return field_error("top_k", "range", fmt::format("top_k is {}; this model has {} tokens", r.top_k, vocab_size));
+  }
+  if (!r.logit_bias.empty() && r.logit_bias.back().token >= static_cast<std::int64_t>(vocab_size)) {
+    return field_error("logit_bias", "range",
+                       fmt::format("logit_bias names a token that this model's {} tokens do not include", vocab_size));
+  }
+  return {};
+}
+
+std::string changed_sampling_fields(const SamplingRequest& request) {
+  SamplingRequest shown = request;
+  const SamplingRequest defaults;
+  shown.dry_sequence_breakers = defaults.dry_sequence_breakers;
+  shown.logit_bias.clear();
+  const bj::value usual = Codec<SamplingRequest>::write(defaults), all = Codec<SamplingRequest>::write(shown);
+  bj::object changed;
+  for (const auto& [key, value] : all.get_object()) {
+    if (usual.get_object().at(key) != value) changed[key] = value;
+  }
+  const std::string text = bj::serialize(changed);
+  return text.substr(1, text.size() - 2);
+}
+
+}  // namespace llorch::contract
+
+using namespace llorch::contract;
+LLORCH_INSTANTIATE_WIRE(SamplingRequest)
+LLORCH_INSTANTIATE_WIRE(TokenLogprobs)
+LLORCH_INSTANTIATE_ENUM(SamplerOrder)
+LLORCH_INSTANTIATE_ENUM(PenaltyScope)

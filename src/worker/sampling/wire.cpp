@@ -1,0 +1,75 @@
+#include "worker/sampling/wire.h"
+
+#include "engine/text/text_stream.h"
+
+namespace llorch::worker::sampling {
+namespace {
+
+engine::sampling::PenaltyScope scope_of(contract::PenaltyScope scope) {
+  return scope == contract::PenaltyScope::kOutput ? engine::sampling::PenaltyScope::kOutput
+                                                  : engine::sampling::PenaltyScope::kAll;
+}
+
+// WireEntry: TokenLogprob or TokenLogprobs.
+template <class WireEntry>
+void fill(WireEntry& out, const engine::sampling::TokenLogprob& entry, const engine::text::Tokenizer& tokenizer) {
+  const std::string_view bytes = tokenizer.token_bytes(entry.token);
+  engine::text::Utf8Assembler text;
+  out.id = index(entry.token);
+  out.logprob = entry.logprob;
+  out.token = text.push(bytes);
+  out.token += text.finish();
+  out.bytes.assign(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+engine::sampling::SamplingParams engine_params(const contract::ExecuteRequest& request, std::uint64_t seed) {
+  const contract::SamplingRequest& r = request.sampling;
+  const auto f32 = [](double value) { return static_cast<float>(value); };
+  const auto count = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  engine::sampling::SamplingParams out{.temperature = f32(request.temperature),
+                                       .top_k = count(r.top_k),
+                                       .top_p = f32(r.top_p),
+                                       .min_p = f32(r.min_p),
+                                       .repetition_penalty = f32(r.repetition_penalty),
+                                       .frequency_penalty = f32(r.frequency_penalty),
+                                       .presence_penalty = f32(r.presence_penalty),
+                                       .repetition_scope = scope_of(r.repetition_scope),
+                                       .frequency_scope = scope_of(r.frequency_scope),
+                                       .penalty_last_n = count(r.penalty_last_n),
+                                       .dry_multiplier = f32(r.dry_multiplier),
+                                       .dry_base = f32(r.dry_base),
+                                       .dry_allowed_length = count(r.dry_allowed_length),
+                                       .dry_last_n = count(r.dry_last_n),
+                                       .dynatemp_range = f32(r.dynatemp_range),
+                                       .dynatemp_exponent = f32(r.dynatemp_exponent),
+                                       .top_n_sigma = f32(r.top_n_sigma),
+                                       .typical_p = f32(r.typical_p),
+                                       .xtc_probability = f32(r.xtc_probability),
+                                       .xtc_threshold = f32(r.xtc_threshold),
+                                       .min_keep = count(r.min_keep),
+                                       .mirostat = count(r.mirostat),
+                                       .mirostat_tau = f32(r.mirostat_tau),
+                                       .mirostat_eta = f32(r.mirostat_eta),
+                                       .seed = seed};
+  if (r.sampler_order == contract::SamplerOrder::kTemperatureLast) {
+    out.order = engine::sampling::SamplerOrder::kTemperatureLast;
+  }
+  out.logit_bias.reserve(r.logit_bias.size());
+  for (const contract::LogitBias& b : r.logit_bias) {
+    out.logit_bias.push_back({.token = base::TokenId{count(b.token)}, .bias = f32(b.bias)});
+  }
+  return out;
+}
+
+contract::TokenLogprobs wire_logprobs(const engine::sampling::TokenLogprobs& logprobs,
+                                      const engine::text::Tokenizer& tokenizer) {
+  contract::TokenLogprobs out;
+  fill(out, logprobs.chosen, tokenizer);
+  out.top_logprobs.resize(logprobs.top_count);
+  for (std::size_t i = 0; i < logprobs.top_count; ++i) fill(out.top_logprobs[i], logprobs.top[i], tokenizer);
+  return out;
+}
+
+}  // namespace llorch::worker::sampling
