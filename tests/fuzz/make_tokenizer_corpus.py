@@ -24,13 +24,43 @@ def optional_id(value):
     return b"\0" if value is None else b"\1" + u32(value)
 
 
-def blob(model, pre, tokens, merges=(), scores=(), ids=(None,) * 5, more=(), flags=b"\0\0\0", version=2, template="", named=()):
+def pattern(text="", is_regex=False):
+    return string(text) + bytes([is_regex])
+
+
+NFC, STRIP, REPLACE, PREPEND = 0, 5, 6, 7
+SPLIT, BYTE_LEVEL, METASPACE, DIGITS = 0, 1, 2, 3
+FROM_BYTES, FROM_METASPACE, FROM_FALLBACK, FUSE, DEC_REPLACE, DEC_STRIP = range(6)
+
+
+def normalizer(kind, what=pattern(), text="", sides=b"\0\0"):
+    return bytes([kind]) + what + string(text) + sides
+
+
+def pre_tokenizer(kind, what=pattern(), behavior=1, flags=b"\0\0\0", replacement="", prepend=2, more=b"\1\0"):
+    return bytes([kind]) + what + bytes([behavior]) + flags + string(replacement) + bytes([prepend]) + more
+
+
+def decoder(kind, what=pattern(), text="", start=0, stop=0, prepend=2):
+    return bytes([kind]) + what + string(text) + u32(start) + u32(stop) + bytes([prepend])
+
+
+def tokenizer_json(normalizers=(), pre_tokenizers=(), decoders=(), added=(), merges=(), flags=b"\0\0\0", prefix=(), suffix=()):
+    raw = bytes
+    return (items(normalizers, raw) + items(pre_tokenizers, raw) + items(decoders, raw)
+            + items(added, lambda rule: u32(rule[0]) + rule[1]) + items(merges, lambda pair: u32(pair[0]) + u32(pair[1]))
+            + flags + items(prefix, u32) + items(suffix, u32))
+
+
+def blob(model, pre, tokens, merges=(), scores=(), ids=(None,) * 5, more=(), flags=b"\0\0\0", version=2, template="",
+         named=(), json=None):
     return (b"LLTK" + u32(version) + string(model) + string(pre)
             + items([text for text, _ in tokens], string)
-            + items(scores, lambda score: struct.pack("<f", score))
+            + items(scores, lambda score: struct.pack("<d", score))
             + items([kind for _, kind in tokens], lambda kind: bytes([kind]))
             + items(merges, string)
-            + b"".join(map(optional_id, ids)) + items(more, u32) + flags + string(template) + items(named, lambda row: string(row[0]) + string(row[1])))
+            + b"".join(map(optional_id, ids)) + items(more, u32) + flags + string(template)
+            + items(named, lambda row: string(row[0]) + string(row[1])) + (json or tokenizer_json()))
 
 
 def case(text, data):
@@ -60,6 +90,19 @@ SEEDS = {
     "bpe_llama": case(TEXT, blob("gpt2", "llama-bpe", BPE, MERGES, ids=BPE_IDS)),
     "bpe_qwen2": case(TEXT, blob("gpt2", "qwen2", BPE, MERGES, ids=BPE_IDS, more=[97])),
     "bpe_bad_merge": case(b"x", blob("gpt2", "gpt-2", BPE, ["h z"])),
+    "json_byte_level": case(TEXT, blob("bpe", "", BPE, json=tokenizer_json(
+        normalizers=[normalizer(NFC)],
+        pre_tokenizers=[pre_tokenizer(SPLIT, pattern(r"\w+|\s|[^\w\s]{1,2}", True)), pre_tokenizer(BYTE_LEVEL, flags=b"\0\1\1")],
+        decoders=[decoder(FROM_BYTES)], added=[(259, b"\1\1\0\0"), (260, b"\0\0\1\1")], merges=[(104, 101), (32, 256)],
+        flags=b"\0\0\1", prefix=[261], suffix=[261]))),
+    "json_metaspace": case(TEXT, blob("bpe", "", SPM, ids=SPM_IDS, json=tokenizer_json(
+        pre_tokenizers=[pre_tokenizer(METASPACE, replacement="▁", prepend=1)],
+        decoders=[decoder(DEC_REPLACE, pattern("▁"), " "), decoder(FROM_FALLBACK), decoder(FUSE), decoder(DEC_STRIP, text=" ", start=1)],
+        merges=[(259, 261), (261, 261)], flags=b"\1\1\0"))),
+    "json_unigram": case(TEXT, blob("unigram", "", SPM, scores=SPM_SCORES, ids=SPM_IDS, json=tokenizer_json(
+        normalizers=[normalizer(STRIP, sides=b"\1\1"), normalizer(REPLACE, pattern(" {2,}", True), " "), normalizer(PREPEND, text="▁")],
+        pre_tokenizers=[pre_tokenizer(DIGITS, more=b"\1\1"), pre_tokenizer(METASPACE, replacement="▁", prepend=0)],
+        decoders=[decoder(FROM_METASPACE, text="▁", prepend=0)], flags=b"\1\1\0"))),
     "spm": case(TEXT, blob("llama", "", SPM, scores=SPM_SCORES, ids=SPM_IDS)),
     "spm_no_prefix": case(TEXT, blob("llama", "", SPM, scores=SPM_SCORES, ids=SPM_IDS, flags=b"\1\2\1")),
     "spm_ill_formed": case(b"\xff\xe2\x96\xe2\x96\x81a", blob("llama", "", SPM, scores=SPM_SCORES, ids=SPM_IDS)),

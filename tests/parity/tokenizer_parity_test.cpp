@@ -66,7 +66,7 @@ TEST_P(TokenizerParity, GivesThePublishedIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Vocabularies, TokenizerParity, testing::Values("gpt-2", "llama-spm"),
+INSTANTIATE_TEST_SUITE_P(Vocabularies, TokenizerParity, testing::Values("gpt-2", "llama-spm", "deepseek-llm"),
                          [](const auto& param_info) {
                            std::string name = param_info.param;
                            std::erase(name, '-');

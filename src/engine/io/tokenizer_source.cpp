@@ -97,7 +97,10 @@ base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file) {
   data.tokens = TRY(read_strings(file, "tokenizer.ggml.tokens", Limits::kTokensMax));
   data.kinds = TRY(read_kinds(file, "tokenizer.ggml.token_type"));
   // Each model reads its own keys only: converters also leave those of another behind.
-  if (data.model == "llama") data.scores = TRY(file.f32_array("tokenizer.ggml.scores"));
+  if (data.model == "llama") {
+    const auto scores = TRY(file.f32_array("tokenizer.ggml.scores"));
+    data.scores.assign(scores.begin(), scores.end());
+  }
   if (data.model == "gpt2") {
     data.pre = TRY(file.string_or("tokenizer.ggml.pre", ""));
     data.merges = TRY(read_strings(file, "tokenizer.ggml.merges", Limits::kMergesMax));

@@ -61,7 +61,7 @@ inline TokenizerData spm_data(const std::vector<std::string>& pieces,
                               std::initializer_list<std::pair<std::string, TokenKind>> special = {}) {
   TokenizerData data;
   data.model = "llama";
-  const auto add = [&](std::string text, TokenKind kind, float score) {
+  const auto add = [&](std::string text, TokenKind kind, double score) {
     data.tokens.push_back(std::move(text));
     data.kinds.push_back(kind);
     data.scores.push_back(score);
@@ -71,7 +71,7 @@ inline TokenizerData spm_data(const std::vector<std::string>& pieces,
   add("</s>", TokenKind::kControl, 0);
   constexpr const char* kHex = "0123456789ABCDEF";
   for (unsigned b = 0; b < 256; ++b) add(std::string("<0x") + kHex[b / 16] + kHex[b % 16] + ">", TokenKind::kByte, 0);
-  float score = 0;
+  double score = 0;
   for (const std::string& piece : pieces) add(piece, TokenKind::kNormal, --score);
   for (const auto& [text, kind] : special) add(text, kind, 0);
   data.unknown = TokenId{0};

@@ -53,7 +53,7 @@ std::string Utf8Assembler::finish() {
 
 TextStream::TextStream(const Tokenizer& tokenizer, Options options)
     : tokenizer_(&tokenizer),
-      drop_space_(options.at_text_start && tokenizer.facts().add_space_prefix),
+      drop_space_(options.at_text_start && tokenizer.facts().drops_leading_space),
       matcher_(std::move(options.stop_strings)) {}
 
 TextPiece TextStream::push(TokenId token) {

@@ -15,9 +15,10 @@
 
 namespace llorch::engine::text {
 
-namespace model {
+namespace partition {
 struct TrustedSpan;
 }
+struct TokenizerParts;
 
 struct EncodeOptions {
   bool add_special = true;     // BOS and EOS where the model wants them
@@ -25,24 +26,26 @@ struct EncodeOptions {
 };
 
 struct TokenizerFacts {
-  std::string_view kind;  // "gguf-bpe", "gguf-spm"
+  std::string_view kind;  // "gguf-bpe", "gguf-spm", "hf-json"
   std::size_t vocab_size = 0;
   std::optional<TokenId> bos, eos;
   std::vector<TokenId> end_of_generation;  // ascending
-  bool add_bos = false, add_eos = false, add_space_prefix = false;
+  bool add_bos = false, add_eos = false;
+  bool drops_leading_space = false;  // a space at the start of a text is the tokenizer's own and not shown
 };
 
 // Immutable after create; every const member may be called from any thread.
 class Tokenizer {
  public:
-  // UNSUPPORTED_TOKENIZER: a model or pre-tokenizer this build has no exact implementation of, or a vocabulary that
+  // UNSUPPORTED_TOKENIZER: a model or step around it this build has no exact implementation of, or a vocabulary that
   // cannot encode every byte. CONFIG_KEY_INVALID: data that contradicts itself.
   static base::Result<Tokenizer> create(TokenizerData data);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Total: takes any bytes, also ill-formed UTF-8. O(n log n) in the length of `text`, whatever it holds.
+  // Total: takes any bytes, also ill-formed UTF-8. O(n log n) in the length of `text`, whatever it holds (patterns of a
+  // tokenizer.json that have no scanner here are bounded, not linear: pre_tokenizer/regex.h).
   // REQUIRES text.size() < 2^31.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
@@ -54,21 +57,19 @@ class Tokenizer {
   // The bytes the token adds to the output: may be a part of a code point; empty for control tokens. Lives as long as
   // the tokenizer. REQUIRES index(token) < vocab_size.
   std::string_view token_bytes(TokenId token) const;
-  // All bytes in order, less the one leading space that encode put in front. Ill-formed sequences stay as they are;
+  // All bytes in order, less what the tokenizer says is no text at the start: the space that encode put in front. Ill-formed sequences stay as they are;
   // for text to show use TextStream.
   std::string decode(std::span<const TokenId> tokens) const;
 
   bool is_end_of_generation(TokenId token) const;
-  const TokenizerFacts& facts() const { return facts_; }
+  const TokenizerFacts& facts() const;
 
  private:
-  struct Parts;
-  Tokenizer(TokenizerFacts facts, std::unique_ptr<const Parts> parts);
-  std::vector<TokenId> encode(std::string_view text, std::span<const model::TrustedSpan> trusted,
+  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
+  std::vector<TokenId> encode(std::string_view text, std::span<const partition::TrustedSpan> trusted,
                               bool add_special) const;
 
-  TokenizerFacts facts_;
-  std::unique_ptr<const Parts> parts_;
+  std::unique_ptr<const TokenizerParts> parts_;
 };
 
 }  // namespace llorch::engine::text

@@ -21,9 +21,14 @@ base::Error corrupt(std::string_view what) {
 class Writer {
  public:
   void u8(std::uint8_t value) { out_ += static_cast<char>(value); }
-  void u32(std::uint32_t value) {
-    for (int shift = 0; shift < 32; shift += 8) out_ += static_cast<char>(value >> shift & 0xFF);
+  void u32(std::uint32_t value) { number(value, 4); }
+  void f64(double value) { number(std::bit_cast<std::uint64_t>(value), 8); }
+  void flag(bool value) { u8(value); }
+  template <class Enum>
+  void choice(Enum value) {
+    u8(static_cast<std::uint8_t>(value));
   }
+  void id(TokenId id) { u32(index(id)); }
   void string(std::string_view text, std::size_t bytes_max = TokenizerLimits::kStringBytesMax) {
     ASSERT(text.size() <= bytes_max, "bytes={}", text.size());
     u32(static_cast<std::uint32_t>(text.size()));
@@ -39,6 +44,10 @@ class Writer {
   std::string take() { return std::move(out_); }
 
  private:
+  void number(std::uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) out_ += static_cast<char>(value >> 8 * i & 0xFF);
+  }
+
   std::string out_;
 };
 
@@ -60,15 +69,16 @@ class Reader {
     const std::string_view b = take(1);
     return b.empty() ? 0 : static_cast<std::uint8_t>(b[0]);
   }
-  std::uint32_t u32() {
-    std::uint32_t value = 0;
-    int shift = 0;
-    for (const char c : take(4)) {
-      value |= std::uint32_t{static_cast<std::uint8_t>(c)} << shift;
-      shift += 8;
-    }
-    return value;
+  std::uint32_t u32() { return static_cast<std::uint32_t>(number(4)); }
+  double f64() { return std::bit_cast<double>(number(8)); }
+  bool flag() { return choice<std::uint8_t>(1) == 1; }
+  template <class Enum>
+  Enum choice(std::uint8_t last, std::uint8_t first = 0) {
+    const std::uint8_t value = u8();
+    if (value < first || value > last) fail("a choice is out of its range");
+    return static_cast<Enum>(failed() ? first : value);
   }
+  TokenId id() { return TokenId{u32()}; }
   std::string string(std::size_t bytes_max = TokenizerLimits::kStringBytesMax) {
     const std::uint32_t size = u32();
     if (size > bytes_max) fail("a string is longer than the limit");
@@ -95,36 +105,157 @@ class Reader {
   bool at_end() const { return bytes_.empty(); }
 
  private:
+  std::uint64_t number(std::size_t bytes) {
+    std::uint64_t value = 0;
+    int shift = 0;
+    for (const char c : take(bytes)) {
+      value |= std::uint64_t{static_cast<std::uint8_t>(c)} << shift;
+      shift += 8;
+    }
+    return value;
+  }
+
   std::string_view bytes_;
   std::string_view what_;
 };
 
 void write_id(Writer& w, const std::optional<TokenId>& id) {
-  w.u8(id.has_value());
-  if (id) w.u32(index(*id));
+  w.flag(id.has_value());
+  if (id) w.id(*id);
 }
 
 std::optional<TokenId> read_id(Reader& r) {
-  const std::uint8_t present = r.u8();
-  if (present > 1) r.fail("a flag is neither 0 nor 1");
-  if (present != 1) return std::nullopt;
-  return TokenId{r.u32()};
+  if (!r.flag()) return std::nullopt;
+  return r.id();
 }
 
 // 0 absent, 1 false, 2 true.
 void write_flag(Writer& w, const std::optional<bool>& flag) { w.u8(flag ? 1 + *flag : 0); }
 
 std::optional<bool> read_flag(Reader& r) {
-  const std::uint8_t value = r.u8();
-  if (value > 2) r.fail("a flag is none of 0, 1, 2");
+  const auto value = r.choice<std::uint8_t>(2);
   if (value == 0) return std::nullopt;
   return value == 2;
 }
 
-TokenKind read_kind(Reader& r) {
-  const std::uint8_t value = r.u8();
-  if (value < 1 || value > 6) r.fail("a token kind is not in 1..6");
-  return static_cast<TokenKind>(value);
+void write_ids(Writer& w, const std::vector<TokenId>& ids, std::size_t count_max) {
+  w.list(ids, count_max, [&](TokenId id) { w.id(id); });
+}
+
+std::vector<TokenId> read_ids(Reader& r, std::size_t count_max) {
+  return r.list(count_max, 4, [&] { return r.id(); });
+}
+
+void write_pattern(Writer& w, const TextPattern& pattern) {
+  w.string(pattern.text);
+  w.flag(pattern.is_regex);
+}
+
+TextPattern read_pattern(Reader& r) {
+  TextPattern pattern;
+  pattern.text = r.string();
+  pattern.is_regex = r.flag();
+  return pattern;
+}
+
+void write_pipeline(Writer& w, const Pipeline& pipeline) {
+  using L = TokenizerLimits;
+  w.list(pipeline.normalizers, L::kStepsMax, [&](const NormalizerStep& step) {
+    w.choice(step.kind);
+    write_pattern(w, step.pattern);
+    w.string(step.text);
+    w.flag(step.left);
+    w.flag(step.right);
+  });
+  w.list(pipeline.pre_tokenizers, L::kStepsMax, [&](const PreTokenizerStep& step) {
+    w.choice(step.kind);
+    write_pattern(w, step.pattern);
+    w.choice(step.behavior);
+    for (const bool flag : {step.invert, step.add_prefix_space, step.use_regex}) w.flag(flag);
+    w.string(step.replacement);
+    w.choice(step.prepend);
+    for (const bool flag : {step.split, step.individual_digits}) w.flag(flag);
+  });
+  w.list(pipeline.decoders, L::kStepsMax, [&](const DecoderStep& step) {
+    w.choice(step.kind);
+    write_pattern(w, step.pattern);
+    w.string(step.text);
+    w.u32(step.start);
+    w.u32(step.stop);
+    w.choice(step.prepend);
+  });
+}
+
+constexpr std::uint8_t last_of(auto value) { return static_cast<std::uint8_t>(value); }
+
+NormalizerStep read_normalizer(Reader& r) {
+  NormalizerStep step;
+  step.kind = r.choice<NormalizerKind>(last_of(NormalizerKind::kPrepend));
+  step.pattern = read_pattern(r);
+  step.text = r.string();
+  for (bool* flag : {&step.left, &step.right}) *flag = r.flag();
+  return step;
+}
+
+PreTokenizerStep read_pre_tokenizer(Reader& r) {
+  PreTokenizerStep step;
+  step.kind = r.choice<PreTokenizerKind>(last_of(PreTokenizerKind::kWhitespaceSplit));
+  step.pattern = read_pattern(r);
+  step.behavior = r.choice<SplitBehavior>(last_of(SplitBehavior::kContiguous));
+  for (bool* flag : {&step.invert, &step.add_prefix_space, &step.use_regex}) *flag = r.flag();
+  step.replacement = r.string();
+  step.prepend = r.choice<PrependScheme>(last_of(PrependScheme::kNever));
+  for (bool* flag : {&step.split, &step.individual_digits}) *flag = r.flag();
+  return step;
+}
+
+DecoderStep read_decoder(Reader& r) {
+  DecoderStep step;
+  step.kind = r.choice<DecoderKind>(last_of(DecoderKind::kStrip));
+  step.pattern = read_pattern(r);
+  step.text = r.string();
+  step.start = r.u32();
+  step.stop = r.u32();
+  step.prepend = r.choice<PrependScheme>(last_of(PrependScheme::kNever));
+  return step;
+}
+
+void write_json(Writer& w, const TokenizerJson& json) {
+  using L = TokenizerLimits;
+  write_pipeline(w, json.pipeline);
+  w.list(json.added, L::kTokensMax, [&](const AddedTokenRule& rule) {
+    w.id(rule.id);
+    for (const bool flag : {rule.lstrip, rule.rstrip, rule.single_word, rule.normalized}) w.flag(flag);
+  });
+  w.list(json.merges, L::kMergesMax, [&](const MergeIds& merge) {
+    w.id(merge.left);
+    w.id(merge.right);
+  });
+  for (const bool flag : {json.byte_fallback, json.fuse_unknown, json.whole_piece_first}) w.flag(flag);
+  write_ids(w, json.prefix, L::kAffixMax);
+  write_ids(w, json.suffix, L::kAffixMax);
+}
+
+TokenizerJson read_json(Reader& r) {
+  using L = TokenizerLimits;
+  TokenizerJson json;
+  json.pipeline.normalizers = r.list(L::kStepsMax, 12, [&] { return read_normalizer(r); });
+  json.pipeline.pre_tokenizers = r.list(L::kStepsMax, 17, [&] { return read_pre_tokenizer(r); });
+  json.pipeline.decoders = r.list(L::kStepsMax, 19, [&] { return read_decoder(r); });
+  json.added = r.list(L::kTokensMax, 8, [&] {
+    AddedTokenRule rule;
+    rule.id = r.id();
+    for (bool* flag : {&rule.lstrip, &rule.rstrip, &rule.single_word, &rule.normalized}) *flag = r.flag();
+    return rule;
+  });
+  json.merges = r.list(L::kMergesMax, 8, [&] {
+    const TokenId left = r.id();
+    return MergeIds{left, r.id()};
+  });
+  for (bool* flag : {&json.byte_fallback, &json.fuse_unknown, &json.whole_piece_first}) *flag = r.flag();
+  json.prefix = read_ids(r, L::kAffixMax);
+  json.suffix = read_ids(r, L::kAffixMax);
+  return json;
 }
 
 }  // namespace
@@ -137,17 +268,18 @@ std::string serialize(const TokenizerData& data) {
   w.string(data.model);
   w.string(data.pre);
   w.list(data.tokens, L::kTokensMax, [&](const std::string& text) { w.string(text); });
-  w.list(data.scores, L::kTokensMax, [&](float score) { w.u32(std::bit_cast<std::uint32_t>(score)); });
-  w.list(data.kinds, L::kTokensMax, [&](TokenKind kind) { w.u8(static_cast<std::uint8_t>(kind)); });
+  w.list(data.scores, L::kTokensMax, [&](double score) { w.f64(score); });
+  w.list(data.kinds, L::kTokensMax, [&](TokenKind kind) { w.choice(kind); });
   w.list(data.merges, L::kMergesMax, [&](const std::string& text) { w.string(text); });
   for (const auto& id : {data.bos, data.eos, data.eot, data.eom, data.unknown}) write_id(w, id);
-  w.list(data.more_end_of_generation, L::kTokensMax, [&](TokenId id) { w.u32(index(id)); });
+  write_ids(w, data.more_end_of_generation, L::kTokensMax);
   for (const auto& flag : {data.add_bos, data.add_eos, data.add_space_prefix}) write_flag(w, flag);
   w.string(data.chat_template, L::kChatTemplateBytesMax);
   w.list(data.named_chat_templates, L::kNamedChatTemplatesMax, [&](const NamedChatTemplate& named) {
     w.string(named.name);
     w.string(named.text, L::kChatTemplateBytesMax);
   });
+  write_json(w, data.json);
   return w.take();
 }
 
@@ -165,11 +297,12 @@ base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob
   data.model = r.string();
   data.pre = r.string();
   data.tokens = r.list(L::kTokensMax, 4, [&] { return r.string(); });
-  data.scores = r.list(L::kTokensMax, 4, [&] { return std::bit_cast<float>(r.u32()); });
-  data.kinds = r.list(L::kTokensMax, 1, [&] { return read_kind(r); });
+  data.scores = r.list(L::kTokensMax, 8, [&] { return r.f64(); });
+  data.kinds = r.list(L::kTokensMax, 1,
+                      [&] { return r.choice<TokenKind>(last_of(TokenKind::kByte), last_of(TokenKind::kNormal)); });
   data.merges = r.list(L::kMergesMax, 4, [&] { return r.string(); });
   for (auto* id : {&data.bos, &data.eos, &data.eot, &data.eom, &data.unknown}) *id = read_id(r);
-  data.more_end_of_generation = r.list(L::kTokensMax, 4, [&] { return TokenId{r.u32()}; });
+  data.more_end_of_generation = read_ids(r, L::kTokensMax);
   for (auto* flag : {&data.add_bos, &data.add_eos, &data.add_space_prefix}) *flag = read_flag(r);
   data.chat_template = r.string(L::kChatTemplateBytesMax);
   data.named_chat_templates = r.list(L::kNamedChatTemplatesMax, 8, [&] {
@@ -178,6 +311,7 @@ base::Result<TokenizerData> parse_tokenizer_data(std::span<const std::byte> blob
     named.text = r.string(L::kChatTemplateBytesMax);
     return named;
   });
+  data.json = read_json(r);
   if (!r.failed() && !r.at_end()) r.fail("bytes follow its end");
   if (r.failed()) return base::fail(corrupt(r.what()));
   return data;

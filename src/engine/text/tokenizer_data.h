@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "base/token_id.h"
+#include "engine/text/pipeline.h"
 
 namespace llorch::engine::text {
 
@@ -30,11 +31,38 @@ struct NamedChatTemplate {
   bool operator==(const NamedChatTemplate&) const = default;
 };
 
+// How a token of a tokenizer.json that is found as spelled is found.
+struct AddedTokenRule {
+  TokenId id;
+  bool lstrip = false, rstrip = false;  // takes the spaces at its side
+  bool single_word = false;             // only where no word character touches it
+  bool normalized = false;              // as the normalizer spells it, in normalized text
+  bool operator==(const AddedTokenRule&) const = default;
+};
+
+struct MergeIds {
+  TokenId left, right;
+  bool operator==(const MergeIds&) const = default;
+};
+
+// What only a tokenizer.json says.
+struct TokenizerJson {
+  Pipeline pipeline;
+  std::vector<AddedTokenRule> added;    // tokens that differ from the rule "as spelled, in the raw text"
+  std::vector<MergeIds> merges;         // "bpe": best rank first
+  bool byte_fallback = false;           // a character without a token is spelled in byte tokens
+  bool fuse_unknown = false;            // unknown characters in a row are one token
+  bool whole_piece_first = false;       // "bpe": a piece that is a token is not merged
+  std::vector<TokenId> prefix, suffix;  // around every text with EncodeOptions::add_special
+  bool operator==(const TokenizerJson&) const = default;
+};
+
 struct TokenizerData {
-  std::string model;  // "llama" (SPM), "gpt2" (byte-level BPE); as the file spells it
-  std::string pre;    // name of the pre-tokenizer; byte-level BPE only
+  // GGUF: "llama" (SPM), "gpt2" (byte-level BPE), as the file spells it. tokenizer.json: "bpe", "unigram".
+  std::string model;
+  std::string pre;  // name of the pre-tokenizer; "gpt2" only
   std::vector<std::string> tokens;
-  std::vector<float> scores;        // one per token for "llama", else empty
+  std::vector<double> scores;       // one per token for "llama" and "unigram", else empty
   std::vector<TokenKind> kinds;     // one per token, or empty: all normal
   std::vector<std::string> merges;  // "left right", best rank first; "gpt2" only
   std::optional<TokenId> bos, eos, eot, eom, unknown;
@@ -43,6 +71,7 @@ struct TokenizerData {
   std::optional<bool> add_bos, add_eos, add_space_prefix;
   std::string chat_template;  // the default one as the file has it; empty: none
   std::vector<NamedChatTemplate> named_chat_templates;
+  TokenizerJson json;  // "bpe" and "unigram" only
 
   bool operator==(const TokenizerData&) const = default;
 };
@@ -54,6 +83,8 @@ struct TokenizerLimits {
   static constexpr std::size_t kStringBytesMax = 1u << 14;
   static constexpr std::size_t kChatTemplateBytesMax = 1u << 18;  // largest public one: 26 KiB
   static constexpr std::size_t kNamedChatTemplatesMax = 64;
+  static constexpr std::size_t kStepsMax = 64;  // of each part of a pipeline
+  static constexpr std::size_t kAffixMax = 16;  // tokens before or after a text
 };
 
 // The blob: "LLTK", u32 version, then the fields in the order above, little-endian. Equal data gives equal bytes.

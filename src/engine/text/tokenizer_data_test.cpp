@@ -22,6 +22,20 @@ TokenizerData full_data() {
   data.add_eos = false;
   data.chat_template = std::string(100'000, 'x');
   data.named_chat_templates = {{"tool_use", "{{ tools }}"}, {"", ""}};
+  data.json.pipeline.normalizers = {{.kind = NormalizerKind::kReplace, .pattern = {"a+", true}, .text = "b"},
+                                    {.kind = NormalizerKind::kStrip, .left = true, .right = true}};
+  data.json.pipeline.pre_tokenizers = {
+      {.kind = PreTokenizerKind::kSplit,
+       .pattern = {"x", false},
+       .behavior = SplitBehavior::kContiguous,
+       .invert = true},
+      {.kind = PreTokenizerKind::kMetaspace, .replacement = "_", .prepend = PrependScheme::kFirst, .split = false}};
+  data.json.pipeline.decoders = {{.kind = DecoderKind::kStrip, .text = " ", .start = 1, .stop = 2}};
+  data.json.added = {{.id = TokenId{3}, .rstrip = true}, {.id = TokenId{4}, .normalized = true}};
+  data.json.merges = {{TokenId{1}, TokenId{2}}};
+  data.json.byte_fallback = data.json.whole_piece_first = true;
+  data.json.prefix = {TokenId{1}};
+  data.json.suffix = {TokenId{2}, TokenId{2}};
   return data;
 }
 

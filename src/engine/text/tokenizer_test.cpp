@@ -249,7 +249,7 @@ TEST(Tokenizer, RefusesWhatItCannotDoExactlyAndSaysWhatToDo) {
   other_model.model = "bert";
   EXPECT_EQ(error(other_model).code, ErrorCode::kUnsupportedTokenizer);
   EXPECT_NE(error(other_model).message.find("\"bert\""), std::string::npos);
-  for (const char* pre : {"", "default", "some-new-model"}) {
+  for (const char* pre : {"", "some-new-model"}) {
     TokenizerData data = byte_bpe_data({});
     data.pre = pre;
     EXPECT_EQ(error(data).code, ErrorCode::kUnsupportedTokenizer);

@@ -7,9 +7,10 @@
 #include "base/assert.h"
 #include "base/utf8.h"
 #include "engine/text/model/merge.h"
+#include "engine/text/model/spelling.h"
 
 namespace llorch::engine::text::model {
-SpmModel::SpmModel(const Vocabulary& vocabulary, const std::vector<float>& scores, SpmOptions options)
+SpmModel::SpmModel(const Vocabulary& vocabulary, const std::vector<double>& scores, SpmOptions options)
     : vocabulary_(vocabulary), ranks_(scores.size()), options_(options) {
   ASSERT(scores.size() == vocabulary.size());
   std::vector<std::uint32_t> order(scores.size());
@@ -18,13 +19,6 @@ SpmModel::SpmModel(const Vocabulary& vocabulary, const std::vector<float>& score
   for (std::size_t i = 1; i < order.size(); ++i) {
     ranks_[order[i]] = ranks_[order[i - 1]] + (scores[order[i]] < scores[order[i - 1]] ? 1 : 0);
   }
-}
-
-bool SpmModel::append_byte_tokens(std::string_view bytes, std::vector<TokenId>& out) const {
-  const auto token_of = [&](char byte) { return vocabulary_.byte_token(static_cast<std::uint8_t>(byte)); };
-  if (!std::all_of(bytes.begin(), bytes.end(), token_of)) return false;
-  for (const char byte : bytes) out.push_back(*token_of(byte));
-  return true;
 }
 
 void SpmModel::encode(std::string_view raw, std::vector<TokenId>& out) const {
@@ -51,7 +45,8 @@ void SpmModel::encode(std::string_view raw, std::vector<TokenId>& out) const {
           out.push_back(*symbol.token);
           return;
         }
-        if (!append_byte_tokens(slice(symbol, symbol.bytes), out)) out.push_back(*options_.unknown);
+        const Fallback& fallback = options_.fallback;
+        if (!fallback.append_bytes(slice(symbol, symbol.bytes), out)) fallback.append_uncovered(out);
       });
 }
 

@@ -10,20 +10,17 @@ namespace llorch::engine::text::model {
 
 struct SpmOptions {
   bool add_space_prefix = true;
-  std::optional<TokenId> unknown;
+  Fallback fallback;
 };
 
 class SpmModel final : public Model {
  public:
-  // `vocabulary` must outlive the model. REQUIRES one score per token, no NaN, and for every byte a token or an
-  // unknown token.
-  SpmModel(const Vocabulary& vocabulary, const std::vector<float>& scores, SpmOptions options);
+  // `vocabulary` must outlive the model. REQUIRES one score per token, no NaN, and
+  // options.fallback.covers_every_text().
+  SpmModel(const Vocabulary& vocabulary, const std::vector<double>& scores, SpmOptions options);
   void encode(std::string_view text, std::vector<TokenId>& out) const override;
 
  private:
-  // False, and nothing appended, when a byte has no token.
-  bool append_byte_tokens(std::string_view bytes, std::vector<TokenId>& out) const;
-
   const Vocabulary& vocabulary_;
   std::vector<std::uint32_t> ranks_;  // [V] order of the scores, best 0, equal scores equal ranks
   SpmOptions options_;

@@ -13,41 +13,36 @@
 
 namespace llorch::engine::text::model {
 
-// How a file spells the bytes of a token.
-enum class Spelling : std::uint8_t {
-  kSpm,      // text with U+2581 for a space; <0xXX> for single bytes
-  kByteBpe,  // one character per byte (byte_bpe_char)
+struct TokenSpelling {
+  std::string output;  // what the token adds to the output
+  std::string key;     // the bytes of a text that the model may make the token of; empty: it never makes it
 };
 
 class Vocabulary {
  public:
-  // REQUIRES data.kinds of the size of data.tokens. Copies what it needs.
-  Vocabulary(const TokenizerData& data, Spelling spelling);
+  // REQUIRES one spelling per kind.
+  Vocabulary(std::vector<TokenKind> kinds, const std::vector<TokenSpelling>& spellings);
   Vocabulary(const Vocabulary&) = delete;
 
   std::size_t size() const { return kinds_.size(); }
   TokenKind kind(TokenId id) const { return kinds_[index(id)]; }
-  // What the token adds to the output. Control: nothing. Unknown: U+FFFD.
-  std::string_view bytes(TokenId id) const;
-  // The token that merging may form with exactly these bytes; never a control, unknown or byte token, so text cannot
-  // spell one. The lowest id when the file has the token twice.
-  std::optional<TokenId> find(std::string_view bytes) const;
-  // The token of a byte that nothing longer covers.
-  std::optional<TokenId> byte_token(std::uint8_t byte) const { return byte_tokens_[byte]; }
+  std::string_view output(TokenId id) const { return outputs_.at(id); }
+  std::string_view key(TokenId id) const { return keys_.at(id); }
+  // The token the model may make of exactly these bytes. The lowest id when the file has the token twice.
+  std::optional<TokenId> find(std::string_view key) const;
+  std::size_t key_bytes_max() const { return key_bytes_max_; }
 
  private:
+  struct Strings {
+    std::string arena;
+    std::vector<std::size_t> offsets{0};  // [V + 1]
+    void add(std::string_view text);
+    std::string_view at(TokenId id) const;
+  };
   std::vector<TokenKind> kinds_;
-  std::string arena_;                 // bytes of all tokens, one after the other
-  std::vector<std::size_t> offsets_;  // [V + 1] into arena_
-  std::unordered_map<std::string_view, TokenId> by_bytes_;
-  std::size_t mergeable_bytes_max_ = 0;
-  std::array<std::optional<TokenId>, 256> byte_tokens_{};
+  Strings outputs_, keys_;
+  std::unordered_map<std::string_view, TokenId> by_key_;
+  std::size_t key_bytes_max_ = 0;
 };
-
-// `text` with U+2581, as which SPM files write a space, as U+0020.
-std::string spm_plain_spaces(std::string_view text);
-
-// The bytes a byte-level BPE file spells as `text`; nullopt when a character stands for no byte.
-std::optional<std::string> bytes_of_byte_bpe(std::string_view text);
 
 }  // namespace llorch::engine::text::model

@@ -1,4 +1,4 @@
-#include "engine/text/model/special_tokens.h"
+#include "engine/text/partition/special_tokens.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-namespace llorch::engine::text::model {
+namespace llorch::engine::text::partition {
 namespace {
 
 using Match = std::tuple<std::size_t, std::size_t, std::uint32_t>;
@@ -77,6 +77,23 @@ TEST(SpecialTokens, TheLongestWinsWhereverItStands) {
   EXPECT_EQ(find({}, "abc"), (std::vector<Match>{}));
 }
 
+TEST(SpecialTokens, LeftmostTakesTheLongestAtTheFirstPlace) {
+  const auto leftmost = [](const std::vector<std::string>& tokens, const std::string& text, const Spans& trusted) {
+    std::vector<SpelledToken> spelled;
+    for (std::uint32_t i = 0; i < tokens.size(); ++i) {
+      spelled.push_back({tokens[i], TokenId{i}, trusted_only(tokens[i])});
+    }
+    std::vector<Match> out;
+    for (const SpecialMatch& m : SpecialTokens(spelled).find_leftmost(text, trusted)) {
+      out.emplace_back(m.begin, m.bytes, index(m.id));
+    }
+    return out;
+  };
+  EXPECT_EQ(leftmost({"ab", "bxd"}, "abxd", {}), (std::vector<Match>{{0, 2, 0}}));
+  EXPECT_EQ(leftmost({"a", "aa", "ba"}, "aaba", {}), (std::vector<Match>{{0, 2, 1}, {2, 2, 2}}));
+  EXPECT_EQ(leftmost({"abc", "ab", "b"}, "abcabc", {{1, 3}, {3, 6}}), (std::vector<Match>{{0, 2, 1}, {3, 3, 0}}));
+}
+
 TEST(SpecialTokens, TrustedOnlyTokensStayInsideOneTrustedSpan) {
   const std::vector<std::string> tokens{"abc", "ab"};
   EXPECT_EQ(find(tokens, "abcabc", {}), (std::vector<Match>{{0, 2, 1}, {3, 2, 1}}));
@@ -86,4 +103,4 @@ TEST(SpecialTokens, TrustedOnlyTokensStayInsideOneTrustedSpan) {
 }
 
 }  // namespace
-}  // namespace llorch::engine::text::model
+}  // namespace llorch::engine::text::partition

@@ -1,0 +1,40 @@
+#pragma once
+// Tokens by their bytes, for searches that walk a text once.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/token_id.h"
+
+namespace llorch::engine::text::model {
+
+using base::TokenId;
+
+// Not safe to change while another thread reads.
+class TokenTrie {
+ public:
+  static constexpr std::uint32_t kRoot = 0;
+  static constexpr std::uint32_t kNone = 0;  // the root is nobody's child
+
+  struct Node {
+    std::uint32_t child = kNone, sibling = kNone;
+    std::uint32_t depth = 0;       // bytes from the root
+    std::optional<TokenId> token;  // that ends here
+    char byte = 0;
+  };
+
+  // The node at the end of non-empty `text`; the first token added there stays.
+  std::uint32_t add(std::string_view text, TokenId token);
+  const Node& node(std::uint32_t index) const { return nodes_[index]; }
+  std::size_t size() const { return nodes_.size(); }
+  // kNone when there is none. O(1) from the root, O(children) below.
+  std::uint32_t child_of(std::uint32_t node, char byte) const;
+
+ private:
+  std::vector<Node> nodes_{Node{}};
+  std::vector<std::uint32_t> first_ = std::vector<std::uint32_t>(256, kNone);  // children of the root by byte
+};
+
+}  // namespace llorch::engine::text::model

@@ -1,0 +1,201 @@
+#include "engine/text/pre_tokenizer/regex.h"
+
+#include <fmt/format.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <array>
+#include <string>
+
+#include "base/assert.h"
+
+namespace llorch::engine::text::pre_tokenizer {
+namespace {
+
+// Far above what any published pattern needs for one piece; a search that backtracks without end stops within seconds.
+constexpr std::uint32_t kMatchLimit = 10'000'000;
+constexpr std::uint32_t kHeapLimitKib = 64u << 10;
+constexpr std::size_t kPatternBytesMax = 1u << 14;
+constexpr std::uint32_t kNestingMax = 32;
+
+// What \s, \w and \d are there, inside brackets. PCRE2 counts U+180E as a space and no marks as word characters.
+constexpr std::string_view kSpaceSet = R"(\p{Z}\x{9}-\x{D}\x{85})";
+constexpr std::string_view kWordSet = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kDigitSet = R"(\p{Nd})";
+
+// Escapes that mean the same in both.
+constexpr std::string_view kSameEscapes = R"(\/.^$|()[]{}*+?-'"!#%&,:;<=>@_`~ rntfe0)";
+
+base::Error refuse(std::string_view why) {
+  return {base::ErrorCode::kUnsupportedTokenizer,
+          fmt::format("a pattern of the tokenizer {}; no exact translation exists here: use the model's GGUF, whose "
+                      "pre-tokenizer has a name",
+                      why),
+          {}};
+}
+
+class Translator {
+ public:
+  explicit Translator(std::string_view pattern) : rest_(pattern) {}
+
+  base::Result<std::string> run() {
+    while (!rest_.empty()) {
+      if (rest_[0] == '\\') {
+        TRY(escape());
+      } else if (in_set_) {
+        TRY(set_char());
+      } else {
+        TRY(plain_char());
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void take(std::size_t bytes) {
+    out_ += rest_.substr(0, bytes);
+    rest_.remove_prefix(bytes);
+  }
+
+  base::Result<> set_char() {
+    if (rest_.starts_with("&&") || rest_[0] == '[') return base::fail(refuse("uses set operations"));
+    if (rest_[0] == ']') in_set_ = false;
+    take(1);
+    return {};
+  }
+
+  base::Result<> plain_char() {
+    if (rest_.starts_with("(?") && !starts_known_group()) return base::fail(refuse("uses an unusual group"));
+    if (rest_.starts_with("(*")) return base::fail(refuse("uses a verb"));
+    // {n,m}+ is possessive in one and a repetition of a repetition in the other.
+    if (rest_.starts_with("}+")) return base::fail(refuse("repeats a counted repetition"));
+    if (rest_[0] == '[') {
+      in_set_ = true;
+      // A ']' that stands first would be a member.
+      take(rest_.starts_with("[^") ? 2 : 1);
+      if (rest_.starts_with(']')) return base::fail(refuse("has a set that begins with ]"));
+      return {};
+    }
+    take(1);
+    return {};
+  }
+
+  bool starts_known_group() const {
+    constexpr auto kGroups = std::to_array<std::string_view>({"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"});
+    for (const std::string_view group : kGroups) {
+      if (rest_.starts_with(group)) return true;
+    }
+    return false;
+  }
+
+  base::Result<> escape() {
+    if (rest_.size() < 2) return base::fail(refuse("ends in a backslash"));
+    const char c = rest_[1];
+    switch (c) {
+      case 's': return put_set(kSpaceSet, false);
+      case 'S': return put_set(kSpaceSet, true);
+      case 'w': return put_set(kWordSet, false);
+      case 'W': return put_set(kWordSet, true);
+      case 'd': return put_set(kDigitSet, false);
+      case 'D': return put_set(kDigitSet, true);
+      case 'p':
+      case 'P':
+      case 'x':
+      case 'u': return code_point_or_property(c);
+      default: break;
+    }
+    if (kSameEscapes.find(c) == kSameEscapes.npos) return base::fail(refuse(fmt::format("uses \\{}", c)));
+    take(2);
+    return {};
+  }
+
+  base::Result<> put_set(std::string_view set, bool negated) {
+    if (in_set_ && negated) {
+      // Only for \S there is an equal inside brackets (all but U+180E, which no text holds on purpose).
+      if (set != kSpaceSet) return base::fail(refuse("negates a class inside brackets"));
+      out_ += R"(\S)";
+    } else {
+      out_ += in_set_ ? std::string(set) : fmt::format("[{}{}]", negated ? "^" : "", set);
+    }
+    rest_.remove_prefix(2);
+    return {};
+  }
+
+  base::Result<> code_point_or_property(char c) {
+    if (c == 'u') {  // \uXXXX
+      if (rest_.size() < 6) return base::fail(refuse("has an unfinished \\u"));
+      out_ += fmt::format("\\x{{{}}}", rest_.substr(2, 4));
+      rest_.remove_prefix(6);
+      return {};
+    }
+    const std::size_t close = rest_.starts_with("\\x{") || c != 'x' ? rest_.find('}') : 3;
+    if (close >= rest_.size()) return base::fail(refuse(fmt::format("has an unfinished \\{}", c)));
+    take(close + 1);
+    return {};
+  }
+
+  std::string_view rest_;
+  std::string out_;
+  bool in_set_ = false;
+};
+
+struct FreeContext {
+  void operator()(pcre2_match_context_8* context) const { pcre2_match_context_free_8(context); }
+  void operator()(pcre2_compile_context_8* context) const { pcre2_compile_context_free_8(context); }
+  void operator()(pcre2_match_data_8* data) const { pcre2_match_data_free_8(data); }
+  void operator()(pcre2_code_8* code) const { pcre2_code_free_8(code); }
+};
+
+}  // namespace
+
+struct Regex::Code {
+  std::unique_ptr<pcre2_code_8, FreeContext> code;
+  std::unique_ptr<pcre2_match_context_8, FreeContext> limits;
+};
+
+Regex::Regex(std::unique_ptr<const Code> code) : code_(std::move(code)) {}
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+Regex::~Regex() = default;
+
+base::Result<Regex> Regex::create(std::string_view pattern) {
+  if (pattern.size() > kPatternBytesMax) return base::fail(refuse("is longer than 16 KiB"));
+  const std::string translated = TRY(Translator(pattern).run());
+  const std::unique_ptr<pcre2_compile_context_8, FreeContext> context(pcre2_compile_context_create_8(nullptr));
+  ASSERT(context != nullptr);
+  pcre2_set_newline_8(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_set_parens_nest_limit_8(context.get(), kNestingMax);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  auto code = std::make_unique<Code>();
+  // There, ^ and $ are the ends of lines.
+  code->code.reset(pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(translated.data()), translated.size(),
+                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
+                                   context.get()));
+  if (!code->code) {
+    std::array<PCRE2_UCHAR8, 128> text{};
+    pcre2_get_error_message_8(error, text.data(), text.size());
+    return base::fail(refuse(fmt::format("does not compile ({})", reinterpret_cast<const char*>(text.data()))));
+  }
+  std::uint32_t matches_empty = 0;
+  pcre2_pattern_info_8(code->code.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
+  if (matches_empty != 0) return base::fail(refuse("matches the empty text"));
+  code->limits.reset(pcre2_match_context_create_8(nullptr));
+  ASSERT(code->limits != nullptr);
+  pcre2_set_match_limit_8(code->limits.get(), kMatchLimit);
+  pcre2_set_heap_limit_8(code->limits.get(), kHeapLimitKib);
+  return Regex(std::move(code));
+}
+
+std::optional<Match> Regex::find(std::string_view text, std::size_t from) const {
+  const std::unique_ptr<pcre2_match_data_8, FreeContext> data(pcre2_match_data_create_8(1, nullptr));
+  ASSERT(data != nullptr);
+  const int rc = pcre2_match_8(code_->code.get(), reinterpret_cast<PCRE2_SPTR8>(text.data()), text.size(), from,
+                               PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data.get(), code_->limits.get());
+  if (rc < 0) return std::nullopt;  // no match, or a limit
+  const PCRE2_SIZE* range = pcre2_get_ovector_pointer_8(data.get());
+  return Match{range[0], range[1]};
+}
+
+}  // namespace llorch::engine::text::pre_tokenizer

@@ -1,0 +1,33 @@
+#pragma once
+// A regular expression of a tokenizer.json, written for Oniguruma and run by PCRE2. Constructs that the two read
+// differently are translated or refused.
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/text/pre_tokenizer/scanner.h"
+
+namespace llorch::engine::text::pre_tokenizer {
+
+// Immutable; safe from any thread.
+class Regex {
+ public:
+  // UNSUPPORTED_TOKENIZER: it does not compile, may match nothing at all, or would not mean here what it means there.
+  static base::Result<Regex> create(std::string_view pattern);
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+  ~Regex();
+
+  // The leftmost match that begins at or after `from`. `text` is well-formed UTF-8. Work and memory of one search are
+  // bounded; a pattern that runs into the bound matches no more, the same way every time.
+  std::optional<Match> find(std::string_view text, std::size_t from) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::unique_ptr<const Code> code);
+  std::unique_ptr<const Code> code_;
+};
+
+}  // namespace llorch::engine::text::pre_tokenizer
