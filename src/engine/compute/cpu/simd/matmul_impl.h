@@ -216,6 +216,14 @@ LLORCH_INLINE void for_row_tiles(Range rows, const Body& body) {
   last_tile<kMaxRows - 1>(rows.end - row, row, body);
 }
 
+// The same with tiles of kMaxRows, kMaxRows / 2, ... rows: fewer kernels for the many quantised types.
+template <int kMaxRows, class Body>
+LLORCH_INLINE void for_halving_tiles(Range rows, const Body& body) {
+  std::size_t row = rows.begin;
+  for (; row + kMaxRows <= rows.end; row += kMaxRows) body(TileRows<kMaxRows>{}, row);
+  if constexpr (kMaxRows > 1) for_halving_tiles<kMaxRows / 2>({row, rows.end}, body);
+}
+
 // Rows of activations that one pass over the weights serves: small enough to stay in the second-level cache.
 inline constexpr std::size_t kRowPanel = 96;
 
@@ -245,7 +253,7 @@ inline void quant_matmul(const MatmulArgs& args, Range groups) {
   for (std::size_t panel = 0; panel < args.rows; panel += kRowPanel) {
     const std::size_t end = panel + kRowPanel < args.rows ? panel + kRowPanel : args.rows;
     for (std::size_t g = groups.begin; g < groups.end; ++g)
-      for_row_tiles<kQuantTileRows>(
+      for_halving_tiles<kQuantTileRows>(
           {panel, end}, [&](auto tile, std::size_t row) { quant_tile<Weights, decltype(tile)::value>(args, g, row); });
   }
 }
