@@ -1,0 +1,128 @@
+#pragma once
+// All readings of an output at once: the places of a grammar it can stand at, each with the callers it will return to.
+//
+// A reading is a place and a frame; a frame is the set of (place to return to, frame below). Readings that called one
+// rule at one byte share one frame, so ambiguity adds up and does not multiply, and recursion only makes a chain longer.
+// Frames and configurations are interned: equal histories have equal ids, and a step once made is a table look-up.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/sampling/grammar/ir/rules.h"
+
+namespace llorch::engine::sampling::grammar {
+
+enum class FrameId : std::uint32_t {};
+enum class ConfigurationId : std::uint32_t {};
+constexpr std::uint32_t index(FrameId id) { return static_cast<std::uint32_t>(id); }
+constexpr std::uint32_t index(ConfigurationId id) { return static_cast<std::uint32_t>(id); }
+
+struct Item {
+  ir::Place place;
+  FrameId frame{};
+  auto operator<=>(const Item&) const = default;
+};
+
+inline constexpr ConfigurationId kDeadConfiguration{0};        // no reading is left
+inline constexpr ConfigurationId kOverflowedConfiguration{1};  // more than kItemsMax are
+inline constexpr FrameId kRootFrame{0};                        // returning to it ends the output
+inline constexpr FrameId kOuterFrame{1};  // stands for any caller: what is above it does not depend on it
+
+// Not thread-safe. Memory is bounded by what is alive: is_full() asks for extract().
+class Configurations {
+ public:
+  // Readings alive at once; real grammars stay below a dozen. Bounds the time of a step.
+  static constexpr std::size_t kItemsMax = 256;
+
+  // `completable` per state of the rules (ir::completable_states), empty when all are.
+  Configurations(std::shared_ptr<const ir::RuleSet> rules, std::shared_ptr<const std::vector<bool>> completable);
+
+  ConfigurationId start() { return at({rules_->start(), kRootFrame}); }
+  // One reading, called by an unknown caller.
+  ConfigurationId local(ir::Place place) { return at({place, kOuterFrame}); }
+  // What goes on below `frame` once the rule above it is over.
+  ConfigurationId returned(FrameId frame);
+
+  ConfigurationId step(ConfigurationId from, std::uint8_t byte) {
+    const std::uint32_t row = rows_of_[index(from)];
+    if (row != kNoRow) {
+      const ConfigurationId to = rows_[row][byte];
+      if (to != kUnknown) return to;
+    }
+    return compute_step(from, byte);
+  }
+
+  // The readings that can go on.
+  std::span<const Item> items(ConfigurationId id) const;
+  // Whether some reading is at its end: of the output, or of the rule local() started in.
+  bool accepts(ConfigurationId id) const { return ends_with(id, kRootFrame); }
+  bool leaves(ConfigurationId id) const { return ends_with(id, kOuterFrame); }
+  // Whether single-byte tokens can complete some reading; a reading that leaves counts.
+  bool is_completable(ConfigurationId id) const { return lists_completable_[index(id)]; }
+  bool is_completable(FrameId id) const { return frames_completable_[index(id)]; }
+
+  bool is_full() const {
+    return rows_.size() >= kRowsMax || configurations_.size() >= lists_max_ || frames_.size() >= lists_max_;
+  }
+  // A new one that holds just `roots` and renames them.
+  std::shared_ptr<Configurations> extract(std::span<ConfigurationId* const> roots) const;
+
+ private:
+  // A row is 1 KiB; these make 2 MiB at most, and less than 1 MiB of lists where the live ones do not need more.
+  static constexpr std::size_t kRowsMax = 2048;
+  static constexpr std::size_t kListsMax = 16384;
+  static constexpr std::uint32_t kNoRow = 0xFFFFFFFF;
+  static constexpr ConfigurationId kUnknown{0xFFFFFFFF};
+  // A reading that is over has no place any more; its frame says which way.
+  static constexpr ir::Place kOver{0xFFFFFFFF, 0};
+
+  // Sorted lists of items, each stored once.
+  class Lists {
+   public:
+    std::pair<std::uint32_t, bool> intern(std::span<const Item> list);  // its number, and whether it is new
+    std::span<const Item> operator[](std::uint32_t number) const {
+      return std::span(items_).subspan(offsets_[number], offsets_[number + 1] - offsets_[number]);
+    }
+    std::size_t size() const { return offsets_.size() - 1; }
+
+   private:
+    std::vector<Item> items_;
+    std::vector<std::uint32_t> offsets_{0};
+    std::unordered_multimap<std::size_t, std::uint32_t> numbers_;
+  };
+  struct PendingCall {
+    ir::RuleId rule;
+    std::vector<Item> callers;
+  };
+
+  ConfigurationId at(Item item);
+  ConfigurationId compute_step(ConfigurationId from, std::uint8_t byte);
+  void advance(Item item, std::uint8_t byte);
+  void call(ir::RuleId rule, Item caller);
+  ConfigurationId settle();  // of reached_, which it clears
+  ConfigurationId intern_configuration(std::span<const Item> list);
+  FrameId intern_frame(std::span<const Item> list);
+  bool is_completable(const Item& item) const;
+  bool ends_with(ConfigurationId id, FrameId frame) const;
+
+  std::shared_ptr<const ir::RuleSet> rules_;
+  std::shared_ptr<const std::vector<bool>> completable_;
+  Lists frames_;
+  Lists configurations_;
+  std::vector<bool> frames_completable_;
+  std::vector<bool> lists_completable_;
+  std::vector<std::uint32_t> rows_of_;  // per configuration
+  std::vector<std::array<ConfigurationId, 256>> rows_;
+  std::size_t lists_max_ = kListsMax;
+  // Scratch of one step.
+  std::vector<Item> reached_;
+  std::vector<PendingCall> pending_;
+  std::size_t pending_count_ = 0;
+  bool overflowed_ = false;
+};
+
+}  // namespace llorch::engine::sampling::grammar

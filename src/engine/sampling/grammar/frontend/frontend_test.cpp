@@ -1,0 +1,152 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "engine/sampling/grammar/testing/small_vocabulary.h"
+
+namespace llorch::engine::sampling::grammar {
+namespace {
+
+using ::testing::HasSubstr;
+
+enum class Verdict { kWhole, kPrefix, kRefused };
+
+Verdict verdict(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
+  static const testing::SmallVocabulary vocabulary = testing::bytes_and({});
+  Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+  for (const char c : text) {
+    if (!matcher.accept(TokenId{static_cast<std::uint8_t>(c)})) return Verdict::kRefused;
+  }
+  return matcher.is_complete() ? Verdict::kWhole : Verdict::kPrefix;
+}
+
+struct Case {
+  std::string grammar;
+  std::vector<std::string> whole;
+  std::vector<std::string> other;
+};
+
+TEST(Regex, Language) {
+  const std::vector<Case> cases{
+      {"abc", {"abc"}, {"", "ab", "abcd"}},
+      {"^a|b$", {"a", "b"}, {"ab", ""}},
+      {"(?:ab|c)+?d{2,3}", {"abdd", "cccddd", "abcdd"}, {"dd", "abd", "abdddd"}},
+      {"[^a-c\\d]", {"x", "é", "😀", "\n"}, {"a", "5", ""}},
+      {"[\\w\\-.]{3}", {"a-.", "_9Z"}, {"a b", "é-."}},
+      {".\\s\\S", {"a b", "é\tx"}, {"\n a", "a  "}},
+      {"\\x41\\u00e9\\u{1F600}\\n\\/", {"Aé😀\n/"}, {"A"}},
+      {"a{0}b{1,}", {"b", "bbb"}, {"", "ab"}},
+      {"(?<year>\\d{4})-(0[1-9]|1[0-2])", {"1999-12", "2024-01"}, {"1999-13", "199-01"}},
+      {"()|[]x", {""}, {"x"}},
+      {"(a|aa)*b", {"b", "aaaaaab"}, {"aaaa"}},
+      {"x{1,1000000}", {"x", std::string(5000, 'x')}, {""}},
+      {"((ab){2,3}c){100,200}",
+       {[] {
+         std::string s;
+         for (int i = 0; i < 150; ++i) s += i % 2 ? "ababc" : "abababc";
+         return s;
+       }()},
+       {"ababc"}},
+  };
+  for (const Case& each : cases) {
+    const auto grammar = Grammar::from_regex(each.grammar);
+    ASSERT_TRUE(grammar) << each.grammar << ": " << grammar.error().message;
+    for (const auto& text : each.whole)
+      EXPECT_EQ(verdict(*grammar, text), Verdict::kWhole) << each.grammar << " " << text;
+    for (const auto& text : each.other)
+      EXPECT_NE(verdict(*grammar, text), Verdict::kWhole) << each.grammar << " " << text;
+  }
+}
+
+TEST(Regex, Refusals) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"(a", "not closed"},
+      {"a)", "no opening"},
+      {"[a", "not closed"},
+      {"a**", "quantifier"},
+      {"*a", "quantifier"},
+      {"a{3,1}", "above its maximum"},
+      {"a{", "written"},
+      {"a{9999999999}", "above"},
+      {"(?=a)", "look-around"},
+      {"(?i)a", "look-around and flags"},
+      {"\\1", "not supported"},
+      {"\\bx", "not supported"},
+      {"\\p{L}", "not supported"},
+      {"a^b", "two ends"},
+      {"(x|^)a", "two ends"},
+      {"[z-a]", "before it begins"},
+      {"\\", "escapes nothing"},
+      {"\\ud800", "code point"},
+      {"\xFF", "UTF-8"},
+      {std::string(100, '(') + std::string(100, ')'), "nested"},
+      {"[]", "no output"},
+      {"(a|b)*a(a|b){15}(a|b){15}(a|b){15}", "states"},
+      {std::string(2 << 20, 'a'), "bytes"},
+  };
+  for (const auto& [text, message] : cases) {
+    const auto grammar = Grammar::from_regex(text);
+    ASSERT_FALSE(grammar) << text.substr(0, 40);
+    EXPECT_EQ(grammar.error().code, base::ErrorCode::kInvalidParams);
+    EXPECT_THAT(grammar.error().message, HasSubstr(message)) << text.substr(0, 40);
+  }
+}
+
+TEST(Gbnf, Language) {
+  const std::vector<Case> cases{
+      {"root ::= \"a\" | \"b\" \"c\"", {"a", "bc"}, {"ab", "b"}},
+      {"# comment\nroot ::= (\n  \"x\" # inner\n  | y\n)*\ny ::= [0-9a-f] [^\\n\\]] . \"\\x41\\u00e9\"\n",
+       {"", "x", "f/éAé", "xx0\"zAéx"},
+       {"g", "f\nzAé"}},
+      {"root ::= expr\nexpr ::= term (\"+\" term)*\nterm ::= num | \"(\" expr \")\"\nnum ::= [0-9]+",
+       {"1", "1+(2+3)+4", "((7))"},
+       {"1+", "(1", ")"}},
+      {"root ::= \"a\"{2,3} \"b\"{,2} \"c\"{2} \"d\"{1,}",
+       {"aacc"
+        "d",
+        "aaabbccdd"},
+       {"acc"
+        "d",
+        "aacc"}},
+      {"root ::= a-b_1?\na-b_1 ::= \"q\"", {"", "q"}, {"qq"}},
+      {"root ::= list |\n  \"none\"\nlist ::= \"x\" list | \"x\"", {"none", "xxxxxxx"}, {""}},
+      {"root ::= \"a\"? \"b\"? root2\nroot2 ::= \"c\"*", {"", "a", "abccc", "ccc"}, {"ba"}},
+  };
+  for (const Case& each : cases) {
+    const auto grammar = Grammar::from_gbnf(each.grammar);
+    ASSERT_TRUE(grammar) << each.grammar << ": " << grammar.error().message;
+    for (const auto& text : each.whole)
+      EXPECT_EQ(verdict(*grammar, text), Verdict::kWhole) << each.grammar << " " << text;
+    for (const auto& text : each.other)
+      EXPECT_NE(verdict(*grammar, text), Verdict::kWhole) << each.grammar << " " << text;
+  }
+}
+
+TEST(Gbnf, Refusals) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "no rule named root"},
+      {"root ::= a", "rule a is not defined"},
+      {"root ::= \"a\"\nroot ::= \"b\"", "line 2"},
+      {"root = \"a\"", "::="},
+      {"root ::= \"a", "not closed"},
+      {"root ::= (\"a\"", "not closed"},
+      {"root ::= [a", "not closed"},
+      {"root ::= \"\\q\"", "escape"},
+      {"root ::= root \"a\" | \"b\"", "left recursion"},
+      {"root ::= x\nx ::= y? x \"a\" | \"b\"\ny ::= \"\"", "left recursion"},
+      {"root ::= \"a\" root", "no output"},
+      {"root ::= \"a\"{3,1}", "above its maximum"},
+      {"root ::= " + std::string(100, '(') + "\"a\"" + std::string(100, ')'), "nested"},
+      {"root ::= \"a\" \"b\" ) x", "line 1"},
+  };
+  for (const auto& [text, message] : cases) {
+    const auto grammar = Grammar::from_gbnf(text);
+    ASSERT_FALSE(grammar) << text;
+    EXPECT_EQ(grammar.error().code, base::ErrorCode::kInvalidParams);
+    EXPECT_THAT(grammar.error().message, HasSubstr(message)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace llorch::engine::sampling::grammar

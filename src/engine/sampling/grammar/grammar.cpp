@@ -1,0 +1,34 @@
+#include "engine/sampling/grammar/grammar.h"
+
+#include <utility>
+
+#include "engine/sampling/grammar/frontend/gbnf.h"
+#include "engine/sampling/grammar/frontend/pattern.h"
+#include "engine/sampling/grammar/ir/builder.h"
+#include "engine/sampling/grammar/ir/compiler.h"
+#include "engine/sampling/grammar/json_schema/schema_compiler.h"
+
+namespace llorch::engine::sampling::grammar {
+
+base::Result<std::shared_ptr<const Grammar>> Grammar::from_json_schema(std::string_view schema, const Limits& limits) {
+  const json_schema::Document document = TRY(json_schema::Document::parse(schema, limits));
+  ir::Builder builder(limits);
+  const ir::RuleId root = TRY(json_schema::SchemaCompiler(document, builder).compile());
+  return std::shared_ptr<const Grammar>(new Grammar(TRY(ir::compile(builder, root))));
+}
+
+base::Result<std::shared_ptr<const Grammar>> Grammar::from_regex(std::string_view expression, const Limits& limits) {
+  const frontend::Pattern pattern = TRY(frontend::parse_pattern(expression, frontend::Match::kWhole, limits));
+  ir::Builder builder(limits);
+  const ir::RuleId root = builder.declare("the regular expression");
+  builder.define(root, frontend::to_expr(builder, pattern, ir::Encoding::kUtf8));
+  return std::shared_ptr<const Grammar>(new Grammar(TRY(ir::compile(builder, root))));
+}
+
+base::Result<std::shared_ptr<const Grammar>> Grammar::from_gbnf(std::string_view text, const Limits& limits) {
+  ir::Builder builder(limits);
+  const ir::RuleId root = TRY(frontend::read_gbnf(builder, text));
+  return std::shared_ptr<const Grammar>(new Grammar(TRY(ir::compile(builder, root))));
+}
+
+}  // namespace llorch::engine::sampling::grammar

@@ -1,0 +1,96 @@
+#include "engine/sampling/grammar/ir/builder.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace llorch::engine::sampling::grammar::ir {
+namespace {
+
+// Repetitions are written out up to this many automaton states: a state per repetition is the fastest to match, a counter
+// the smallest. About three JSON string characters, or a number's digits.
+constexpr std::size_t kWrittenOutMax = 160;
+
+}  // namespace
+
+ExprId Builder::add(Expr expr, std::size_t size) {
+  total_size_ += size;
+  exprs_.push_back(std::move(expr));
+  sizes_.push_back(size);
+  return ExprId{static_cast<std::uint32_t>(exprs_.size() - 1)};
+}
+
+ExprId Builder::nothing() { return add({.kind = Expr::Kind::kNothing}, 1); }
+ExprId Builder::empty() { return add({.kind = Expr::Kind::kEmpty}, 1); }
+
+ExprId Builder::literal(std::string_view bytes) {
+  return add({.kind = Expr::Kind::kLiteral, .literal = std::string(bytes)}, bytes.size() + 1);
+}
+
+ExprId Builder::byte_range(std::uint8_t first, std::uint8_t last) {
+  ASSERT(first <= last);
+  return add({.kind = Expr::Kind::kByteRange, .first = first, .last = last}, 2);
+}
+
+ExprId Builder::sequence(std::vector<ExprId> parts) {
+  std::size_t size = 1;
+  for (const ExprId part : parts) size += size_of(part);
+  return add({.kind = Expr::Kind::kSequence, .children = std::move(parts)}, size);
+}
+
+ExprId Builder::choice(std::vector<ExprId> branches) {
+  std::size_t size = 2;
+  for (const ExprId branch : branches) size += size_of(branch);
+  return add({.kind = Expr::Kind::kChoice, .children = std::move(branches)}, size);
+}
+
+ExprId Builder::repeat(ExprId part, Bounds bounds) {
+  ASSERT(bounds.min <= bounds.max, "{} {}", bounds.min, bounds.max);
+  if (bounds.max == 0) return empty();
+  const std::uint64_t copies = bounds.max == kUnbounded ? std::uint64_t{bounds.min} + 1 : bounds.max;
+  const std::uint64_t size = size_of(part) * copies;
+  if (copies == 1 || size <= kWrittenOutMax) {
+    return add({.kind = Expr::Kind::kRepeat, .children = {part}, .bounds = bounds}, size + 2);
+  }
+  RuleId item{};
+  if (expr(part).kind == Expr::Kind::kRule) {
+    item = expr(part).rule;
+  } else {
+    item = declare("repeated item");
+    define(item, part);
+  }
+  const RuleId counter = declare("repetition");
+  rules_[index(counter)] = {.name = "repetition", .counted = true, .item = item, .bounds = bounds};
+  return call(counter);
+}
+
+ExprId Builder::call(RuleId rule) { return add({.kind = Expr::Kind::kRule, .rule = rule}, 2); }
+
+ExprId Builder::automaton(Nfa nfa) {
+  const std::size_t size = nfa.states.size();
+  automata_.push_back(std::move(nfa));
+  return add({.kind = Expr::Kind::kAutomaton, .automaton = static_cast<std::uint32_t>(automata_.size() - 1)}, size);
+}
+
+RuleId Builder::declare(std::string name) {
+  rules_.push_back({.name = std::move(name)});
+  return RuleId{static_cast<std::uint32_t>(rules_.size() - 1)};
+}
+
+void Builder::define(RuleId rule, ExprId body) { rules_[index(rule)].body = body; }
+
+base::Result<> Builder::check() const {
+  if (rules_.size() > limits_.rules_max) {
+    return base::fail(base::ErrorCode::kInvalidParams,
+                      fmt::format("the grammar needs more than {} rules; make it smaller", limits_.rules_max));
+  }
+  // Nested expressions count their parts again, hence the factor: the automata are bounded one by one later.
+  if (total_size_ > 16 * limits_.nfa_states_max) {
+    return base::fail(base::ErrorCode::kInvalidParams, "the grammar is too large; make it smaller");
+  }
+  return {};
+}
+
+}  // namespace llorch::engine::sampling::grammar::ir

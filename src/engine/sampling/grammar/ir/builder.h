@@ -1,0 +1,93 @@
+#pragma once
+// What the front-ends write: rules over bytes, as expressions. compiler.h makes automata of it.
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/sampling/grammar/ir/automaton.h"
+#include "engine/sampling/grammar/limits.h"
+
+namespace llorch::engine::sampling::grammar::ir {
+
+enum class RuleId : std::uint32_t {};
+enum class ExprId : std::uint32_t {};
+constexpr std::uint32_t index(RuleId id) { return static_cast<std::uint32_t>(id); }
+constexpr std::uint32_t index(ExprId id) { return static_cast<std::uint32_t>(id); }
+
+// In an automaton, the symbols from 256 on are calls of rules.
+inline constexpr Symbol kFirstCall = 256;
+constexpr Symbol call_symbol(RuleId rule) { return kFirstCall + index(rule); }
+
+inline constexpr std::uint32_t kUnbounded = std::numeric_limits<std::uint32_t>::max();
+
+struct Bounds {
+  std::uint32_t min = 0;
+  std::uint32_t max = kUnbounded;  // inclusive
+};
+
+struct Expr {
+  enum class Kind { kNothing, kEmpty, kLiteral, kByteRange, kSequence, kChoice, kRepeat, kRule, kAutomaton };
+  Kind kind;
+  std::vector<ExprId> children;
+  std::string literal;
+  std::uint8_t first = 0, last = 0;  // kByteRange
+  Bounds bounds;                     // kRepeat, of its one child
+  RuleId rule{};
+  std::uint32_t automaton = 0;
+};
+
+// Expressions name only earlier ones and rules, so one pass in order sees children before their parents.
+class Builder {
+ public:
+  explicit Builder(const Limits& limits) : limits_(limits) {}
+
+  ExprId nothing();  // matches no string at all
+  ExprId empty();
+  ExprId literal(std::string_view bytes);
+  ExprId byte_range(std::uint8_t first, std::uint8_t last);
+  ExprId sequence(std::vector<ExprId> parts);
+  ExprId choice(std::vector<ExprId> branches);
+  ExprId optional(ExprId part) { return choice({empty(), part}); }
+  // A large one becomes a rule that counts, so no bound multiplies the grammar. REQUIRES bounds.min <= bounds.max.
+  ExprId repeat(ExprId part, Bounds bounds);
+  ExprId call(RuleId rule);
+  // An automaton over bytes and calls.
+  ExprId automaton(Nfa nfa);
+
+  // `name` is for messages.
+  RuleId declare(std::string name);
+  void define(RuleId rule, ExprId body);
+
+  // INVALID_PARAMS once a limit is broken; every later answer of the builder is then worthless.
+  base::Result<> check() const;
+
+  const Limits& limits() const { return limits_; }
+
+  struct Rule {
+    std::string name;
+    ExprId body{};
+    bool counted = false;  // `body` calls the item, `bounds` times
+    RuleId item{};
+    Bounds bounds;
+  };
+  const std::vector<Rule>& rules() const { return rules_; }
+  const std::vector<Expr>& exprs() const { return exprs_; }
+  const Expr& expr(ExprId id) const { return exprs_[index(id)]; }
+  const Nfa& nfa(std::uint32_t number) const { return automata_[number]; }
+
+ private:
+  ExprId add(Expr expr, std::size_t size);
+  std::size_t size_of(ExprId id) const { return sizes_[index(id)]; }
+
+  Limits limits_;
+  std::vector<Expr> exprs_;
+  std::vector<std::size_t> sizes_;  // automaton states an expression will take, about
+  std::vector<Rule> rules_;
+  std::vector<Nfa> automata_;
+  std::size_t total_size_ = 0;
+};
+
+}  // namespace llorch::engine::sampling::grammar::ir

@@ -1,0 +1,114 @@
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "engine/sampling/grammar/json_schema/admits.h"
+#include "engine/sampling/grammar/json_schema/schema_compiler.h"
+
+namespace llorch::engine::sampling::grammar::json_schema {
+
+namespace json = boost::json;
+
+std::string to_json(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::null: return "null";
+    case json::kind::bool_: return value.get_bool() ? "true" : "false";
+    case json::kind::string: return fmt::format("\"{}\"", ir::json_escape(std::string_view(value.get_string())));
+    case json::kind::array: {
+      std::string out;
+      for (const json::value& each : value.get_array()) out += (out.empty() ? "" : ", ") + to_json(each);
+      return '[' + out + ']';
+    }
+    case json::kind::object: {
+      std::string out;
+      for (const auto& member : value.get_object()) {
+        out += fmt::format("{}\"{}\": {}", out.empty() ? "" : ", ", ir::json_escape(std::string_view(member.key())),
+                           to_json(member.value()));
+      }
+      return '{' + out + '}';
+    }
+    default: return to_string(to_decimal(value));
+  }
+}
+
+// The values of `enum` and `const` that every schema allows; nothing when there is neither.
+base::Result<std::optional<std::vector<Node>>> SchemaCompiler::listed_values(const Schemas& schemas) {
+  std::optional<std::vector<Node>> listed;
+  for (const Node schema : schemas) {
+    if (const json::value* only = schema->get_object().if_contains("const")) listed = {only};
+    const json::array* values = TRY(document_.array(schema, "enum"));
+    if (!values || listed) continue;
+    listed.emplace();
+    for (const json::value& each : *values) listed->push_back(&each);
+  }
+  if (!listed) return std::nullopt;
+  std::vector<Node> out;
+  for (const Node value : *listed) {
+    bool valid = true;
+    for (const Node schema : schemas) valid = valid && TRY(admits(document_, schema, *value, limits()));
+    if (valid) out.push_back(value);
+  }
+  return out;
+}
+
+base::Result<ir::ExprId> SchemaCompiler::number(const Schemas& schemas, bool integer) {
+  const NumberConditions conditions = TRY(number_conditions(document_, schemas));
+  const auto dfa = integer ? integers(conditions, kLanguageStatesMax) : numbers(conditions, kLanguageStatesMax);
+  if (!dfa)
+    return document_.failure(schemas.front(), "", "its numbers need too many states; use rounder bounds or multiples");
+  return builder_.automaton(ir::to_nfa(*dfa));
+}
+
+base::Result<ir::Dfa> SchemaCompiler::language_of(Node for_messages, const StringConditions& conditions) {
+  frontend::Pattern length{.kind = frontend::Pattern::Kind::kRepeat, .bounds = conditions.length};
+  length.children.push_back({.kind = frontend::Pattern::Kind::kSet, .set = ir::all_code_points()});
+  std::optional<ir::Dfa> out = conditions.is_empty ? ir::Dfa{{{}}} : frontend::to_dfa(length, kLanguageStatesMax);
+  for (const frontend::Pattern& pattern : conditions.patterns) {
+    const std::optional<ir::Dfa> other = frontend::to_dfa(pattern, kLanguageStatesMax);
+    out = out && other ? ir::intersect(*out, *other, kLanguageStatesMax) : std::nullopt;
+  }
+  if (out) return std::move(*out);
+  return document_.failure(
+      for_messages, "", fmt::format("its length and patterns need more than {} states together", kLanguageStatesMax));
+}
+
+base::Result<ir::Dfa> SchemaCompiler::string_language(const Schemas& schemas) {
+  if (const auto values = TRY(listed_values(schemas))) {
+    ir::Nfa nfa;
+    nfa.start = nfa.add_state();
+    nfa.accept = nfa.add_state();
+    for (const Node value : *values) {
+      if (!value->is_string()) continue;
+      std::uint32_t from = nfa.start;
+      for (const ir::Symbol c : ir::code_points(std::string_view(value->get_string()))) {
+        const std::uint32_t to = nfa.add_state();
+        nfa.states[from].edges.push_back({c, c, to});
+        from = to;
+      }
+      nfa.states[from].epsilons.push_back(nfa.accept);
+    }
+    if (auto dfa = ir::determinise(nfa, kLanguageStatesMax)) return std::move(*dfa);
+    return document_.failure(schemas.front(), "enum", "it is too large");
+  }
+  if ((TRY(allowed_types(document_, schemas)) & kString) == 0) return ir::Dfa{{{}}};
+  return language_of(schemas.empty() ? document_.root() : schemas.front(),
+                     TRY(string_conditions(document_, schemas, limits())));
+}
+
+base::Result<ir::ExprId> SchemaCompiler::string(const Schemas& schemas) {
+  const StringConditions conditions = TRY(string_conditions(document_, schemas, limits()));
+  if (conditions.is_empty) return builder_.nothing();
+  const bool any_length = conditions.length.min == 0 && conditions.length.max == ir::kUnbounded;
+  if (conditions.patterns.empty() && any_length) return builder_.call(any_string_);
+  ir::ExprId inside{};
+  if (conditions.patterns.empty()) {
+    inside = builder_.repeat(builder_.call(character_), conditions.length);
+  } else if (conditions.patterns.size() == 1 && any_length) {
+    inside = frontend::to_expr(builder_, conditions.patterns.front(), ir::Encoding::kJsonString);
+  } else {
+    inside = ir::spelled(builder_, TRY(language_of(schemas.front(), conditions)), ir::Encoding::kJsonString);
+  }
+  return builder_.sequence({builder_.literal("\""), inside, builder_.literal("\"")});
+}
+
+}  // namespace llorch::engine::sampling::grammar::json_schema

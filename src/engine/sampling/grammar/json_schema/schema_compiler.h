@@ -1,0 +1,87 @@
+#pragma once
+// JSON Schema to rules. A rule stands for a set of sub-schemas that must all hold: `allOf` and `$ref` add members to the
+// set, `anyOf` splits it, and what the members ask of a property or an item is a set again. Equal sets are one rule, which
+// makes recursion a call and bounds the work by the number of sets a schema can form.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/sampling/grammar/ir/builder.h"
+#include "engine/sampling/grammar/ir/code_points.h"
+#include "engine/sampling/grammar/json_schema/conditions.h"
+#include "engine/sampling/grammar/json_schema/document.h"
+#include "engine/sampling/grammar/json_schema/members.h"
+
+namespace llorch::engine::sampling::grammar::json_schema {
+
+class SchemaCompiler {
+ public:
+  // Both outlive the compiler.
+  SchemaCompiler(const Document& document, ir::Builder& builder);
+
+  // The rule of the whole schema. INVALID_PARAMS names keyword and pointer.
+  base::Result<ir::RuleId> compile();
+
+ private:
+  // Expansion (schema_compiler.cpp).
+  struct Choice {
+    std::vector<Node> branches;
+    std::vector<Node> ancestors;
+  };
+  struct Expansion {
+    Schemas schemas;
+    std::vector<Choice> choices;  // not made yet
+    bool is_impossible = false;
+  };
+  ir::RuleId rule_of(const std::vector<Node>& all);
+  base::Result<std::vector<Schemas>> alternatives(const std::vector<Node>& all);
+  base::Result<> expand(Node node, std::vector<Node>& ancestors, Expansion& into);
+  base::Result<> choose(Expansion expansion, std::vector<Schemas>& out, std::size_t& tried);
+  base::Result<ir::ExprId> value(const std::vector<Node>& all);
+  base::Result<ir::ExprId> value_of(const Schemas& schemas);
+  base::Result<ir::ExprId> typed_value(const Schemas& schemas, std::uint32_t types);
+
+  // Scalars (scalars.cpp).
+  base::Result<std::optional<std::vector<Node>>> listed_values(const Schemas& schemas);
+  base::Result<ir::ExprId> number(const Schemas& schemas, bool integer);
+  base::Result<ir::ExprId> string(const Schemas& schemas);
+  // The strings that `schemas` allow, over code points.
+  base::Result<ir::Dfa> string_language(const Schemas& schemas);
+  base::Result<ir::Dfa> language_of(Node for_messages, const StringConditions& conditions);
+
+  // Arrays and objects (containers.cpp).
+  struct Member {
+    std::string name;
+    bool required = false;
+    std::vector<Node> schemas;
+  };
+  base::Result<ir::ExprId> array(const Schemas& schemas);
+  base::Result<ir::ExprId> object(const Schemas& schemas);
+  base::Result<std::vector<Member>> declared_members(const Schemas& schemas);
+  // `"name": value` of members that are not declared; nothing when there can be none.
+  base::Result<std::optional<ir::ExprId>> other_member(const Schemas& schemas, const std::vector<Member>& declared);
+  base::Result<std::optional<ir::Dfa>> names_language(const Schemas& schemas);
+  base::Result<ir::ExprId> quoted(std::optional<ir::Dfa> names);
+
+  const Limits& limits() const { return builder_.limits(); }
+  ir::ExprId space() { return builder_.call(space_); }
+
+  const Document& document_;
+  ir::Builder& builder_;
+  ir::RuleId space_{};                               // what may stand between tokens of JSON
+  ir::RuleId character_{};                           // of a string, in any spelling
+  ir::RuleId any_string_{};                          // with its quotes
+  std::unordered_map<Node, std::uint32_t> numbers_;  // in the order of discovery
+  std::vector<Node> nodes_;
+  std::map<std::vector<std::uint32_t>, ir::RuleId> rules_;
+  std::vector<std::pair<ir::RuleId, std::vector<Node>>> work_;
+};
+
+// `value` as JSON, the one way an enum spells it.
+std::string to_json(const boost::json::value& value);
+
+}  // namespace llorch::engine::sampling::grammar::json_schema

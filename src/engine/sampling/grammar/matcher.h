@@ -1,0 +1,61 @@
+#pragma once
+// Where an output stands in its grammar, and which tokens may come next.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/sampling/grammar/configurations.h"
+#include "engine/sampling/grammar/grammar.h"
+#include "engine/sampling/grammar/token_trie.h"
+
+namespace llorch::engine::sampling::grammar {
+
+// One per sequence. A copy is a fork, or a checkpoint to roll back to; the history is shared, so it costs one mask at
+// most. Copies share caches without locks: a matcher and its copies are used by one thread at a time.
+//
+// What mask() returns is a pure function of (grammar, vocabulary, accepted tokens). Every token it allows leaves an
+// output that single-byte tokens can complete, so a sequence that follows it never runs into a dead end.
+class Matcher {
+ public:
+  // INVALID_PARAMS when the vocabulary cannot spell any output of the grammar.
+  static base::Result<Matcher> create(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie);
+
+  // [mask_words] bit `id % 32` of word `id / 32` is set iff the token is allowed; never all zero. End ids are allowed iff
+  // is_complete(), and nothing else after one. Valid until the next call on this matcher.
+  // INVALID_PARAMS when the grammar is so ambiguous here that more than Configurations::kItemsMax readings are alive.
+  base::Result<std::span<const std::uint32_t>> mask();
+  // Whether mask() allows `id`, without computing the rest of it. REQUIRES index(id) < vocab_size().
+  base::Result<bool> allows(TokenId id);
+  // Appends the token to the output. INVALID_PARAMS, and nothing changes, when mask() does not allow it.
+  base::Result<> accept(TokenId id);
+  // Whether the output so far is a whole string of the grammar.
+  bool is_complete() const { return ended_ || configurations_->accepts(at_); }
+  // Whether nothing but an end id can follow.
+  bool is_finished() const { return ended_ || configurations_->items(at_).empty(); }
+
+ private:
+  Matcher(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie,
+          std::shared_ptr<const std::vector<bool>> completable);
+
+  ConfigurationId after(TokenId id);
+  base::Result<> add_item(std::size_t number);
+  base::Result<std::shared_ptr<const PlaceMask>> place_mask(ir::Place place, std::size_t tier);
+  base::Result<PlaceMask> compute_place_mask(ir::Place place, const TokenTrie::Tier& tier);
+  PlaceKey key_of(ir::Place place, std::size_t tier) const;
+  template <class OnNode>
+  base::Result<> walk(const TokenTrie::Tier& tier, std::uint32_t from, ConfigurationId at, OnNode on_node);
+  void make_room(std::span<ConfigurationId> more);
+
+  std::shared_ptr<const Grammar> grammar_;
+  std::shared_ptr<const TokenTrie> trie_;
+  std::shared_ptr<Configurations> configurations_;
+  ConfigurationId at_;
+  bool ended_ = false;
+  std::vector<std::uint32_t> words_;  // [mask_words] the last mask
+  ConfigurationId words_of_ = kDeadConfiguration;
+  std::vector<ConfigurationId> path_;  // of a walk, by depth
+};
+
+}  // namespace llorch::engine::sampling::grammar

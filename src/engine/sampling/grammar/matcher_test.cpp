@@ -1,0 +1,317 @@
+#include "engine/sampling/grammar/matcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "base/utf8.h"
+#include "engine/sampling/grammar/testing/small_vocabulary.h"
+
+namespace llorch::engine::sampling::grammar {
+namespace {
+
+using testing::bytes_and;
+using ::testing::HasSubstr;
+using testing::is_allowed;
+using testing::json_vocabulary;
+using testing::SmallVocabulary;
+using testing::vocabulary_of;
+
+std::shared_ptr<const Grammar> schema(std::string_view text) {
+  auto grammar = Grammar::from_json_schema(text);
+  EXPECT_TRUE(grammar) << grammar.error().message;
+  return *grammar;
+}
+std::shared_ptr<const Grammar> gbnf(std::string_view text) {
+  auto grammar = Grammar::from_gbnf(text);
+  EXPECT_TRUE(grammar) << grammar.error().message;
+  return *grammar;
+}
+std::shared_ptr<const Grammar> regex(std::string_view text) {
+  auto grammar = Grammar::from_regex(text);
+  EXPECT_TRUE(grammar) << grammar.error().message;
+  return *grammar;
+}
+
+std::vector<std::shared_ptr<const Grammar>> sample_grammars() {
+  return {
+      schema("{}"),
+      schema(R"({"type": "object", "properties": {"id": {"type": "integer", "minimum": 3, "maximum": 250},
+                 "tags": {"type": "array", "items": {"type": "string", "maxLength": 40}, "maxItems": 3}}, "required": ["id"]})"),
+      schema(R"({"type": "array", "items": {"$ref": "#"}})"),
+      schema(R"({"anyOf": [{"type": "string", "minLength": 2, "maxLength": 20}, {"const": "ab"}, {"type": "null"}]})"),
+      schema(R"({"type": "string", "pattern": "^(ab|é|日)*$"})"),
+      regex("[a-c]{1,1000}(é|日本|😀)?"),
+      regex("(the|then|them) of [^x]*"),
+      gbnf("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"0\""),
+      gbnf("root ::= item (\", \" item)*\nitem ::= [0-9]+ | \"ab\" item | \"{}\"?"),
+  };
+}
+
+// What mask() should be: every token's bytes run one by one, a token is allowed if a single-byte matcher takes them.
+std::set<std::uint32_t> brute_force(const SmallVocabulary& vocabulary, const Matcher& at_bytes) {
+  std::set<std::uint32_t> allowed;
+  for (std::uint32_t id = 0; id + 1 < vocabulary.tokens.size(); ++id) {
+    Matcher matcher = at_bytes;
+    bool fits = !vocabulary.tokens[id].empty();
+    for (const char c : vocabulary.tokens[id])
+      fits = fits && matcher.accept(TokenId{static_cast<std::uint8_t>(c)}).has_value();
+    if (fits) allowed.insert(id);
+  }
+  if (at_bytes.is_complete()) allowed.insert(base::index(vocabulary.end()));
+  return allowed;
+}
+
+std::set<std::uint32_t> ids_of(std::span<const std::uint32_t> mask, std::size_t vocab_size) {
+  std::set<std::uint32_t> out;
+  for (std::uint32_t id = 0; id < vocab_size; ++id) {
+    if (is_allowed(mask, TokenId{id})) out.insert(id);
+  }
+  return out;
+}
+
+TEST(Matcher, MasksEqualBruteForce) {
+  const SmallVocabulary vocabulary = json_vocabulary(), bytes = bytes_and({});
+  for (const auto& grammar : sample_grammars()) {
+    for (std::uint32_t seed = 0; seed < 8; ++seed) {
+      SCOPED_TRACE(seed);
+      std::mt19937 random(seed);
+      Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+      Matcher by_bytes = Matcher::create(grammar, bytes.trie).value();
+      for (int step = 0; step < 25; ++step) {
+        const std::set<std::uint32_t> allowed = ids_of(matcher.mask().value(), vocabulary.tokens.size());
+        ASSERT_EQ(allowed, brute_force(vocabulary, by_bytes));
+        ASSERT_FALSE(allowed.empty());
+        const TokenId id{*std::next(allowed.begin(), static_cast<std::ptrdiff_t>(random() % allowed.size()))};
+        ASSERT_TRUE(matcher.accept(id));
+        if (id == vocabulary.end()) break;
+        for (const char c : vocabulary.tokens[base::index(id)]) {
+          ASSERT_TRUE(by_bytes.accept(TokenId{static_cast<std::uint8_t>(c)}));
+        }
+      }
+    }
+  }
+}
+
+TEST(Matcher, AllowsAgreesWithTheMask) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  for (const auto& grammar : sample_grammars()) {
+    Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+    const std::vector<std::uint32_t> mask(matcher.mask()->begin(), matcher.mask()->end());
+    for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
+      EXPECT_EQ(matcher.allows(TokenId{id}).value(), is_allowed(mask, TokenId{id})) << id;
+    }
+  }
+}
+
+// From every state that a few tokens reach, single bytes lead to an end.
+TEST(Matcher, NoAllowedTokenLeadsToADeadEnd) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  for (const auto& grammar : sample_grammars()) {
+    for (std::uint32_t seed = 100; seed < 110; ++seed) {
+      std::mt19937 random(seed);
+      Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+      std::string output;
+      for (int step = 0; step < 12 && !matcher.is_finished(); ++step) {
+        const auto allowed = ids_of(matcher.mask().value(), vocabulary.tokens.size());
+        const TokenId id{*std::next(allowed.begin(), static_cast<std::ptrdiff_t>(random() % allowed.size()))};
+        ASSERT_TRUE(matcher.accept(id));
+        output += vocabulary.tokens[base::index(id)];
+      }
+      // Breadth first over what is left, by bytes.
+      std::vector<Matcher> frontier{matcher};
+      bool found = matcher.is_complete();
+      for (int depth = 0; depth < 60 && !found; ++depth) {
+        std::vector<Matcher> next;
+        for (Matcher& each : frontier) {
+          for (std::uint32_t byte = 0; byte < 256 && next.size() < 400 && !found; ++byte) {
+            Matcher further = each;
+            if (!further.accept(TokenId{byte})) continue;
+            found = further.is_complete();
+            next.push_back(std::move(further));
+          }
+        }
+        std::shuffle(next.begin(), next.end(), random);
+        if (next.size() > 40) next.erase(next.begin() + 40, next.end());
+        frontier = std::move(next);
+      }
+      EXPECT_TRUE(found) << output;
+    }
+  }
+}
+
+TEST(Matcher, OnlyAnEndFollowsAFinishedOutput) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  Matcher matcher = Matcher::create(schema("{\"const\": null}"), vocabulary.trie).value();
+  EXPECT_FALSE(matcher.accept(vocabulary.end())) << "too early";
+  for (const char c : std::string_view("null")) ASSERT_TRUE(matcher.accept(TokenId{static_cast<std::uint8_t>(c)}));
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_TRUE(matcher.is_finished());
+  const std::set<std::uint32_t> only_end{base::index(vocabulary.end())};
+  EXPECT_EQ(ids_of(matcher.mask().value(), vocabulary.tokens.size()), only_end);
+  ASSERT_TRUE(matcher.accept(vocabulary.end()));
+  EXPECT_EQ(ids_of(matcher.mask().value(), vocabulary.tokens.size()), only_end);
+  EXPECT_FALSE(matcher.accept(TokenId{'n'}));
+}
+
+TEST(Matcher, EndIsAllowedWhileMoreMayFollow) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  Matcher matcher = Matcher::create(regex("a*"), vocabulary.trie).value();
+  EXPECT_TRUE(is_allowed(matcher.mask().value(), vocabulary.end()));
+  EXPECT_TRUE(is_allowed(matcher.mask().value(), TokenId{'a'}));
+  EXPECT_FALSE(matcher.is_finished());
+}
+
+TEST(Matcher, ACopyIsACheckpoint) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  Matcher matcher =
+      Matcher::create(schema("{\"type\": \"array\", \"items\": {\"type\": \"integer\"}}"), vocabulary.trie).value();
+  ASSERT_TRUE(matcher.accept(TokenId{'['}));
+  const std::vector<std::uint32_t> before(matcher.mask()->begin(), matcher.mask()->end());
+  Matcher checkpoint = matcher;
+  ASSERT_TRUE(matcher.accept(TokenId{'1'}));
+  ASSERT_TRUE(matcher.accept(TokenId{']'}));
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_FALSE(checkpoint.is_complete());
+  EXPECT_THAT(checkpoint.mask().value(), ::testing::ElementsAreArray(before));
+  EXPECT_FALSE(checkpoint.accept(TokenId{'x'}));
+  EXPECT_THAT(checkpoint.mask().value(), ::testing::ElementsAreArray(before)) << "a refused token changes nothing";
+}
+
+TEST(Matcher, OutputsAreUtf8HoweverTokensSplitCodePoints) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  for (const auto& grammar : {regex(".{1,8}"), schema("{\"type\": \"string\"}"), gbnf("root ::= [^a]+")}) {
+    for (std::uint32_t seed = 0; seed < 50; ++seed) {
+      std::mt19937 random(seed);
+      Matcher matcher = Matcher::create(grammar, vocabulary.trie).value();
+      std::string output;
+      for (int step = 0; step < 200; ++step) {
+        if (matcher.is_complete() && random() % 4 == 0) break;
+        auto allowed = ids_of(matcher.mask().value(), vocabulary.tokens.size());
+        const TokenId id{*std::next(allowed.begin(), static_cast<std::ptrdiff_t>(random() % allowed.size()))};
+        if (id == vocabulary.end()) break;
+        ASSERT_TRUE(matcher.accept(id));
+        output += vocabulary.tokens[base::index(id)];
+      }
+      EXPECT_TRUE(!matcher.is_complete() || base::is_valid_utf8(output));
+    }
+  }
+}
+
+// A vocabulary that lacks bytes: what could not be finished is not begun.
+TEST(Matcher, AvoidsWhatTheVocabularyCannotFinish) {
+  const SmallVocabulary vocabulary = vocabulary_of({"a", "b", "\xC3", "\xC3\xA9", "x", "ax"});
+  Matcher matcher = Matcher::create(regex("a(b|é)|x"), vocabulary.trie).value();
+  ASSERT_TRUE(matcher.accept(TokenId{0}));
+  EXPECT_EQ(ids_of(matcher.mask().value(), 7), (std::set<std::uint32_t>{1, 3})) << "0xC3 alone would need 0xA9";
+
+  const auto nothing = Matcher::create(regex("[0-9]+"), vocabulary.trie);
+  ASSERT_FALSE(nothing);
+  EXPECT_EQ(nothing.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_THAT(nothing.error().message, HasSubstr("vocabulary"));
+}
+
+// Callers of one rule share its frame, so this takes two readings and not two to the power of the depth.
+TEST(Matcher, AmbiguousNestingStaysSmall) {
+  const SmallVocabulary vocabulary = bytes_and({});
+  Matcher matcher =
+      Matcher::create(gbnf("root ::= p | q\np ::= \"a\" root \"b\" | \"0\"\nq ::= \"a\" root \"c\" | \"0\""),
+                      vocabulary.trie)
+          .value();
+  for (int depth = 0; depth < 2000; ++depth) ASSERT_TRUE(matcher.accept(TokenId{'a'}));
+  ASSERT_TRUE(matcher.accept(TokenId{'0'}));
+  for (int depth = 0; depth < 2000; ++depth) {
+    ASSERT_TRUE(matcher.mask());
+    ASSERT_TRUE(matcher.accept(TokenId{depth % 3 == 0 ? std::uint32_t{'b'} : std::uint32_t{'c'}}));
+  }
+  EXPECT_TRUE(matcher.is_finished());
+}
+
+TEST(Matcher, TooManyReadingsAreRefused) {
+  std::string text = "root ::= r0";
+  for (int i = 1; i < 600; ++i) text += " | r" + std::to_string(i);
+  for (int i = 0; i < 600; ++i) {
+    text += "\nr" + std::to_string(i) + " ::= t" + std::to_string(i) + " \"" + std::to_string(i) + "\"\nt" +
+            std::to_string(i) + " ::= [a-z] [a-z]";
+  }
+  const SmallVocabulary vocabulary = bytes_and({});
+  Matcher matcher = Matcher::create(gbnf(text), vocabulary.trie).value();
+  const auto accepted = matcher.accept(TokenId{'a'});
+  ASSERT_FALSE(accepted);
+  EXPECT_EQ(accepted.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_THAT(accepted.error().message, HasSubstr("256 ways"));
+  EXPECT_FALSE(matcher.mask());
+}
+
+// More steps than the configuration store holds, over deep nesting: it is compacted on the way and copies live on.
+TEST(Matcher, LongOutputsStayWithinBounds) {
+  const SmallVocabulary vocabulary = json_vocabulary();
+  Matcher matcher =
+      Matcher::create(
+          schema(
+              R"({"type": "array", "items": {"type": "array", "minItems": 3, "maxItems": 100000, "items": {"type": "integer"}}})"),
+          vocabulary.trie)
+          .value();
+  const auto text = [](Matcher& at, std::string_view bytes) {
+    for (const char c : bytes) ASSERT_TRUE(at.accept(TokenId{static_cast<std::uint8_t>(c)}));
+  };
+  text(matcher, "[[1");
+  Matcher copy = matcher;
+  for (int i = 0; i < 30000; ++i) text(matcher, ",1");
+  ASSERT_TRUE(matcher.mask());
+  text(matcher, "]]");
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_FALSE(copy.accept(TokenId{']'})) << "one item of three";
+  text(copy, ",2,3]]");
+  EXPECT_TRUE(copy.is_complete());
+}
+
+TEST(TokenTrie, RefusesBadVocabularies) {
+  const std::vector<std::string_view> tokens{"a", "b"};
+  const TokenId beyond{2}, end{1};
+  EXPECT_FALSE(TokenTrie::build({}, {&end, 1}));
+  EXPECT_FALSE(TokenTrie::build(tokens, {}));
+  EXPECT_FALSE(TokenTrie::build(tokens, {&beyond, 1}));
+  const std::string long_token(TokenTrie::kTokenBytesMax + 1, 'x');
+  EXPECT_FALSE(TokenTrie::build(std::vector<std::string_view>{long_token, "b"}, {&end, 1}));
+  const auto trie = TokenTrie::build(tokens, {&end, 1});
+  ASSERT_TRUE(trie);
+  EXPECT_EQ((*trie)->bytes(TokenId{1}), "") << "an end id has no bytes";
+  EXPECT_EQ((*trie)->mask_words(), 1u);
+}
+
+TEST(MaskCache, StaysWithinItsBytesAndKeepsWhatIsUsed) {
+  MaskCache cache(20000);
+  const auto key = [](std::uint32_t i) { return PlaceKey{.state = i}; };
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    cache.insert(key(i), std::make_shared<PlaceMask>(PlaceMask{.words = std::vector<std::uint32_t>(200)}));
+    EXPECT_NE(cache.find(key(0)), nullptr) << i;
+    EXPECT_LE(cache.bytes(), 20000u);
+  }
+  EXPECT_EQ(cache.find(key(1)), nullptr);
+  EXPECT_NE(cache.find(key(99)), nullptr);
+}
+
+// One cache for all grammars of a vocabulary: equal places share masks, and sharing never changes one.
+TEST(MaskCache, GrammarsShareMasks) {
+  const SmallVocabulary shared = json_vocabulary();
+  std::vector<std::vector<std::uint32_t>> first;
+  const auto grammars = sample_grammars();
+  for (const auto& grammar : grammars) {
+    const SmallVocabulary own = json_vocabulary();
+    Matcher alone = Matcher::create(grammar, own.trie).value();
+    Matcher together = Matcher::create(grammar, shared.trie).value();
+    EXPECT_THAT(together.mask().value(), ::testing::ElementsAreArray(alone.mask().value()));
+  }
+  const std::size_t bytes = shared.trie->mask_cache().bytes();
+  for (const auto& grammar : sample_grammars()) {
+    Matcher again = Matcher::create(grammar, shared.trie).value();
+    ASSERT_TRUE(again.mask());
+  }
+  EXPECT_EQ(shared.trie->mask_cache().bytes(), bytes) << "recompiled grammars find their masks";
+}
+
+}  // namespace
+}  // namespace llorch::engine::sampling::grammar
