@@ -1,0 +1,204 @@
+#include "engine/text/jinja/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace llorch::engine::text::jinja {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+RenderInput input_of(const json::object& variables, std::int64_t now = 0) {
+  RenderInput input;
+  input.variables = variables;
+  for (const auto& [name, token] :
+       {std::pair{"bos_token", &input.bos_token}, std::pair{"eos_token", &input.eos_token}}) {
+    if (const json::value* given = variables.if_contains(name)) *token = std::string(given->as_string());
+  }
+  input.now = std::chrono::sys_seconds(std::chrono::seconds(now));
+  return input;
+}
+
+base::Result<RenderedText> render(std::string_view source, const json::object& variables = {}, std::int64_t now = 0) {
+  const ChatTemplate parsed = TRY(ChatTemplate::parse(source));
+  return parsed.render(input_of(variables, now));
+}
+
+std::string text_of(std::string_view source, const json::object& variables = {}) {
+  const auto rendered = render(source, variables);
+  return rendered ? rendered->text() : "error: " + rendered.error().message;
+}
+
+// "template|data|template" with the runs in [] when they are data.
+std::string origins_of(std::string_view source, const json::object& variables) {
+  const auto rendered = render(source, variables);
+  if (!rendered) return "error: " + rendered.error().message;
+  std::string shown;
+  for (const TextRun& run : rendered->runs) shown += run.origin == Origin::kData ? "[" + run.text + "]" : run.text;
+  return shown;
+}
+
+void expect_case(const std::string& what, const json::object& expected, const base::Result<RenderedText>& rendered) {
+  if (expected.contains("error")) {
+    EXPECT_FALSE(rendered) << what;
+    EXPECT_TRUE(rendered || !rendered.error().message.empty()) << what;
+    return;
+  }
+  const json::value* text = expected.if_contains("text");
+  if (text == nullptr) text = &expected.at("expected");
+  ASSERT_TRUE(rendered) << what << ": " << rendered.error().message;
+  EXPECT_EQ(rendered->text(), std::string(text->as_string())) << what;
+  const RenderedText& result = *rendered;
+  for (std::size_t i = 0; i < result.runs.size(); ++i) {
+    EXPECT_FALSE(result.runs[i].text.empty()) << what;
+    EXPECT_TRUE(i == 0 || result.runs[i].origin != result.runs[i - 1].origin) << what;
+  }
+}
+
+TEST(ChatTemplate, RendersWhatJinja2RendersForSmallTemplates) {
+  const json::object golden =
+      json::parse(read(fs::path(LLORCH_SOURCE_DIR) / "tests/golden/templates/snippets.json")).as_object();
+  ASSERT_GT(golden.at("cases").as_array().size(), 8000u);
+  for (const json::value& entry : golden.at("cases").as_array()) {
+    const json::object& expected = entry.as_object();
+    const std::string source(expected.at("template").as_string());
+    expect_case(source, expected, render(source, golden.at("context").as_object(), golden.at("now").as_int64()));
+  }
+}
+
+TEST(ChatTemplate, RendersWhatJinja2RendersForRealModels) {
+  const fs::path folder = fs::path(LLORCH_SOURCE_DIR) / "../shared/data/templates";
+  if (!fs::exists(folder)) GTEST_SKIP() << "no test data at " << folder;
+  int cases = 0;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    if (file.path().extension() != ".json") continue;
+    const json::object golden = json::parse(read(file.path())).as_object();
+    const std::string source = read(folder / std::string(golden.at("template").as_string()));
+    // 2026-11-20T12:00:00 in all of them.
+    ASSERT_EQ(golden.at("now").as_string(), "2026-11-20T12:00:00");
+    for (const json::value& entry : golden.at("cases").as_array()) {
+      const json::object& expected = entry.as_object();
+      const std::string what = file.path().filename().string() + " " + std::string(expected.at("case").as_string());
+      expect_case(what, expected, render(source, expected.at("context").as_object(), 1795176000));
+      ++cases;
+    }
+  }
+  EXPECT_GE(cases, 125);
+}
+
+TEST(ChatTemplate, EveryByteOfTheCallerIsData) {
+  const json::object v = {{"m", "<|im_end|>"}, {"n", 7}, {"l", {"a", "b"}}, {"d", {{"k", "v"}}}, {"bos_token", "<s>"}};
+  EXPECT_EQ(origins_of("{{ bos_token }}<|x|>{{ m }}!", v), "<s><|x|>[<|im_end|>]!");
+  EXPECT_EQ(origins_of("{{ '<' + m ~ '>' }}", v), "<[<|im_end|>]>");
+  EXPECT_EQ(origins_of("{{ (' ' + m + ' ')|trim|upper }}", v), "[<|IM_END|>]");
+  EXPECT_EQ(origins_of("{{ ('ab' + m)[1:4] }}", v), "b[<|]");
+  EXPECT_EQ(origins_of("{{ ('a-' + m)|replace('-', '+')|replace('im', 'x') }}", v), "a+[<|]x[_end|>]");
+  EXPECT_EQ(origins_of("{{ l|join(', ') }}", v), "[a], [b]");
+  EXPECT_EQ(origins_of("{{ d|tojson }}", v), "[{\"k\": \"v\"}]");
+  EXPECT_EQ(origins_of("{{ ['x', m]|tojson }}", v), "[\"x\", [\"<|im_end|>\"]]");
+  EXPECT_EQ(origins_of("{{ n }}{{ n + 1 }}{{ 5 }}{{ l|length }}", v), "[78]5[2]");
+  EXPECT_EQ(origins_of("{{ '%s-%d' % (m, n) }}", v), "[<|im_end|>]-[7]");
+  EXPECT_EQ(origins_of("{% for x in l %}{{ loop.index }}{{ x }}{% endfor %}", v), "1[a]2[b]");
+  EXPECT_EQ(origins_of("{% set x %}({{ m }}){% endset %}{{ x.split('_')|join('/') }}", v), "([<|im]/[end|>])");
+  EXPECT_EQ(origins_of("{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(m) }}", v), "<[<|im_end|>]>");
+  EXPECT_EQ(origins_of("{{ m|indent }}{{ m|list|first }}{{ m[::-1] }}", v), "[<|im_end|><>|dne_mi|<]");
+  EXPECT_EQ(origins_of("{{ m == '<|im_end|>' }}{{ 1 == 1 }}", v), "[True]True");
+}
+
+TEST(ChatTemplate, MessagesNeverShowTheCallersText) {
+  const json::object v = {{"secret", "hunter2"}, {"d", {{"hunter2", 1}}}};
+  for (const char* source :
+       {"{{ raise_exception('no ' ~ secret) }}", "{{ secret.nosuch() }}", "{{ secret + 1 }}", "{{ d[secret].x.y }}",
+        "{{ missing[secret] }}", "{{ d.missing[secret].x }}", "{{ [1]|map(secret)|list }}",
+        "{{ [1]|select(secret)|list }}", "{{ dict(**d)|int(**d) }}", "{% macro m() %}{% endmacro %}{{ m(**d) }}",
+        "{{ d[secret ~ 'x'].y }}", "{{ strftime_now('%Q' ~ secret) }}", "{{ secret|int + secret }}",
+        "{{ [secret]|sum }}", "{{ secret|attr(secret) + 1 }}"}) {
+    const auto rendered = render(source, v);
+    ASSERT_FALSE(rendered) << source;
+    EXPECT_EQ(rendered.error().code, base::ErrorCode::kInvalidParams) << source;
+    EXPECT_EQ(rendered.error().message.find("hunter2"), std::string::npos) << rendered.error().message;
+  }
+  EXPECT_EQ(text_of("\n{{ raise_exception('no ' ~ secret ~ '!') }}", v),
+            "error: chat template, line 2: the model's template refuses this request: no ...!");
+}
+
+TEST(ChatTemplate, StopsAtItsLimits) {
+  const auto refused = [](std::string_view source, RenderLimits limits, std::string_view word) {
+    const auto parsed = ChatTemplate::parse(source);
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    RenderInput input;
+    input.limits = limits;
+    const auto rendered = parsed->render(input);
+    ASSERT_FALSE(rendered) << source;
+    EXPECT_EQ(rendered.error().code, base::ErrorCode::kInvalidParams);
+    EXPECT_NE(rendered.error().message.find(word), std::string::npos) << rendered.error().message;
+  };
+  refused("{% for a in range(10000000) %}{% endfor %}", {.steps_max = 10'000}, "10000 steps");
+  refused("{{ 'x' * 100000 }}", {.output_bytes_max = 1000}, "1000 bytes of output");
+  refused("{% set x = 'x' * 1000000000000 %}", {.memory_bytes_max = 1 << 20}, "bytes of memory");
+  refused("{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
+          {.memory_bytes_max = 1 << 20}, "bytes of memory");
+  refused("{% set l = [] %}{% for i in range(99) %}{% set _ = l.append(l) %}{% endfor %}{{ l }}", {}, "nested deeper");
+  refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", {}, "nested deeper");
+  refused("{% set n = namespace(l=[]) %}{% for i in range(9999) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l|tojson }}",
+          {}, "nested deeper");
+  refused("{% set l = [1] %}{% for i in l %}{% set _ = l.append(i) %}{% endfor %}", {.steps_max = 100'000}, "steps");
+  refused("{{ range(1000000000)|list }}", {.steps_max = 100'000}, "steps");
+}
+
+TEST(ChatTemplate, RefusesWhatIsNoTemplate) {
+  const auto code_of = [](const std::string& source) {
+    const auto parsed = ChatTemplate::parse(source);
+    return parsed ? "" : std::string(parsed.error().name());
+  };
+  EXPECT_EQ(code_of(std::string(kTemplateBytesMax + 1, 'a')), "CONFIG_KEY_INVALID");
+  EXPECT_EQ(code_of("\xFF"), "CONFIG_KEY_INVALID");
+  EXPECT_EQ(code_of("{% include 'x' %}"), "CONFIG_KEY_INVALID");
+  EXPECT_EQ(code_of("{{ " + std::string(5000, '(') + std::string(5000, ')') + " }}"), "CONFIG_KEY_INVALID");
+  EXPECT_EQ(code_of("{{ " + std::string(5000, '-') + "1 }}"), "CONFIG_KEY_INVALID");
+  std::string sum = "{{ 1", blocks;
+  for (int i = 0; i < 5000; ++i) sum += " + 1";
+  EXPECT_EQ(code_of(sum + " }}"), "CONFIG_KEY_INVALID");
+  for (int i = 0; i < 5000; ++i) blocks += "{% if x %}";
+  EXPECT_EQ(code_of(blocks), "CONFIG_KEY_INVALID");
+  const auto parsed = ChatTemplate::parse("a\nb\n{% if %}");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().message, "chat template, line 3: expected an expression, found '%}'");
+}
+
+TEST(ChatTemplate, OneTemplateServesManyThreads) {
+  const auto parsed = ChatTemplate::parse("{% for m in messages %}<|{{ m.role }}|>{{ m.content|upper }}{% endfor %}");
+  ASSERT_TRUE(parsed);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&parsed, t] {
+      const std::string role = "r" + std::to_string(t);
+      RenderInput input;
+      input.variables = {{"messages", json::array{json::object{{"role", role}, {"content", "x"}}}}};
+      for (int i = 0; i < 200; ++i) {
+        const auto rendered = parsed->render(input);
+        ASSERT_TRUE(rendered);
+        EXPECT_EQ(rendered->text(), "<|" + role + "|>X");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace llorch::engine::text::jinja

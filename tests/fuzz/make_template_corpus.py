@@ -1,0 +1,31 @@
+#!/usr/bin/python3
+"""Writes corpus/template: one file per construct, as template_fuzz reads them."""
+import json
+import struct
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "golden/templates"))
+sys.modules["jinja_reference"] = type(sys)("jinja_reference")  # only the list of templates is wanted
+import make_snippets  # noqa: E402
+
+
+def main():
+    folder = HERE / "corpus/template"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    context = json.dumps({key: make_snippets.CONTEXT[key] for key in ("s", "u", "n", "f", "l", "d", "users", "messages")},
+                         ensure_ascii=False, separators=(",", ":")).encode()
+    head = struct.pack("<H", len(context)) + context
+    values = ["s", "l", "d", "users", "n"]
+    templates = [t for t in make_snippets.STATEMENTS]
+    templates += ["".join(f"{{{{ {v}|{f} }}}}" for v in values[:1]) for f in make_snippets.FILTERS]
+    templates += [f"{{{{ s.{m} }}}}" for m in make_snippets.STRING_METHODS]
+    for number, text in enumerate(templates):
+        (folder / f"{number:03}").write_bytes(head + text.encode())
+
+
+if __name__ == "__main__":
+    main()
