@@ -13,17 +13,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/text/text_run.h"
 
 namespace llorch::engine::text::jinja {
 
-// Who wrote a piece of text. Only text of the template may spell special tokens (engine.md §4.2).
-enum class Origin : std::uint8_t { kTemplate, kData };
-
-struct TextRun {
-  std::string text;
-  Origin origin = Origin::kTemplate;
-  bool operator==(const TextRun&) const = default;
-};
+using Origin = TextOrigin;
 
 // What a template rendered, cut wherever the origin changes: no run is empty, neighbours differ in origin.
 // Every byte that came out of the caller's data is kData, whatever the template did to it; a character that a filter
