@@ -138,7 +138,11 @@ void EngineLoop::take_in_new_jobs() {
   for (auto& job : incoming) {
     const auto free = std::find(slots_.begin(), slots_.end(), nullptr);
     ASSERT(free != slots_.end());
-    const auto reset = engine_.reset(static_cast<std::uint32_t>(free - slots_.begin()));
+    const SequenceSpec& spec = job->sequence.spec();
+    const auto tokens_max = std::min<std::int64_t>(static_cast<std::int64_t>(spec.prompt.size()) + spec.max_tokens,
+                                                   engine_.facts().context_tokens);
+    const auto reset =
+        engine_.reset(static_cast<std::uint32_t>(free - slots_.begin()), static_cast<std::uint32_t>(tokens_max));
     *free = std::move(job);
     if (!reset) fail(*free, reset.error());
   }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "golden_support.h"
 
@@ -25,15 +24,6 @@ void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
 std::vector<TokenId> tale(const char* type) {
   return read_golden(repository() / "tests/golden/demo" / (std::string("tale-") + type + ".bin")).tokens;
-}
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-
-bool processor_has(const char* isa) {
-  return engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1 << 20, .isa = isa})
-      .has_value();
 }
 
 class Bits : public testing::TestWithParam<Model> {
@@ -119,15 +109,16 @@ TEST_P(Bits, ARecycledSlot) {
   EXPECT_TRUE(same_bits(logits, std::span(reference_).last(logits.size())));
 }
 
-const auto kFolder = repository() / "tests/golden";
+Model family(const char* name, const char* folder, Format format, DType kv_dtype) {
+  return {name, *family_model(folder, format), read_golden(family_folder(folder) / "golden.bin").tokens, kv_dtype};
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Bits,
                          testing::Values(Model{"f16_f32cache", demo_model("f16"), tale("f16"), DType::kF32},
                                          Model{"q8_0_f16cache", demo_model("q8_0"), tale("q8_0"), DType::kF16},
                                          Model{"q4_0_f16cache", demo_model("q4_0"), tale("q4_0"), DType::kF16},
-                                         Model{"llama3_bf16", kFolder / "llama3/model.gguf",
-                                               read_golden(kFolder / "llama3/golden.bin").tokens, DType::kF16},
-                                         Model{"llama_tied_biases", kFolder / "llama_tied/model.gguf",
-                                               read_golden(kFolder / "llama_tied/golden.bin").tokens, DType::kF32}),
+                                         family("llama3_bf16", "llama3", Format::kGguf, DType::kF16),
+                                         family("llama_tied_biases", "llama_tied", Format::kGguf, DType::kF32)),
                          [](const testing::TestParamInfo<Model>& test) { return std::string(test.param.name); });
 
 }  // namespace

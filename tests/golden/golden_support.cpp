@@ -1,5 +1,7 @@
 #include "golden_support.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/assert.h"
@@ -14,26 +16,88 @@ std::filesystem::path demo_model(const std::string& type) {
   return repository() / (type == "q4_0" ? "tests/golden/demo" : "models/demo") / name;
 }
 
-Golden read_golden(const std::filesystem::path& path) {
-  const auto file = base::MappedFile::open(path);
-  ASSERT(file.has_value(), "{}: {}", path.string(), file.has_value() ? "" : file.error().message);
-  const std::span<const std::byte> bytes = file->bytes();
-  const auto word = [&](std::size_t i) {
+namespace {
+
+// A file of little-endian words.
+class Words {
+ public:
+  explicit Words(const std::filesystem::path& path) : path_(path), file_(base::MappedFile::open(path)) {
+    ASSERT(file_.has_value(), "{}: {}", path.string(), file_.has_value() ? "" : file_.error().message);
+  }
+  std::uint32_t operator()(std::size_t i) const {
     std::uint32_t value = 0;
-    ASSERT(4 * i + 4 <= bytes.size(), "{} is cut short", path.string());
-    std::memcpy(&value, bytes.data() + 4 * i, 4);
+    ASSERT(4 * i + 4 <= file_->bytes().size(), "{} is cut short", path_.string());
+    std::memcpy(&value, file_->bytes().data() + 4 * i, 4);
     return value;
-  };
+  }
+  // All floats from word `start` to the end. REQUIRES: there are `count`.
+  std::vector<float> floats(std::size_t start, std::size_t count) const {
+    ASSERT(file_->bytes().size() == 4 * (start + count), "{} has the wrong size", path_.string());
+    std::vector<float> values(count);
+    std::memcpy(values.data(), file_->bytes().data() + 4 * start, 4 * count);
+    return values;
+  }
+
+ private:
+  std::filesystem::path path_;
+  base::Result<base::MappedFile> file_;
+};
+
+}  // namespace
+
+std::filesystem::path family_folder(const std::string& family) {
+  return std::filesystem::path(LLORCH_FAMILIES_DIR) / family;
+}
+
+std::optional<std::filesystem::path> family_model(const std::string& family, Format format) {
+  const std::filesystem::path folder = family_folder(family);
+  if (format == Format::kHuggingFace) return folder;
+  if (!std::filesystem::exists(folder / "model.gguf")) return std::nullopt;
+  return folder / "model.gguf";
+}
+
+Hidden read_hidden(const std::filesystem::path& path) {
+  const Words word(path);
+  ASSERT(word(0) == 0x31484C47, "{} is no GLH1 file", path.string());
+  Hidden hidden{.states = word(1), .rows = word(2), .width = word(3), .values = {}};
+  hidden.values = word.floats(4, std::size_t{hidden.states} * hidden.rows * hidden.width);
+  return hidden;
+}
+
+Golden read_golden(const std::filesystem::path& path) {
+  const Words word(path);
   ASSERT(word(0) == 0x31444C47, "{} is no GLD1 file", path.string());
   Golden golden;
   const std::uint32_t count = word(1);
   golden.vocab = word(2);
   for (std::uint32_t i = 0; i < count; ++i) golden.tokens.push_back(base::TokenId{word(3 + i)});
-  golden.logits.resize(std::size_t{count} * golden.vocab);
-  const std::size_t start = 12 + 4 * std::size_t{count};
-  ASSERT(bytes.size() == start + golden.logits.size() * 4, "{} has the wrong size", path.string());
-  std::memcpy(golden.logits.data(), bytes.data() + start, golden.logits.size() * 4);
+  golden.logits = word.floats(3 + count, std::size_t{count} * golden.vocab);
   return golden;
+}
+
+double relative_error(std::span<const float> got, std::span<const float> expected) {
+  ASSERT(got.size() == expected.size(), "{} values, {} expected", got.size(), expected.size());
+  double largest = 0;
+  double scale = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double difference = std::fabs(double{got[i]} - expected[i]);
+    if (!(difference <= largest)) largest = std::isnan(difference) ? INFINITY : difference;
+    scale = std::max(scale, std::fabs(double{expected[i]}));
+  }
+  return largest / scale;
+}
+
+std::size_t argmax(std::span<const float> row) {
+  return static_cast<std::size_t>(std::ranges::max_element(row) - row.begin());
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+bool processor_has(const char* isa) {
+  return engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1 << 20, .isa = isa})
+      .has_value();
 }
 
 Device::Device(const std::filesystem::path& model, const RunOptions& options) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,23 @@ struct Golden {
 std::filesystem::path repository();
 // The file's layout is in README.md; a malformed one aborts the test.
 Golden read_golden(const std::filesystem::path& path);
+// A family's fixture, unpacked at build time.
+std::filesystem::path family_folder(const std::string& family);
+// The file or folder an engine loads; absent when the fixture has no model in that format.
+enum class Format { kGguf, kHuggingFace };
+std::optional<std::filesystem::path> family_model(const std::string& family, Format format);
+
+// What a reference's layers put out: the embeddings, then each layer, the last one behind the final norm.
+struct Hidden {
+  std::uint32_t states = 0;  // layers + 1
+  std::uint32_t rows = 0;
+  std::uint32_t width = 0;
+  std::vector<float> values;  // [states, rows, width]
+  std::span<const float> row(std::size_t state, std::size_t i) const {
+    return std::span(values).subspan((state * rows + i) * width, width);
+  }
+};
+Hidden read_hidden(const std::filesystem::path& path);
 std::filesystem::path demo_model(const std::string& type);  // "f16", "q8_0", "q4_0"
 
 struct RunOptions {
@@ -43,6 +61,12 @@ class Device {
   std::unique_ptr<engine::contract::Backend> backend_;
   std::unique_ptr<engine::inference::Engine> engine_;
 };
+
+// max |difference| over max |reference|; infinite when something is not a number.
+double relative_error(std::span<const float> got, std::span<const float> expected);
+std::size_t argmax(std::span<const float> row);
+bool same_bits(std::span<const float> a, std::span<const float> b);
+bool processor_has(const char* isa);
 
 // Teacher-forced logits, [tokens, vocab].
 std::vector<float> logits_of(const std::filesystem::path& model, std::span<const base::TokenId> tokens,

@@ -30,13 +30,13 @@ base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, std::uin
   return builder;
 }
 
-base::Result<> BatchBuilder::check_request(const SlotRows& request, std::uint32_t length) const {
+base::Result<> BatchBuilder::check_request(const SlotRows& request, const SlotFill& fill) const {
   ASSERT(request.slot < limits_.slots_max && !request.tokens.empty(), "slot={} tokens={}", request.slot,
          request.tokens.size());
-  if (length + request.tokens.size() > limits_.context_tokens_max) {
+  if (fill.length + request.tokens.size() > fill.tokens_max) {
     return base::fail(ErrorCode::kContextExhausted,
-                      fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, length,
-                                  limits_.context_tokens_max, request.tokens.size()));
+                      fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, fill.length,
+                                  fill.tokens_max, request.tokens.size()));
   }
   const auto outside = [&](TokenId token) { return index(token) >= vocab_; };
   if (std::ranges::any_of(request.tokens, outside)) {
@@ -45,14 +45,14 @@ base::Result<> BatchBuilder::check_request(const SlotRows& request, std::uint32_
   return {};
 }
 
-base::Result<> BatchBuilder::check(std::span<const SlotRows> requests, std::span<const std::uint32_t> lengths) const {
+base::Result<> BatchBuilder::check(std::span<const SlotRows> requests, std::span<const SlotFill> fills) const {
   std::uint64_t rows = 0;
   std::uint64_t outputs = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const SlotRows& request = requests[i];
     ASSERT(i == 0 || requests[i - 1].slot < request.slot, "slots must ascend: {} after {}", request.slot,
            requests[i - 1].slot);
-    TRY(check_request(request, lengths[request.slot]));
+    TRY(check_request(request, fills[request.slot]));
     rows += request.tokens.size();
     outputs += request.wanted == RowsWanted::kAll ? request.tokens.size() : request.wanted == RowsWanted::kLast ? 1 : 0;
   }
@@ -64,9 +64,9 @@ base::Result<> BatchBuilder::check(std::span<const SlotRows> requests, std::span
   return {};
 }
 
-base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span<const std::uint32_t> lengths,
+base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span<const SlotFill> fills,
                                    contract::ExecutionContext& ctx) {
-  TRY(check(requests, lengths));
+  TRY(check(requests, fills));
   active_slots_.clear();
   sequence_lengths_.clear();
   row_offsets_.assign(1, 0);
@@ -78,14 +78,14 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
   for (const SlotRows& request : requests) {
     for (std::size_t t = 0; t < request.tokens.size(); ++t, ++row) {
       row_ids[row] = index(request.tokens[t]);
-      positions[row] = lengths[request.slot] + static_cast<std::uint32_t>(t);
+      positions[row] = fills[request.slot].length + static_cast<std::uint32_t>(t);
       slot_of_row[row] = request.slot;
       const bool last = t + 1 == request.tokens.size();
       if (request.wanted == RowsWanted::kAll || (request.wanted == RowsWanted::kLast && last))
         output_rows_.push_back(row);
     }
     active_slots_.push_back(request.slot);
-    sequence_lengths_.push_back(lengths[request.slot] + static_cast<std::uint32_t>(request.tokens.size()));
+    sequence_lengths_.push_back(fills[request.slot].length + static_cast<std::uint32_t>(request.tokens.size()));
     row_offsets_.push_back(row);
   }
   backend_->copy_to_device(device_.data(), std::as_bytes(std::span(rows_)));

@@ -20,6 +20,12 @@ struct SlotRows {
   RowsWanted wanted = RowsWanted::kLast;
 };
 
+// What a slot holds and may hold, in positions.
+struct SlotFill {
+  std::uint32_t length = 0;
+  std::uint32_t tokens_max = 0;
+};
+
 // Turns requests into a ragged batch. All memory is taken by make(); build() allocates nothing unless it fails.
 class BatchBuilder {
  public:
@@ -28,16 +34,16 @@ class BatchBuilder {
                                          contract::Backend& backend);
 
   // One request of any length: tokens in the vocabulary, room in the slot. Errors: INVALID_PARAMS, CONTEXT_EXHAUSTED.
-  base::Result<> check_request(const SlotRows& request, std::uint32_t length) const;
+  base::Result<> check_request(const SlotRows& request, const SlotFill& fill) const;
 
-  // Checks the requests and fills the batch part of `ctx`. `lengths` is what each slot holds already, by slot number.
+  // Checks the requests and fills the batch part of `ctx`. `fills` are all slots', by number.
   // REQUIRES: requests in strictly ascending slot order, slots within the limits, each with a token.
   // Errors: INVALID_PARAMS (a token outside the vocabulary), CONTEXT_EXHAUSTED, INVALID_BATCH_SIZE.
-  base::Result<> build(std::span<const SlotRows> requests, std::span<const std::uint32_t> lengths,
+  base::Result<> build(std::span<const SlotRows> requests, std::span<const SlotFill> fills,
                        contract::ExecutionContext& ctx);
 
  private:
-  base::Result<> check(std::span<const SlotRows> requests, std::span<const std::uint32_t> lengths) const;
+  base::Result<> check(std::span<const SlotRows> requests, std::span<const SlotFill> fills) const;
 
   contract::Backend* backend_ = nullptr;
   contract::StepLimits limits_;

@@ -69,7 +69,7 @@ std::string lower(std::string_view text) {
 
 // Everything that is known before memory is taken.
 struct Engine::Draft {
-  io::GgufFile file;
+  io::ModelFiles files;
   models::CompiledModel model;
   StepLimits limits;
   std::array<PhysicalMapping, 2> mappings;  // prefill, decode
@@ -78,9 +78,14 @@ struct Engine::Draft {
 };
 
 Result<Engine::Draft> Engine::draft(const std::filesystem::path& path, const EngineOptions& options, Backend& backend) {
-  io::GgufFile file = TRY(io::GgufFile::open(path));
-  models::CompiledModel model = TRY(models::compile_model(file, options.kv_dtype));
-  Draft draft{.file = std::move(file),
+  io::ModelFiles files = TRY(io::ModelFiles::open(path));
+  models::CompiledModel model = TRY(models::compile_model(files, options.kv_dtype));
+  return draft(std::move(files), std::move(model), options, backend);
+}
+
+Result<Engine::Draft> Engine::draft(io::ModelFiles files, models::CompiledModel model, const EngineOptions& options,
+                                    Backend& backend) {
+  Draft draft{.files = std::move(files),
               .model = std::move(model),
               .limits = {},
               .mappings = {},
@@ -104,7 +109,16 @@ Result<memory::MemoryPlan> Engine::predict(const std::filesystem::path& path, co
 
 Result<std::unique_ptr<Engine>> Engine::load(const std::filesystem::path& path, const EngineOptions& options,
                                              Backend& backend, const LoadProgress& progress) {
-  Draft draft = TRY(Engine::draft(path, options, backend));
+  return load(TRY(draft(path, options, backend)), options, backend, progress);
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(io::ModelFiles files, models::CompiledModel model,
+                                             const EngineOptions& options, Backend& backend) {
+  return load(TRY(draft(std::move(files), std::move(model), options, backend)), options, backend, {});
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(Draft draft, const EngineOptions& options, Backend& backend,
+                                             const LoadProgress& progress) {
   TRY(memory::check_fits(draft.memory_plan, backend));
   std::unique_ptr<Engine> engine(new Engine);
   engine->backend_ = &backend;
@@ -114,7 +128,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const std::filesystem::path& path, 
   engine->describe(draft, options);
   engine->model_ = std::move(draft.model);
   TRY(engine->take_memory(draft, progress));
-  engine->model_.tensors.clear();  // views into the file, which closes here
+  engine->model_.tensors.clear();  // views into the files, which close here
   return engine;
 }
 
@@ -143,11 +157,15 @@ Result<> Engine::take_memory(Draft& draft, const LoadProgress& progress) {
   decode_plan_ = TRY(prepare(model_.plans.decoder_decode, draft.mappings[1]));
   TRY(backend_->synchronize());
 
-  lengths_.assign(limits_.slots_max, 0);
+  slots_.resize(limits_.slots_max);
+  long_rope_memory_ =
+      TRY(DeviceBuffer::allocate(*backend_, memory::long_rope_flag_bytes(model_, limits_), MemoryPurpose::kTables));
+  for (std::uint32_t slot = 0; slot < limits_.slots_max; ++slot) admit(slot, 0);
   logits_.resize(std::size_t{limits_.output_rows_max} * model_.config.vocab);
   ctx_.kv_pages = state_.kv_pages();
   ctx_.kv_pages_stride = state_.kv_pages_stride();
   ctx_.rope_tables = rope_tables_;
+  ctx_.long_rope_of_slot = reinterpret_cast<const std::uint8_t*>(long_rope_memory_.data());
   ctx_.workspace = {.ptr = workspace_.data(), .bytes = workspace_.size_bytes()};
   ctx_.stream = backend_->stream();
   ctx_.counters = &counters_;
@@ -178,10 +196,10 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .context_tokens_model = config.context_tokens,
             .slots = options.slots,
             .rows_max = draft.limits.rows_max,
-            .layers = config.layers,
+            .layers = static_cast<std::uint32_t>(config.layers.size()),
             .width = config.width,
             .parameters_count = draft.model.parameters_count,
-            .file_bytes = draft.file.file_bytes(),
+            .file_bytes = draft.files.file_bytes(),
             .weight_type = std::string(dtype_info(draft.model.weight_dtype).name),
             .kv_dtype = lower(dtype_info(options.kv_dtype).name),
             .plan_hash = base::to_hex(draft.model.plans.decoder_prefill.plan_hash),
@@ -190,15 +208,23 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .implementation = std::string(backend_->implementation())};
 }
 
-Result<> Engine::reset(std::uint32_t slot) {
-  ASSERT(slot < lengths_.size(), "slot={} slots={}", slot, lengths_.size());
+Result<> Engine::reset(std::uint32_t slot, std::uint32_t tokens_max) {
+  ASSERT(slot < slots_.size(), "slot={} slots={}", slot, slots_.size());
   TRY(state_.apply_all(LifecycleAction::kReset, slot));
-  lengths_[slot] = 0;
+  admit(slot, tokens_max);
   return {};
 }
 
+void Engine::admit(std::uint32_t slot, std::uint32_t tokens_max) {
+  const std::uint32_t context = limits_.context_tokens_max;
+  slots_[slot] = {.length = 0, .tokens_max = tokens_max == 0 ? context : std::min(tokens_max, context)};
+  if (model_.long_rope_context == 0) return;
+  const std::uint8_t is_long = slots_[slot].tokens_max > model_.long_rope_context ? 1 : 0;
+  backend_->copy_to_device(long_rope_memory_.data() + slot, std::as_bytes(std::span(&is_long, 1)));
+}
+
 Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
-  TRY(batch_.build(requests, lengths_, ctx_));
+  TRY(batch_.build(requests, slots_, ctx_));
   counters_ = {};
   const PreparedPlan& plan = ctx_.mode == ExecutionMode::kDecode ? decode_plan_ : prefill_plan_;
   if (const Status status = run(ctx_, plan.instructions(), observer_); !status.is_ok()) {
@@ -208,12 +234,12 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
   const std::span<float> logits = std::span(logits_).first(ctx_.output_rows.size() * facts_.vocab);
   backend_->copy_to_host(std::as_writable_bytes(logits), plan.output_of(plan.instructions().size() - 1));
   TRY(backend_->synchronize());
-  for (std::size_t b = 0; b < requests.size(); ++b) lengths_[requests[b].slot] = ctx_.sequence_lengths[b];
+  for (std::size_t b = 0; b < requests.size(); ++b) slots_[requests[b].slot].length = ctx_.sequence_lengths[b];
   return StepOutput{.logits = logits, .vocab = facts_.vocab};
 }
 
 Result<std::span<const float>> Engine::prefill(std::uint32_t slot, std::span<const TokenId> tokens) {
-  TRY(batch_.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, lengths_[slot]));
+  TRY(batch_.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, slots_[slot]));
   while (tokens.size() > prefill_chunk_) {
     const SlotRows chunk{.slot = slot, .tokens = tokens.first(prefill_chunk_), .wanted = RowsWanted::kNone};
     TRY(step({&chunk, 1}));
@@ -226,7 +252,7 @@ Result<std::span<const float>> Engine::prefill(std::uint32_t slot, std::span<con
 Result<std::span<const float>> Engine::decode(std::uint32_t slot, TokenId token) { return prefill(slot, {&token, 1}); }
 
 Result<> Engine::score(std::uint32_t slot, std::span<const TokenId> tokens, const RowSink& sink) {
-  TRY(batch_.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, lengths_[slot]));
+  TRY(batch_.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, slots_[slot]));
   const std::size_t chunk_max = std::min(prefill_chunk_, limits_.output_rows_max);
   for (std::size_t done = 0; done < tokens.size();) {
     const std::size_t count = std::min(chunk_max, tokens.size() - done);

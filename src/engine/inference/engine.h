@@ -1,8 +1,8 @@
 #pragma once
-// The engine's front: a model file on a device, slots in, logits out. Text, sampling and requests are the caller's.
+// The engine's front: a model (a GGUF file, or one of several parts, or a Hugging Face folder) on a device, slots in, logits out. Text, sampling and requests are the caller's.
 //
 // Thread rule: one thread at a time per engine and backend. The step functions allocate nothing unless they fail.
-// A step that fails leaves the slots it names as they were.
+// A step that fails leaves the lengths of the slots it names as they were; a slot with recurrent state must be reset.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -71,17 +71,22 @@ class Engine {
   // What load() would take, without reading weights. Errors: as load().
   static base::Result<memory::MemoryPlan> predict(const std::filesystem::path& path, const EngineOptions& options,
                                                   contract::Backend& backend);
-  // The backend outlives the engine. Errors: those of GgufFile::open and compile_model; INVALID_PARAMS (options);
+  // The backend outlives the engine. Errors: those of ModelFiles::open and compile_model; INVALID_PARAMS (options);
   // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY, found before any weight is read.
   static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
                                                     contract::Backend& backend, const LoadProgress& progress = {});
+  // The same for a model compiled by the caller from these files.
+  static base::Result<std::unique_ptr<Engine>> load(io::ModelFiles files, models::CompiledModel model,
+                                                    const EngineOptions& options, contract::Backend& backend);
 
   const EngineFacts& facts() const { return facts_; }
   const memory::MemoryPlan& memory_plan() const { return memory_; }
 
-  std::uint32_t length(std::uint32_t slot) const { return lengths_[slot]; }  // positions the slot holds
-  // Empties a slot for the next request. Errors: none for the models there are; see memory::StateArena::apply.
-  base::Result<> reset(std::uint32_t slot);
+  std::uint32_t length(std::uint32_t slot) const { return slots_[slot].length; }  // positions the slot holds
+  // Empties a slot for the next request, which may hold up to `tokens_max` positions (0, or more than the context: the
+  // context). Some models rotate long sequences by other tables than short ones: the choice falls here, for the request's
+  // whole life, so its bits do not depend on when it grew. Errors: those of memory::StateArena::apply.
+  base::Result<> reset(std::uint32_t slot, std::uint32_t tokens_max = 0);
 
   // Appends tokens to a slot, in chunks of at most prefill_chunk; the logits are those after the last token, [vocab].
   // Errors: CONTEXT_EXHAUSTED, INVALID_PARAMS, both before anything is run. REQUIRES: at least one token.
@@ -102,6 +107,11 @@ class Engine {
   Engine() = default;
   static base::Result<Draft> draft(const std::filesystem::path& path, const EngineOptions& options,
                                    contract::Backend& backend);
+  static base::Result<Draft> draft(io::ModelFiles files, models::CompiledModel model, const EngineOptions& options,
+                                   contract::Backend& backend);
+  static base::Result<std::unique_ptr<Engine>> load(Draft draft, const EngineOptions& options,
+                                                    contract::Backend& backend, const LoadProgress& progress);
+  void admit(std::uint32_t slot, std::uint32_t tokens_max);
   base::Result<> take_memory(Draft& draft, const LoadProgress& progress);
   base::Result<> upload_rope_tables();
   void describe(const Draft& draft, const EngineOptions& options);
@@ -123,8 +133,9 @@ class Engine {
   PreparedPlan prefill_plan_;
   PreparedPlan decode_plan_;
 
-  std::vector<std::uint32_t> lengths_;  // [slots]
-  std::vector<float> logits_;           // [output_rows_max, vocab]
+  std::vector<SlotFill> slots_;
+  contract::DeviceBuffer long_rope_memory_;  // [slots], of models with two rotations
+  std::vector<float> logits_;                // [output_rows_max, vocab]
   contract::ExecutionContext ctx_;
   contract::DispatchCounters counters_;
   InstructionObserver* observer_ = nullptr;

@@ -1,5 +1,7 @@
 #pragma once
-// What makes an architecture: pure data plus one function that reads its configuration.
+// What makes an architecture: pure data plus the two functions that read its configuration.
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -7,36 +9,72 @@
 #include "base/result.h"
 #include "engine/contract/plan.h"
 #include "engine/contract/slots.h"
-#include "engine/io/gguf.h"
-#include "engine/models/config.h"
+#include "engine/io/model_files.h"
+#include "engine/models/config/model_config.h"
 #include "engine/models/plan/layer_program.h"
 
 namespace llorch::engine::models {
 
-// Where a weight slot's tensor is found. `{}` in a name stands for the layer number.
-struct WeightName {
+// How a slot's tensor comes out of what a file stores. "Rows" are output features: the second last dimension of a matrix,
+// the last of a vector. A source that holds the rows of several slots names the first and the last of them; the number of
+// rows of each is the slot's own.
+enum class Load : std::uint8_t {
+  kWhole,                  // as stored
+  kReshaped,               // the same elements in the same order under the slot's shape
+  kNegExp,                 // -exp(x), reshaped
+  kStack,                  // one tensor per expert; the second {} of the name is the expert's number
+  kRows,                   // the rows of slots first..last, one slot after the other
+  kInterleavedRows,        // the rows of slots first..last, taking turns
+  kTransposedRows,         // kRows, stored with the last two dimensions exchanged
+  kTransposedInterleaved,  // kInterleavedRows, stored with the last two dimensions exchanged
+  kHeadKeys,               // MLA's kv_b [H (d_nope + d_v), kv_lora]: the first rows of every head, transposed
+  kHeadValues,             // the other rows of every head
+  kMxfp4Rows,              // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
+};
+
+// Where a slot's tensor is found: `{}` stands for the layer number. A Hugging Face name begins behind the family's prefix,
+// unless it starts with `^`. Empty: not in this format.
+struct Source {
+  constexpr Source(const char* pattern) : name(pattern) {}  // NOLINT: tables read better so
+  constexpr Source(const char* pattern, Load how) : name(pattern), load(how) {}
+  template <class Slot>
+  constexpr Source(const char* pattern, Load how, Slot first_slot, Slot last_slot)
+      : name(pattern),
+        load(how),
+        first(static_cast<std::uint8_t>(first_slot)),
+        last(static_cast<std::uint8_t>(last_slot)) {}
+
+  std::string_view name;
+  Load load = Load::kWhole;
+  std::uint8_t first = 0;
+  std::uint8_t last = 0;
+};
+
+// One way to fill a slot. Several rows may name the same slot: the first whose tensors exist is taken.
+struct WeightRow {
   contract::Opcode opcode{};
   std::uint8_t slot = 0;
   std::uint8_t variant = 0;
-  std::string_view gguf;
-  bool required = false;
-  std::string_view gguf_fallback{};  // bound when the first is absent (a head tied to the embedding)
+  bool required = true;
+  Source gguf;
+  Source hf;
 };
 
-template <class Slot>
-constexpr std::uint8_t slot_number(Slot slot) {
-  return static_cast<std::uint8_t>(slot);
-}
-
 struct Family {
-  std::string_view architecture;    // general.architecture
-  std::span<const LayerOp> before;  // once, ahead of the layers
-  std::span<const LayerOp> layer;   // per layer
-  std::span<const LayerOp> after;   // once, behind the layers
-  std::span<const WeightName> weights;
-  std::span<const std::string_view> claimed;  // tensors read outside instructions; `{}` as above
-  std::span<const std::string_view> ignored;  // tensors that may be in a file and are not used
-  base::Result<ModelConfig> (*read_config)(const io::GgufFile& file) = nullptr;
+  std::string_view name;                   // for messages
+  std::span<const std::string_view> gguf;  // general.architecture
+  std::span<const std::string_view> hf;    // model_type
+  std::span<const LayerOp> before;         // once, ahead of the layers
+  std::span<const Programme> programmes;   // of a layer: LayerConfig::programme
+  std::span<const LayerOp> after;          // once, behind the layers
+  std::span<const WeightRow> weights;
+  std::span<const std::string_view> hf_prefixes;   // tried in order; the first under which the embedding table is found
+  std::span<const std::string_view> gguf_claimed;  // tensors the configuration reads; `{}` as above
+  std::span<const std::string_view> gguf_ignored;  // tensors that may be in a file and are not used
+  bool ignores_layers_past_end = false;            // prediction heads stored as further layers
+  // Null: the family is not found in this format. The result lacks `vocab`, which is the embedding table's.
+  base::Result<ModelConfig> (*read_gguf)(const io::ModelFiles& files) = nullptr;
+  base::Result<ModelConfig> (*read_hf)(const io::ModelFiles& files) = nullptr;
 };
 
 }  // namespace llorch::engine::models

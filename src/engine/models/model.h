@@ -1,38 +1,37 @@
 #pragma once
-// The public door of engine/models: a file in, plans and what they need out.
+// The public door of engine/models: files in, plans and what they need out.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/contract/backend.h"
 #include "engine/contract/plan.h"
-#include "engine/io/gguf.h"
-#include "engine/models/config.h"
+#include "engine/io/model_files.h"
+#include "engine/models/config/model_config.h"
 #include "engine/models/plan/arena.h"
 #include "engine/models/rope.h"
+#include "engine/models/weights/bound_tensor.h"
 
 namespace llorch::engine::models {
 
-struct BoundTensor {
-  std::uint32_t tensor = 0;       // WeightBinding::tensor
-  std::string_view name;          // view into the file
-  contract::StoredTensor stored;  // bytes are a view into the file
-};
+struct Family;
 
 struct CompiledModel {
   ModelConfig config;
   contract::ModelPlans plans;              // views into `arena`
   std::vector<RopeTableData> rope_tables;  // index is rope_table_id
-  std::vector<BoundTensor> tensors;        // each bound tensor once, ascending; use before the file is closed
+  std::uint32_t long_rope_context = 0;     // slots that may pass it use the long tables; 0 = no long tables
+  std::vector<BoundTensor> tensors;        // index is WeightBinding::tensor; fetch before the files are closed
   std::uint64_t parameters_count = 0;
   contract::DType weight_dtype{};  // the type most matrix elements are stored in
   std::unique_ptr<PlanArena> arena;
 };
 
-// Reads the configuration, checks every tensor and compiles the plans. Touches no weight bytes but rope_freqs.weight.
+// Reads the configuration, checks every tensor and compiles the plans. Touches no weight bytes but a rotation's divisors.
 // Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID, UNKNOWN_ARCHITECTURE, MISSING_WEIGHT, UNCLAIMED_WEIGHT,
-// WEIGHT_SHAPE_MISMATCH, and those of contract::validate.
-base::Result<CompiledModel> compile_model(const io::GgufFile& file, contract::DType kv_dtype);
+// WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of contract::validate.
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype);
+// The same for a family that is not in the registry.
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype);
 
 }  // namespace llorch::engine::models

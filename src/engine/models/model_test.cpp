@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
 #include "engine/contract/slots.h"
+#include "engine/models/portable_math.h"
 #include "engine/models/testing/tiny_llama.h"
 
 namespace llorch::engine::models {
@@ -19,10 +21,10 @@ using testing::TinyLlama;
 struct Compiled {
   explicit Compiled(const TinyLlama& tiny)
       : bytes(tiny.bytes()),
-        file(io::GgufFile::parse(bytes, "tiny.gguf").value()),
-        model(compile_model(file, DType::kF16)) {}
+        files(io::ModelFiles::from_gguf(io::GgufFile::parse(bytes, "tiny.gguf").value()).value()),
+        model(compile_model(files, DType::kF16)) {}
   std::vector<std::byte> bytes;
-  io::GgufFile file;
+  io::ModelFiles files;
   base::Result<CompiledModel> model;
 };
 
@@ -34,15 +36,18 @@ TEST(Config, ReadsTheNumbers) {
   const ModelConfig& config = compiled->model->config;
   EXPECT_EQ(config.architecture, "llama");
   EXPECT_EQ(config.width, 64U);
-  EXPECT_EQ(config.heads, 4U);
-  EXPECT_EQ(config.kv_heads, 2U);
-  EXPECT_EQ(config.d_qk, 16U);
+  ASSERT_EQ(config.layers.size(), 2U);
+  EXPECT_EQ(config.layers[1].heads, 4U);
+  EXPECT_EQ(config.layers[1].kv_heads, 2U);
+  EXPECT_EQ(config.layers[1].ffn, 96U);
+  EXPECT_EQ(config.attention.d_qk, 16U);
   EXPECT_EQ(config.vocab, 40U);
   EXPECT_EQ(config.context_tokens, 192U);
-  EXPECT_FLOAT_EQ(config.attention_scale, 0.25F);
-  EXPECT_EQ(config.rope.dims, 16U);
-  EXPECT_DOUBLE_EQ(config.rope.base, 10000.0);
-  EXPECT_EQ(config.rope.layout, contract::RopeLayout::kInterleaved);
+  EXPECT_FLOAT_EQ(config.attention.scale, 0.25F);
+  ASSERT_EQ(config.ropes.size(), 1U);
+  EXPECT_EQ(config.ropes[0].dims, 16U);
+  EXPECT_DOUBLE_EQ(config.ropes[0].base, 10000.0);
+  EXPECT_EQ(config.attention.rope_layout, contract::RopeLayout::kInterleaved);
 }
 
 struct Case {
@@ -108,14 +113,17 @@ INSTANTIATE_TEST_SUITE_P(Model, Refused,
                                       set("llama.rope.dimension_count", std::uint32_t{32})},
                                  Case{"rotation_base_zero", ErrorCode::kConfigKeyInvalid, "freq_base",
                                       set("llama.rope.freq_base", 0.0F)},
-                                 Case{"scaling_of_another_kind", ErrorCode::kConfigKeyInvalid, "yarn",
+                                 Case{"scaling_of_another_kind", ErrorCode::kConfigKeyInvalid, "ntk",
+                                      set("llama.rope.scaling.type", std::string_view("ntk"))},
+                                 Case{"yarn_without_its_context", ErrorCode::kConfigKeyMissing,
+                                      "original_context_length",
                                       set("llama.rope.scaling.type", std::string_view("yarn"))},
                                  Case{"scaling_negative", ErrorCode::kConfigKeyInvalid, "scaling.factor",
                                       set("llama.rope.scaling.factor", -2.0F)},
                                  Case{"mixture_of_experts", ErrorCode::kConfigKeyInvalid, "expert_count",
                                       set("llama.expert_count", std::uint32_t{8})},
-                                 Case{"no_embedding", ErrorCode::kMissingWeight, "token_embd.weight",
-                                      drop("token_embd.weight")},
+                                 Case{"no_embedding", ErrorCode::kMissingWeight,
+                                      "token_embd.weight", drop("token_embd.weight")},
                                  Case{"no_projection", ErrorCode::kMissingWeight, "blk.1.attn_q.weight",
                                       drop("blk.1.attn_q.weight")},
                                  Case{"no_final_norm", ErrorCode::kMissingWeight,
@@ -148,7 +156,7 @@ TEST(Weights, AllowListedTensorsAreNoError) {
 TEST(Weights, TiedHeadSharesTheTensorAndBothUses) {
   const auto tied = compile({});
   ASSERT_TRUE(tied->model);
-  EXPECT_EQ(tied->model->tensors.size(), tied->file.tensors().size());
+  EXPECT_EQ(tied->model->tensors.size(), tied->files.tensors().size());
   for (const BoundTensor& tensor : tied->model->tensors) {
     const bool embedding = tensor.name == "token_embd.weight";
     const int both = static_cast<int>(contract::WeightUse::kRows) | static_cast<int>(contract::WeightUse::kMatrix);
@@ -161,19 +169,72 @@ TEST(Weights, TiedHeadSharesTheTensorAndBothUses) {
 }
 
 TEST(Rope, TablesFollowTheFormulas) {
-  const RopeConfig plain{contract::RopeLayout::kHalf, 16, 500000.0, 1.0};
+  const RopeConfig plain{.dims = 16, .base = 500000.0};
   const auto table = make_rope_table(plain, {});
   ASSERT_TRUE(table);
   for (int i = 0; i < 8; ++i)
     EXPECT_FLOAT_EQ(table->inv_freq[i], static_cast<float>(std::pow(500000.0, -2.0 * i / 16))) << i;
   RopeConfig linear = plain;
+  linear.kind = RopeKind::kLinear;
   linear.factor = 4;
   EXPECT_FLOAT_EQ(make_rope_table(linear, {})->inv_freq[3], table->inv_freq[3] / 4);
   const std::vector<float> divisors{1, 1, 2, 2, 4, 4, 8, 8};
   EXPECT_FLOAT_EQ(make_rope_table(plain, divisors)->inv_freq[7], table->inv_freq[7] / 8);
 }
 
-TEST(Rope, PortablePowIsCloseToTheExactValue) {
+// Entries of each range by hand: f_i = 10000^(-i/8) over an original context of 64 positions.
+TEST(Rope, Llama3KeepsShortWavesAndSlowsLongOnes) {
+  const RopeConfig rope{.dims = 16, .kind = RopeKind::kLlama3, .factor = 8, .original_context = 64};
+  const RopeConfig plain{.dims = 16};
+  const auto table = make_rope_table(rope, {}).value(), unscaled = make_rope_table(plain, {}).value();
+  EXPECT_FLOAT_EQ(table.inv_freq[0], unscaled.inv_freq[0]);           // wavelength 6.3 < 64 / 4
+  const double s = (64 / (2 * M_PI / unscaled.inv_freq[1]) - 1) / 3;  // 19.9, between
+  EXPECT_FLOAT_EQ(table.inv_freq[1], static_cast<float>(unscaled.inv_freq[1] * ((1 - s) / 8 + s)));
+  for (int i = 3; i < 8; ++i) EXPECT_FLOAT_EQ(table.inv_freq[i], unscaled.inv_freq[i] / 8) << i;
+}
+
+TEST(Rope, YarnBlendsOverARampWithWholeOrExactEnds) {
+  RopeConfig rope{.dims = 16, .kind = RopeKind::kYarn, .factor = 4, .original_context = 512};
+  const RopeConfig plain{.dims = 16};
+  const auto unscaled = make_rope_table(plain, {}).value();
+  const auto ends = [&](double turns) { return 16 * std::log(512 / (2 * M_PI * turns)) / (2 * std::log(10000.0)); };
+  for (const bool truncate : {true, false}) {
+    rope.truncate = truncate;
+    const auto table = make_rope_table(rope, {}).value();
+    const double low = truncate ? std::floor(ends(32)) : ends(32), high = truncate ? std::ceil(ends(1)) : ends(1);
+    for (int i = 0; i < 8; ++i) {
+      const double slowed = std::clamp((i - low) / (high - low), 0.0, 1.0);
+      const double f = unscaled.inv_freq[i];
+      EXPECT_NEAR(table.inv_freq[i], f / 4 * slowed + f * (1 - slowed), 1e-6 * f) << i << " " << truncate;
+    }
+  }
+}
+
+TEST(Rope, LongTablesFollowTheirShortOnes) {
+  RopeConfig both{.dims = 4, .original_context = 64};
+  both.divisors = {1, 1};
+  both.divisors_long = {2, 4};
+  const std::vector<RopeConfig> ropes{{.dims = 4}, both, {.dims = 4}};
+  const auto tables = make_rope_tables(ropes).value();
+  ASSERT_EQ(tables.size(), 4U);
+  EXPECT_EQ(rope_table_ids(ropes, 0).long_table, contract::kNoRopeTable);
+  EXPECT_EQ(rope_table_ids(ropes, 1).table, 1U);
+  EXPECT_EQ(rope_table_ids(ropes, 1).long_table, 2U);
+  EXPECT_EQ(rope_table_ids(ropes, 2).table, 3U);
+  EXPECT_EQ(rope_table_ids(ropes, kNoRope).table, contract::kNoRopeTable);
+  EXPECT_FLOAT_EQ(tables[2].inv_freq[1], tables[1].inv_freq[1] / 4);
+  EXPECT_EQ(long_rope_context(ropes), 64U);
+}
+
+TEST(PortableMath, IsWhatItSays) {
+  for (double x : {1e-9, 0.3, 0.75, 1.0, 2.0, 10.0, 12345.678, 1e12}) {
+    EXPECT_NEAR(portable_log(x), std::log(x), 1e-14 * std::max(1.0, std::fabs(std::log(x)))) << x;
+  }
+  for (double y : {-20.0, -1.0, -1e-6, 0.0, 0.5, 3.0, 30.0})
+    EXPECT_NEAR(portable_exp(y) / std::exp(y), 1.0, 1e-14) << y;
+}
+
+TEST(PortableMath, PowIsCloseToTheExactValue) {
   for (double base : {1.0, 1.5, 1000.0, 10000.0, 500000.0, 1e9}) {
     for (double exponent : {0.0, -0.015625, -0.5, -0.96875, -1.0}) {
       const double expected = std::pow(base, exponent);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "engine/models/families/families.h"
@@ -9,20 +10,23 @@
 namespace llorch::engine::models {
 namespace {
 
-constexpr std::array kFamilies{&families::kLlama};
+constexpr std::array kFamilies{&families::kLlama, &families::kQwen2,  &families::kQwen3,
+                               &families::kPhi3,  &families::kGemma2, &families::kGemma3};
 
 }  // namespace
 
-base::Result<const Family*> find_family(const io::GgufFile& file) {
-  const std::string_view architecture = TRY(file.string("general.architecture"));
+base::Result<const Family*> find_family(const io::ModelFiles& files) {
+  const bool is_gguf = files.gguf() != nullptr;
+  const std::string_view key = is_gguf ? "general.architecture" : "model_type";
+  const std::string_view name = TRY(is_gguf ? files.gguf()->string(key) : files.hf()->string(key));
   std::string known;
   for (const Family* family : kFamilies) {
-    if (family->architecture == architecture) return family;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family->architecture);
+    const std::span<const std::string_view> names = is_gguf ? family->gguf : family->hf;
+    if (std::ranges::find(names, name) != names.end()) return family;
+    for (std::string_view other : names) known += fmt::format("{}{}", known.empty() ? "" : ", ", other);
   }
-  return base::fail(
-      base::ErrorCode::kUnknownArchitecture,
-      fmt::format("{}: general.architecture is '{}'; this build knows {}", file.source(), architecture, known));
+  return base::fail(base::ErrorCode::kUnknownArchitecture,
+                    fmt::format("{}: {} is '{}'; this build knows {}", files.source(), key, name, known));
 }
 
 }  // namespace llorch::engine::models

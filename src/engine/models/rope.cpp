@@ -2,71 +2,100 @@
 
 #include <fmt/format.h>
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numbers>
+
+#include "engine/models/portable_math.h"
 
 namespace llorch::engine::models {
 namespace {
 
-// ln x by 2 artanh((m-1)/(m+1)) for the mantissa m in [sqrt(1/2), sqrt(2)): the 12th term is below 2^-60.
-double natural_log(double x) {
-  int exponent = 0;
-  double mantissa = std::frexp(x, &exponent);
-  if (mantissa < std::numbers::sqrt2 / 2) {
-    mantissa *= 2;
-    --exponent;
-  }
-  const double s = (mantissa - 1) / (mantissa + 1);
-  double sum = 0;
-  for (int k = 12; k >= 0; --k) sum = sum * s * s + 1.0 / (2 * k + 1);
-  return 2 * s * sum + exponent * std::numbers::ln2;
+// Waves much shorter than the original context keep their frequency, much longer ones are slowed by the factor.
+double llama3_frequency(const RopeConfig& rope, double f) {
+  const double wavelength = 2 * std::numbers::pi / f;
+  const double original = rope.original_context;
+  if (wavelength > original / rope.low_freq_factor) return f / rope.factor;
+  if (wavelength < original / rope.high_freq_factor) return f;
+  const double s = (original / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return f * ((1 - s) / rope.factor + s);
 }
 
-// e^y by halving the range to |r| <= ln2/2 and 18 Taylor terms (the next is below 2^-80).
-double exponential(double y) {
-  const double n = std::nearbyint(y / std::numbers::ln2);
-  const double r = y - n * std::numbers::ln2;
-  double sum = 1;
-  for (int k = 18; k >= 1; --k) sum = 1 + sum * r / k;
-  return std::ldexp(sum, static_cast<int>(n));
+// YaRN (arXiv 2309.00071): the entry whose wave turns `turns` times within the original context.
+double yarn_entry(const RopeConfig& rope, double turns) {
+  return rope.dims * portable_log(rope.original_context / (2 * std::numbers::pi * turns)) /
+         (2 * portable_log(rope.base));
+}
+
+struct YarnRamp {
+  double low = 0;
+  double high = 0;
+};
+YarnRamp yarn_ramp(const RopeConfig& rope) {
+  YarnRamp ramp{yarn_entry(rope, rope.beta_fast), yarn_entry(rope, rope.beta_slow)};
+  if (rope.truncate) ramp = {std::floor(ramp.low), std::ceil(ramp.high)};
+  ramp.low = std::max(ramp.low, 0.0);
+  ramp.high = std::min(ramp.high, rope.dims - 1.0);
+  if (ramp.low == ramp.high) ramp.high += 0.001;
+  return ramp;
 }
 
 }  // namespace
 
-double portable_pow(double base, double exponent) { return exponential(exponent * natural_log(base)); }
-
-base::Result<RopeTableData> make_rope_table(const RopeConfig& rope, std::span<const float> divisors) {
+base::Result<RopeTableData> make_rope_table(const RopeConfig& rope, const std::vector<float>& divisors) {
   const std::uint32_t half = rope.dims / 2;
   if (!divisors.empty() && divisors.size() != half) {
     return base::fail(base::ErrorCode::kWeightShapeMismatch,
-                      fmt::format("rope_freqs.weight has {} entries; the rotation has {}", divisors.size(), half));
+                      fmt::format("the rotation has {} frequencies and {} divisors (rope_freqs, rope_factors or "
+                                  "short_factor and long_factor)",
+                                  half, divisors.size()));
   }
-  RopeTableData table;
+  const YarnRamp ramp = rope.kind == RopeKind::kYarn ? yarn_ramp(rope) : YarnRamp{};
+  RopeTableData table{.inv_freq = {}, .attn_factor = rope.attn_factor};
   table.inv_freq.reserve(half);
   for (std::uint32_t i = 0; i < half; ++i) {
     const double divisor = divisors.empty() ? 1.0 : divisors[i];
     if (!(divisor > 0) || std::isinf(divisor)) {
       return base::fail(base::ErrorCode::kConfigKeyInvalid,
-                        fmt::format("rope_freqs.weight[{}] = {} is not positive", i, divisor));
+                        fmt::format("rope_freqs[{}] = {}: a rotation's divisor must be positive", i, divisor));
     }
-    const double frequency = portable_pow(rope.base, -2.0 * i / rope.dims);
-    table.inv_freq.push_back(static_cast<float>(frequency / rope.factor / divisor));
+    double f = portable_pow(rope.base, -2.0 * i / rope.dims);
+    switch (rope.kind) {
+      case RopeKind::kPlain: break;
+      case RopeKind::kLinear: f /= rope.factor; break;
+      case RopeKind::kLlama3: f = llama3_frequency(rope, f); break;
+      case RopeKind::kYarn: {
+        const double slowed = std::clamp((i - ramp.low) / (ramp.high - ramp.low), 0.0, 1.0);
+        f = f / rope.factor * slowed + f * (1 - slowed);
+        break;
+      }
+    }
+    table.inv_freq.push_back(static_cast<float>(f / divisor));
   }
   return table;
 }
 
-base::Result<std::vector<float>> read_rope_divisors(const io::GgufFile& file) {
-  const io::GgufTensor* tensor = file.find_tensor("rope_freqs.weight");
-  if (tensor == nullptr) return std::vector<float>{};
-  if (tensor->dtype != contract::DType::kF32) {
-    return base::fail(base::ErrorCode::kWeightDTypeUnsupported,
-                      fmt::format("rope_freqs.weight is {}; it must be F32", contract::dtype_info(tensor->dtype).name));
+base::Result<std::vector<RopeTableData>> make_rope_tables(const std::vector<RopeConfig>& ropes) {
+  std::vector<RopeTableData> tables;
+  for (const RopeConfig& rope : ropes) {
+    tables.push_back(TRY(make_rope_table(rope, rope.divisors)));
+    if (!rope.divisors_long.empty()) tables.push_back(TRY(make_rope_table(rope, rope.divisors_long)));
   }
-  std::vector<float> divisors(tensor->data.size() / sizeof(float));
-  std::memcpy(divisors.data(), tensor->data.data(), divisors.size() * sizeof(float));
-  return divisors;
+  return tables;
+}
+
+RopeTableIds rope_table_ids(const std::vector<RopeConfig>& ropes, std::uint8_t rope) {
+  if (rope == kNoRope) return {};
+  std::uint32_t at = 0;
+  for (std::uint8_t i = 0; i < rope; ++i) at += ropes[i].divisors_long.empty() ? 1 : 2;
+  return {.table = at, .long_table = ropes[rope].divisors_long.empty() ? contract::kNoRopeTable : at + 1};
+}
+
+std::uint32_t long_rope_context(const std::vector<RopeConfig>& ropes) {
+  for (const RopeConfig& rope : ropes) {
+    if (!rope.divisors_long.empty()) return rope.original_context;
+  }
+  return 0;
 }
 
 }  // namespace llorch::engine::models

@@ -1,10 +1,10 @@
 #pragma once
-#include <span>
+#include <cstdint>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/io/gguf.h"
-#include "engine/models/config.h"
+#include "engine/contract/params.h"
+#include "engine/models/config/model_config.h"
 
 namespace llorch::engine::models {
 
@@ -14,15 +14,22 @@ struct RopeTableData {
   float attn_factor = 1.0F;
 };
 
-// inv_freq[i] = base^(-2i/R) / factor / divisors[i], in f64, rounded once. `divisors` is empty or has R/2 positive entries
-// (llama-3 scaling as GGUF stores it). Made without libm, whose pow may differ by a bit between CPUs.
-// Errors: WEIGHT_SHAPE_MISMATCH, CONFIG_KEY_INVALID (a divisor that is not positive and finite).
-base::Result<RopeTableData> make_rope_table(const RopeConfig& rope, std::span<const float> divisors);
+// inv_freq[i] = f(base^(-2i/R)) / divisors[i] with f by RopeKind, in f64, rounded once. `divisors` is empty or has R/2
+// positive entries.
+// Errors: WEIGHT_SHAPE_MISMATCH (another number of divisors), CONFIG_KEY_INVALID (a divisor not positive and finite).
+base::Result<RopeTableData> make_rope_table(const RopeConfig& rope, const std::vector<float>& divisors);
 
-// The divisors in rope_freqs.weight; empty when the file has none. Errors: WEIGHT_DTYPE_UNSUPPORTED (not F32).
-base::Result<std::vector<float>> read_rope_divisors(const io::GgufFile& file);
+// All tables of a model: each rotation's own, followed by its long one when it has one.
+base::Result<std::vector<RopeTableData>> make_rope_tables(const std::vector<RopeConfig>& ropes);
 
-// base^exponent for base > 0, within 1e-14 relative, the same bits on every IEEE machine.
-double portable_pow(double base, double exponent);
+// Where a layer's tables stand in that list.
+struct RopeTableIds {
+  std::uint32_t table = contract::kNoRopeTable;
+  std::uint32_t long_table = contract::kNoRopeTable;
+};
+RopeTableIds rope_table_ids(const std::vector<RopeConfig>& ropes, std::uint8_t rope);
+
+// A slot whose length may pass this many positions uses the long tables; 0 = there are none.
+std::uint32_t long_rope_context(const std::vector<RopeConfig>& ropes);
 
 }  // namespace llorch::engine::models

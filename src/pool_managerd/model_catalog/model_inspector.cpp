@@ -7,6 +7,7 @@
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/engine.h"
 #include "engine/io/gguf.h"
+#include "engine/io/model_files.h"
 #include "engine/io/tokenizer_source.h"
 #include "engine/models/model.h"
 #include "engine/text/tokenizer_data.h"
@@ -55,8 +56,8 @@ class EngineInspector final : public ModelInspector {
 
   base::Result<ModelPlan> inspect_file(const std::filesystem::path& file, const WorkerShape& shape) const {
     const auto kv_dtype = TRY(kv_dtype_of(shape.kv_dtype));
-    const auto gguf = TRY(engine::io::GgufFile::open(file));
-    const auto model = TRY(engine::models::compile_model(gguf, kv_dtype));
+    const auto files = TRY(engine::io::ModelFiles::open(file));
+    const auto model = TRY(engine::models::compile_model(files, kv_dtype));
     if (shape.context_tokens > model.config.context_tokens) {
       return base::fail(Error{ErrorCode::kInvalidParams,
                               fmt::format("context_tokens is {}; this model was made for at most {}",
@@ -77,7 +78,7 @@ class EngineInspector final : public ModelInspector {
     plan.path = file.string();
     plan.architecture = model.config.architecture;
     plan.quant_kind = engine::contract::dtype_info(model.weight_dtype).name;
-    plan.size_bytes = static_cast<std::int64_t>(gguf.file_bytes());
+    plan.size_bytes = static_cast<std::int64_t>(files.file_bytes());
     plan.vocab_size = model.config.vocab;
     plan.model_context = model.config.context_tokens;
     plan.shape = {.context_tokens = memory.context_tokens, .slots = memory.slots, .kv_dtype = shape.kv_dtype};

@@ -28,6 +28,10 @@ std::uint64_t rope_table_bytes(const models::CompiledModel& model) {
   return bytes;
 }
 
+std::uint64_t long_rope_flag_bytes(const models::CompiledModel& model, const StepLimits& limits) {
+  return model.long_rope_context == 0 ? 0 : limits.slots_max;
+}
+
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend& backend) {
   const models::CompiledModel& model = input.model;
   const StepLimits& limits = input.limits;
@@ -43,8 +47,8 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
     plan.state_bytes += limits.slots_max * slot_state_bytes(desc, limits.context_tokens_max);
   for (const PhysicalSpec& buffer : input.buffers) plan.activations_bytes += buffer.size_bytes;
   plan.workspace_bytes = workspace_bytes(model, backend, limits);
-  plan.tables_bytes =
-      rope_table_bytes(model) + page_table_bytes(states, state_limits) + BatchBuilder::device_bytes(limits);
+  plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) +
+                      page_table_bytes(states, state_limits) + BatchBuilder::device_bytes(limits);
   return plan;
 }
 

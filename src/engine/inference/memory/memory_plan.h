@@ -40,5 +40,7 @@ base::Result<> check_fits(const MemoryPlan& plan, const contract::Backend& backe
 std::uint64_t workspace_bytes(const models::CompiledModel& model, const contract::Backend& backend,
                               const contract::StepLimits& limits);
 std::uint64_t rope_table_bytes(const models::CompiledModel& model);
+// One byte per slot when slots choose between two rotations; see ExecutionContext::long_rope_of_slot.
+std::uint64_t long_rope_flag_bytes(const models::CompiledModel& model, const contract::StepLimits& limits);
 
 }  // namespace llorch::engine::inference::memory

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace llorch::engine::inference::memory {
 namespace {
 
@@ -29,17 +27,18 @@ base::Result<WeightStore> WeightStore::upload(std::span<const models::BoundTenso
   store.backend_ = &backend;
   store.weights_.reserve(tensors.size());
   std::uint64_t bytes_total = 0;
-  for (const models::BoundTensor& tensor : tensors) bytes_total += tensor.stored.bytes.size();
+  for (const models::BoundTensor& tensor : tensors) bytes_total += tensor.bytes_count();
   std::uint64_t bytes_done = 0;
+  models::FetchScratch scratch;
   for (const models::BoundTensor& tensor : tensors) {
-    base::Result<void*> ptr = backend.upload_weight(tensor.stored);
+    base::Result<void*> ptr = backend.upload_weight(tensor.fetch(scratch));
     if (!ptr) {
       base::Error error = std::move(ptr).error();
       error.message = fmt::format("tensor {}: {}", tensor.name, error.message);
       return base::fail(std::move(error));
     }
-    store.weights_.push_back({.tensor = tensor.tensor, .ptr = *ptr, .view = view_of(tensor.stored)});
-    bytes_done += tensor.stored.bytes.size();
+    store.weights_.push_back({.ptr = *ptr, .view = view_of(tensor.stored)});
+    bytes_done += tensor.bytes_count();
     if (progress) progress(bytes_done, bytes_total);
   }
   return store;
@@ -57,12 +56,6 @@ WeightStore& WeightStore::operator=(WeightStore&& other) noexcept {
 WeightStore::~WeightStore() {
   if (backend_ == nullptr) return;
   for (const DeviceWeight& weight : weights_) backend_->release_weight(weight.ptr);
-}
-
-const DeviceWeight& WeightStore::at(std::uint32_t tensor) const {
-  const auto found = std::ranges::lower_bound(weights_, tensor, {}, &DeviceWeight::tensor);
-  ASSERT(found != weights_.end() && found->tensor == tensor, "tensor={}", tensor);
-  return *found;
 }
 
 }  // namespace llorch::engine::inference::memory

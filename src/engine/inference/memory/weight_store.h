@@ -10,11 +10,10 @@
 
 namespace llorch::engine::inference::memory {
 
-// Bytes of the file handed to the device so far, and in all.
+// Bytes of weights handed to the device so far, and in all.
 using UploadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
 struct DeviceWeight {
-  std::uint32_t tensor = 0;
   void* ptr = nullptr;
   contract::TensorViewDesc view;  // dtype and shape as stored
 };
@@ -22,6 +21,8 @@ struct DeviceWeight {
 // A model's weights on a device. Releases them at the end.
 class WeightStore {
  public:
+  // Fetches one tensor after the other: beside the device only the largest of those that are not in the file as they are
+  // wanted takes memory. `tensors` in the order of their numbers.
   static base::Result<WeightStore> upload(std::span<const models::BoundTensor> tensors, contract::Backend& backend,
                                           const UploadProgress& progress);
   WeightStore() = default;
@@ -29,12 +30,11 @@ class WeightStore {
   WeightStore& operator=(WeightStore&& other) noexcept;
   ~WeightStore();
 
-  // REQUIRES: `tensor` was among the uploaded.
-  const DeviceWeight& at(std::uint32_t tensor) const;
+  const DeviceWeight& at(std::uint32_t tensor) const { return weights_.at(tensor); }
 
  private:
   contract::Backend* backend_ = nullptr;
-  std::vector<DeviceWeight> weights_;  // ascending tensor number
+  std::vector<DeviceWeight> weights_;  // by tensor number
 };
 
 }  // namespace llorch::engine::inference::memory

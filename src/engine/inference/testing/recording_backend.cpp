@@ -80,6 +80,13 @@ void RecordingBackend::release(std::byte* ptr) noexcept {
   ::operator delete (ptr, std::align_val_t{64});
 }
 
+std::uint64_t RecordingBackend::packed_weight_bytes(const StoredTensor& tensor) const {
+  std::uint64_t elements = 1;
+  for (std::uint8_t d = 0; d < tensor.rank; ++d) elements *= tensor.shape[d];
+  const DTypeInfo info = dtype_info(tensor.dtype);
+  return elements / info.block_elements * info.block_bytes;
+}
+
 base::Result<void*> RecordingBackend::upload_weight(const StoredTensor& tensor) {
   std::byte* ptr = TRY(allocate(tensor.bytes.size(), MemoryPurpose::kWeights));
   std::memcpy(ptr, tensor.bytes.data(), tensor.bytes.size());

@@ -43,7 +43,7 @@ class RecordingBackend : public contract::Backend {
   void release(std::byte* ptr) noexcept override;
   std::uint64_t memory_budget_bytes() const override { return options_.memory_bytes_max; }
   std::uint64_t memory_used_bytes() const override { return used_; }
-  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override { return tensor.bytes.size(); }
+  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
   base::Result<void*> upload_weight(const contract::StoredTensor& tensor) override;
   void release_weight(void* weight) noexcept override { release(static_cast<std::byte*>(weight)); }
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;

@@ -17,16 +17,53 @@ std::string text(const RmsNormParams& p) {
   return fmt::format("{} D={} eps={} offset={}", p.kind == NormKind::kRms ? "rms" : "layernorm", p.width, p.eps,
                      p.weight_offset);
 }
+constexpr std::string_view kRope[] = {"none", "half", "interleaved", "vision2d"};
+constexpr std::string_view kActivations[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai"};
+
 std::string text(const AttentionParams& p) {
-  static constexpr std::string_view kRope[] = {"none", "half", "interleaved", "vision2d"};
-  return fmt::format("H={} K={} d_qk={} d_v={} R={} rope={}/{} scale={} softcap={} window={} kv={}@{} {}", p.heads,
-                     p.kv_heads, p.d_qk, p.d_v, p.rotary_dims, kRope[static_cast<int>(p.rope_layout)], p.rope_table_id,
-                     p.scale, p.logit_softcap, p.window, p.kv_ordinal, p.kv_page_offset_bytes,
-                     dtype_info(static_cast<DType>(p.kv_dtype)).name);
+  std::string out = fmt::format(
+      "H={} K={} d_qk={} d_v={} R={} rope={}/{} scale={} softcap={} window={} kv={}@{} {}", p.heads, p.kv_heads, p.d_qk,
+      p.d_v, p.rotary_dims, kRope[static_cast<int>(p.rope_layout)], static_cast<std::int32_t>(p.rope_table_id), p.scale,
+      p.logit_softcap, p.window, p.kv_ordinal, p.kv_page_offset_bytes, dtype_info(static_cast<DType>(p.kv_dtype)).name);
+  if (p.rope_table_long_id != kNoRopeTable) out += fmt::format(" long_rope={}", p.rope_table_long_id);
+  if (p.mrope != MropeKind::kNone) {
+    out += fmt::format(" mrope={} sections={}", p.mrope == MropeKind::kChunked ? "chunked" : "interleaved",
+                       fmt::join(p.sections, "/"));
+  }
+  if (p.qk_norm == QkNorm::kPerHead) out += fmt::format(" qk_norm={}+{}", p.qk_norm_eps, p.qk_norm_offset);
+  if (p.has_sinks != 0) out += " sinks";
+  if (p.causal == 0) out += " not-causal";
+  return out;
+}
+std::string text(const MlaAttentionParams& p) {
+  return fmt::format("H={} q_lora={} kv_lora={} nope={} rope={} d_v={} rope={}/{} scale={} eps={} kv={}@{} {}", p.heads,
+                     p.q_lora, p.kv_lora, p.d_nope, p.d_rope, p.d_v, kRope[static_cast<int>(p.rope_layout)],
+                     static_cast<std::int32_t>(p.rope_table_id), p.scale, p.norm_eps, p.kv_ordinal,
+                     p.kv_page_offset_bytes, dtype_info(static_cast<DType>(p.kv_dtype)).name);
+}
+std::string text(const MoeParams& p) {
+  static constexpr std::string_view kGates[] = {"?", "softmax", "sigmoid", "softmax_after_topk"};
+  std::string out = fmt::format("D={} E={} k={} F={} shared={} {} {} scale={}", p.width, p.experts, p.experts_used,
+                                p.ffn_expert, p.ffn_shared, kGates[static_cast<int>(p.gate)],
+                                kActivations[static_cast<int>(p.act)], p.weights_scale);
+  if (p.norm_topk != 0) out += " norm_topk";
+  if (p.groups != 0) {
+    out += fmt::format(" groups={}/{} by {}", p.groups_used, p.groups,
+                       p.group_score == GroupScore::kTop2Sum ? "top2sum" : "max");
+  }
+  if (p.act == Activation::kSwigluOai) out += fmt::format(" alpha={} limit={}", p.alpha, p.limit);
+  return out;
+}
+std::string text(const MambaMixerParams& p) {
+  return fmt::format("D={} inner={} H={} d={} N={} G={} taps={} dt={}..{} eps={} state@{}", p.width, p.d_inner, p.heads,
+                     p.d_head, p.d_state, p.groups, p.d_conv, p.dt_min, p.dt_max, p.norm_eps, p.state_offset_bytes);
+}
+std::string text(const ShortconvParams& p) {
+  return fmt::format("D={} taps={} state@{}", p.width, p.l_cache, p.state_offset_bytes);
 }
 std::string text(const SwigluParams& p) {
-  static constexpr std::string_view kAct[] = {"silu", "gelu_tanh", "gelu_erf", "swiglu_oai"};
-  return fmt::format("D={} F={} {}{}", p.width, p.ffn, kAct[static_cast<int>(p.act)], p.gated != 0 ? " gated" : "");
+  return fmt::format("D={} F={} {}{}", p.width, p.ffn, kActivations[static_cast<int>(p.act)],
+                     p.gated != 0 ? " gated" : "");
 }
 std::string text(const ResidualAddParams& p) { return fmt::format("D={} scale={}", p.width, p.scale); }
 std::string text(const LmHeadParams& p) {

@@ -1,6 +1,7 @@
 #pragma once
 // A block as a short list of operations on two streams: the residual stream and the branch beside it.
 #include <cstdint>
+#include <span>
 
 #include "engine/models/plan/op_types.h"
 
@@ -9,7 +10,7 @@ namespace llorch::engine::models {
 enum class Stream : std::uint8_t { kResidual, kBranch };
 
 // Tells apart the norms of a block; the `variant` of their weights' keys.
-enum class NormVariant : std::uint8_t { kAttention = 0, kFfn = 1, kOutput = 2 };
+enum class NormVariant : std::uint8_t { kAttention = 0, kFfn = 1, kOutput = 2, kPostAttention = 3, kPostFfn = 4 };
 
 struct LayerOp {
   OpType type{};
@@ -18,13 +19,21 @@ struct LayerOp {
   Stream out = Stream::kBranch;
 };
 
+using Programme = std::span<const LayerOp>;
+
 constexpr LayerOp embedding() { return {OpType::kEmbedding, 0, Stream::kResidual, Stream::kResidual}; }
 constexpr LayerOp norm(NormVariant which, Stream in = Stream::kResidual) {
   return {OpType::kNorm, static_cast<std::uint8_t>(which), in, Stream::kBranch};
 }
+// A norm of the branch, behind a mixer.
+constexpr LayerOp post_norm(NormVariant which) { return norm(which, Stream::kBranch); }
 constexpr LayerOp attention() { return {OpType::kAttention}; }
+constexpr LayerOp mla_attention() { return {OpType::kMlaAttention}; }
+constexpr LayerOp mamba_mixer() { return {OpType::kMambaMixer}; }
+constexpr LayerOp shortconv() { return {OpType::kShortconv}; }
 constexpr LayerOp ffn() { return {OpType::kFfn}; }
-// residual = residual + branch
+constexpr LayerOp moe() { return {OpType::kMoe}; }
+// residual = residual + residual_scale * branch
 constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
 constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
 

@@ -1,0 +1,69 @@
+#pragma once
+// The metadata of a GGUF file by meaning (docs/gguf.md of ggml, and the converter's names).
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/io/model_files.h"
+#include "engine/models/config/rules.h"
+
+namespace llorch::engine::models {
+
+// Typed reads of keys that carry the architecture as prefix. Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID.
+class GgufKeys {
+ public:
+  static base::Result<GgufKeys> of(const io::ModelFiles& files);
+
+  const io::ModelFiles& files() const { return files_; }
+  const io::GgufFile& file() const { return *files_.gguf(); }
+  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  bool has(std::string_view name) const { return file().contains(key(name)); }
+
+  base::Result<std::uint32_t> count(std::string_view name, std::uint32_t value_max = kDimensionMax) const;
+  base::Result<std::uint32_t> count_or(std::string_view name, std::uint32_t absent) const;
+  base::Result<std::uint32_t> number_or(std::string_view name, std::uint32_t absent) const;  // 0 allowed
+  base::Result<float> real_or(std::string_view name, float absent) const;
+  base::Result<bool> flag_or(std::string_view name, bool absent) const;
+  base::Result<std::string_view> text_or(std::string_view name, std::string_view absent) const;
+  // One number for all layers or an array with one each; 0 allowed.
+  base::Result<std::vector<std::uint32_t>> per_layer(std::string_view name, std::size_t layers,
+                                                     std::uint32_t absent) const;
+  KeyNames names() const;
+
+ private:
+  GgufKeys(const io::ModelFiles& files, std::string prefix) : files_(files), prefix_(std::move(prefix)) {}
+  const io::ModelFiles& files_;
+  std::string prefix_;  // "llama."
+};
+
+// Architecture, name, context, width, number of layers, epsilon of the norms.
+base::Result<ModelConfig> read_gguf_basics(const GgufKeys& keys);
+
+// Head counts of all layers (0 kv heads: a layer without attention), head sizes, rope_layout; one rotation for every layer
+// with attention. `scale` as in attention.scale, else 1/sqrt(d_qk).
+base::Result<> read_gguf_attention(const GgufKeys& keys, contract::RopeLayout layout, ModelConfig& config);
+
+// The model's main rotation: plain, linear, yarn; rope_freqs.weight (llama3) and rope_factors_{short,long}.weight (longrope).
+base::Result<RopeConfig> read_gguf_rope(const GgufKeys& keys, std::uint32_t dims);
+
+// feed_forward_length, one or per layer.
+base::Result<> read_gguf_ffn(const GgufKeys& keys, ModelConfig& config);
+
+// All of the above: the keys every decoder of plain attention and dense feed-forward shares.
+base::Result<ModelConfig> read_gguf_dense(const GgufKeys& keys, contract::RopeLayout layout);
+
+// Counts, sizes, gate, scale of a mixture; no groups, no shared expert. REQUIRES: expert_count is there.
+base::Result<> read_gguf_moe(const GgufKeys& keys, ModelConfig& config);
+
+// attention.sliding_window on the layers its pattern names: layer N is global iff N % p == p - 1, or by a list of flags.
+struct GgufWindowRules {
+  std::uint32_t window_absent = 0;  // 0 = none
+  std::uint32_t period_absent = 1;
+};
+base::Result<> read_gguf_windows(const GgufKeys& keys, const GgufWindowRules& rules, ModelConfig& config);
+
+base::Result<> read_gguf_mamba(const GgufKeys& keys, ModelConfig& config);
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,161 @@
+#include "engine/models/config/hf_keys.h"
+
+#include <fmt/format.h>
+
+namespace llorch::engine::models {
+
+using base::ErrorCode;
+using base::Result;
+using io::HfConfig;
+
+Result<HfKeys> HfKeys::of(const io::ModelFiles& files) {
+  const HfConfig& root = *files.hf();
+  if (!root.contains("text_config")) return HfKeys(root, root, "");
+  return HfKeys(root, TRY(root.object("text_config")), "text_config.");
+}
+
+Result<std::uint32_t> HfKeys::count(std::string_view name, std::uint32_t value_max) const {
+  return check_count(key(name), TRY(text_.u32(name)), value_max);
+}
+Result<std::uint32_t> HfKeys::count_or(std::string_view name, std::uint32_t absent) const {
+  if (absent == 0) return count(name);
+  return check_count(key(name), TRY(text_.u32_or(name, absent)));
+}
+Result<std::uint32_t> HfKeys::number_or(std::string_view name, std::uint32_t absent) const {
+  const std::uint32_t value = TRY(text_.u32_or(name, absent));
+  if (value > kDimensionMax)
+    return impossible(key(name), fmt::to_string(value), fmt::format("must be 0..{}", kDimensionMax));
+  return value;
+}
+Result<std::uint32_t> HfKeys::count_of(std::initializer_list<std::string_view> names) const {
+  for (std::string_view name : names) {
+    if (has(name)) return count(name);
+  }
+  return count(*names.begin());
+}
+
+Result<std::optional<HfConfig>> HfKeys::rope_dictionary() const {
+  for (std::string_view name : {"rope_scaling", "rope_parameters"}) {
+    if (has(name)) return std::optional<HfConfig>(TRY(text_.object(name)));
+  }
+  return std::optional<HfConfig>();
+}
+
+KeyNames HfKeys::names() const {
+  return {.heads = key("num_attention_heads"),
+          .kv_heads = key("num_key_value_heads"),
+          .rope_dims = "the rotated part of a head (head_dim, partial_rotary_factor)",
+          .rope_base = "rope_theta",
+          .rope_factor = "factor of the rotation scaling",
+          .rope_original = "original_max_position_embeddings"};
+}
+
+Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& defaults) {
+  ModelConfig config;
+  config.architecture = TRY(keys.root().string("model_type"));
+  config.name = TRY(keys.root().string_or("_name_or_path", ""));
+  config.context_tokens = defaults.context != 0 ? TRY(keys.count_or("max_position_embeddings", defaults.context))
+                                                : TRY(keys.count("max_position_embeddings", kContextMax));
+  config.width = TRY(keys.count("hidden_size"));
+  config.layers.resize(TRY(keys.count("num_hidden_layers", kLayersMax)));
+  config.norm_eps = TRY(check_eps(keys.key(defaults.eps_key), TRY(keys.text().f32_or(defaults.eps_key, defaults.eps))));
+  config.head_tied = TRY(
+      keys.root().boolean_or("tie_word_embeddings", TRY(keys.text().boolean_or("tie_word_embeddings", defaults.tied))));
+  return config;
+}
+
+Result<> read_hf_heads(const HfKeys& keys, const HfDefaults& defaults, ModelConfig& config) {
+  const std::uint32_t heads = TRY(keys.count_or("num_attention_heads", defaults.heads));
+  const std::uint32_t kv_heads =
+      TRY(keys.count_or("num_key_value_heads", defaults.kv_heads == 0 ? heads : defaults.kv_heads));
+  std::uint32_t head_dim = defaults.head_dim;
+  if (!keys.has("head_dim") && head_dim == 0) {
+    if (config.width % heads != 0) {
+      return impossible(keys.key("num_attention_heads"), fmt::to_string(heads),
+                        fmt::format("must divide hidden_size = {} when head_dim is absent", config.width));
+    }
+    head_dim = config.width / heads;
+  }
+  config.attention.d_qk = config.attention.d_v = TRY(keys.count_or("head_dim", head_dim));
+  for (LayerConfig& layer : config.layers) {
+    layer.heads = heads;
+    layer.kv_heads = kv_heads;
+  }
+  return {};
+}
+
+Result<> read_hf_ffn(const HfKeys& keys, ModelConfig& config) {
+  const std::uint32_t ffn = TRY(keys.count("intermediate_size"));
+  for (LayerConfig& layer : config.layers) layer.ffn = ffn;
+  return {};
+}
+
+Result<contract::Activation> read_hf_activation(const HfKeys& keys, std::string_view name, contract::Activation absent,
+                                                bool gelu_is_tanh) {
+  using contract::Activation;
+  const std::string_view word = TRY(keys.text().string_or(name, ""));
+  if (word.empty()) return absent;
+  if (word == "silu" || word == "swish") return Activation::kSilu;
+  if (word == "gelu_pytorch_tanh" || word == "gelu_new") return Activation::kGeluTanh;
+  if (word == "gelu") return gelu_is_tanh ? Activation::kGeluTanh : Activation::kGeluErf;
+  return impossible(keys.key(name), std::string(word), "must be silu, gelu, gelu_new or gelu_pytorch_tanh");
+}
+
+Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys& keys, std::string_view name,
+                                                                    std::size_t layers) {
+  if (!keys.has(name)) return std::optional<std::vector<HfLayerType>>();
+  const std::vector<std::string_view> words = TRY(keys.text().string_list(name));
+  if (words.size() != layers) {
+    return impossible(keys.key(name), fmt::format("{} entries", words.size()),
+                      fmt::format("must have one for each of {} layers", layers));
+  }
+  std::vector<HfLayerType> types;
+  for (std::string_view word : words) {
+    if (word == "attention" || word == "full_attention") {
+      types.push_back(HfLayerType::kAttention);
+    } else if (word == "sliding_attention") {
+      types.push_back(HfLayerType::kWindow);
+    } else if (word == "mamba" || word == "linear_attention") {
+      types.push_back(HfLayerType::kMamba);
+    } else if (word == "conv") {
+      types.push_back(HfLayerType::kConv);
+    } else {
+      return impossible(keys.key(name), std::string(word), "is no type of layer this build knows");
+    }
+  }
+  return std::optional(std::move(types));
+}
+
+Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent) {
+  return keys.text().is_null("sliding_window") ? 0 : TRY(keys.number_or("sliding_window", absent));
+}
+
+Result<> read_hf_one_rope(const HfKeys& keys, contract::RopeLayout layout, const HfRopeRules& rules,
+                          ModelConfig& config) {
+  config.attention.rope_layout = layout;
+  config.ropes = {TRY(read_hf_rope(keys, config.attention.d_qk, rules))};
+  for (LayerConfig& layer : config.layers) layer.rope = layer.heads == 0 ? kNoRope : 0;
+  return finish_attention(config, keys.names());
+}
+
+Result<std::vector<bool>> read_hf_sparse_layers(const HfKeys& keys, std::size_t layers,
+                                                bool (*fallback)(const HfKeys&, std::uint32_t layer)) {
+  std::vector<bool> sparse;
+  if (!keys.has("mlp_layer_types")) {
+    for (std::uint32_t n = 0; n < layers; ++n) sparse.push_back(fallback(keys, n));
+    return sparse;
+  }
+  const std::vector<std::string_view> words = TRY(keys.text().string_list("mlp_layer_types"));
+  for (std::string_view word : words) {
+    if (word != "dense" && word != "sparse")
+      return impossible(keys.key("mlp_layer_types"), std::string(word), "must be dense or sparse");
+    sparse.push_back(word == "sparse");
+  }
+  if (sparse.size() != layers) {
+    return impossible(keys.key("mlp_layer_types"), fmt::format("{} entries", sparse.size()),
+                      fmt::format("must have one for each of {} layers", layers));
+  }
+  return sparse;
+}
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,95 @@
+#pragma once
+// The config.json of a Hugging Face folder by meaning, in the spellings of transformers 4 and 5 (engine.md 2.0).
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/io/model_files.h"
+#include "engine/models/config/rules.h"
+
+namespace llorch::engine::models {
+
+// The keys of the text model: those of `text_config` where a folder has one. Errors: CONFIG_KEY_MISSING,
+// CONFIG_KEY_INVALID.
+class HfKeys {
+ public:
+  static base::Result<HfKeys> of(const io::ModelFiles& files);
+
+  const io::HfConfig& root() const { return root_; }
+  const io::HfConfig& text() const { return text_; }
+  std::string key(std::string_view name) const { return path_ + std::string(name); }
+  bool has(std::string_view name) const { return text_.contains(name); }  // there and not null
+
+  base::Result<std::uint32_t> count(std::string_view name, std::uint32_t value_max = kDimensionMax) const;
+  base::Result<std::uint32_t> count_or(std::string_view name, std::uint32_t absent) const;
+  base::Result<std::uint32_t> number_or(std::string_view name, std::uint32_t absent) const;  // 0 allowed
+  // The first of several spellings that is there. Errors: CONFIG_KEY_MISSING names the first.
+  base::Result<std::uint32_t> count_of(std::initializer_list<std::string_view> names) const;
+  // The rotation dictionary: rope_scaling (4) when there, else rope_parameters (5); nullopt when there is neither.
+  base::Result<std::optional<io::HfConfig>> rope_dictionary() const;
+  KeyNames names() const;
+
+ private:
+  HfKeys(io::HfConfig root, io::HfConfig text, std::string path)
+      : root_(std::move(root)), text_(std::move(text)), path_(std::move(path)) {}
+  io::HfConfig root_, text_;
+  std::string path_;  // "" or "text_config."
+};
+
+// What a family's class uses for keys that are left out. 0 or empty: the key is required.
+struct HfDefaults {
+  std::uint32_t heads = 0;
+  std::uint32_t kv_heads = 0;  // 0: as many as heads
+  std::uint32_t head_dim = 0;  // 0: hidden_size / heads
+  std::uint32_t context = 0;
+  float eps = 1e-6F;
+  std::string_view eps_key = "rms_norm_eps";
+  bool tied = false;
+};
+
+// model_type, context, width, number of layers, epsilon, whether the head is tied; caps when the family has them.
+base::Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& defaults);
+
+// Head counts and sizes of all layers. The caller sets rotations, then calls finish_attention.
+base::Result<> read_hf_heads(const HfKeys& keys, const HfDefaults& defaults, ModelConfig& config);
+
+base::Result<> read_hf_ffn(const HfKeys& keys, ModelConfig& config);
+
+// hidden_act or another key; absent is silu. `gelu_is_tanh`: what the word "gelu" means.
+base::Result<contract::Activation> read_hf_activation(const HfKeys& keys, std::string_view name,
+                                                      contract::Activation absent, bool gelu_is_tanh = false);
+
+struct HfRopeRules {
+  double theta_absent = 10000.0;
+  std::string_view theta_key = "rope_theta";  // at the top level
+  std::string_view layer_type = {};           // dictionaries may hold one dictionary per type of layer
+  bool partial = false;                       // partial_rotary_factor counts
+  bool longrope_aliases = false;              // "su" and "yarn" mean longrope
+  std::uint32_t original_absent = 0;          // original_max_position_embeddings; 0: max_position_embeddings
+};
+// A rotation over `head_size` elements.
+base::Result<RopeConfig> read_hf_rope(const HfKeys& keys, std::uint32_t head_size, const HfRopeRules& rules);
+// The same from a dictionary of its own; nullopt for none.
+base::Result<RopeConfig> read_hf_rope(const HfKeys& keys, const std::optional<io::HfConfig>& dictionary,
+                                      std::uint32_t head_size, const HfRopeRules& rules);
+
+// layer_types, one word per layer; nullopt when the key is not there. HF 4's and 5's words are made one: "mamba" for
+// linear_attention, "attention" for full_attention, "window" for sliding_attention, "conv".
+enum class HfLayerType : std::uint8_t { kAttention, kWindow, kMamba, kConv };
+base::Result<std::optional<std::vector<HfLayerType>>> read_hf_layer_types(const HfKeys& keys, std::string_view name,
+                                                                          std::size_t layers);
+// sliding_window: 0 for null or 0, `absent` when the key is not there.
+base::Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t absent);
+
+// All layers rotate alike: one rotation, given to every layer with heads; checks attention.
+base::Result<> read_hf_one_rope(const HfKeys& keys, contract::RopeLayout layout, const HfRopeRules& rules,
+                                ModelConfig& config);
+
+// True for layers that are mixtures: mlp_layer_types where it is (5), else `fallback(layer)`.
+base::Result<std::vector<bool>> read_hf_sparse_layers(const HfKeys& keys, std::size_t layers,
+                                                      bool (*fallback)(const HfKeys&, std::uint32_t layer));
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,129 @@
+#pragma once
+// The numbers of a model, read from its file's configuration and checked against each other. Every number a plan needs is
+// here: nothing numeric comes from a family. Symbols as in engine.md section 2.
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/contract/params.h"
+
+namespace llorch::engine::models {
+
+// Bounds on single dimensions: far above any model, low enough that products of two fit 64 bits with room.
+inline constexpr std::uint32_t kDimensionMax = 1U << 24;
+inline constexpr std::uint32_t kLayersMax = 4096;
+inline constexpr std::uint32_t kContextMax = 1U << 30;
+
+enum class RopeKind : std::uint8_t { kPlain, kLinear, kLlama3, kYarn };
+
+// One way to rotate. What a table becomes of it: rope.h.
+struct RopeConfig {
+  std::uint32_t dims = 0;  // R, even, at most the head's size
+  double base = 10000.0;   // theta
+  RopeKind kind = RopeKind::kPlain;
+  double factor = 1.0;                 // linear, llama3, yarn
+  std::uint32_t original_context = 0;  // llama3, yarn, and the last length of `divisors` when there are long ones
+  double low_freq_factor = 1.0;        // llama3
+  double high_freq_factor = 4.0;       // llama3
+  double beta_fast = 32.0;             // yarn
+  double beta_slow = 1.0;              // yarn
+  bool truncate = true;                // yarn: the ramp's ends are whole numbers
+  float attn_factor = 1.0F;            // on cos and sin
+  std::vector<float> divisors;         // [R/2] or empty
+  std::vector<float> divisors_long;    // [R/2] or empty; of slots whose length may pass original_context
+};
+
+// LayerConfig::rope of a layer that does not rotate.
+inline constexpr std::uint8_t kNoRope = 0xFF;
+
+struct LayerConfig {
+  std::uint8_t programme = 0;   // number in Family::programmes
+  std::uint8_t rope = kNoRope;  // number in ModelConfig::ropes
+  std::uint32_t heads = 0;      // H; 0 in layers without attention
+  std::uint32_t kv_heads = 0;   // K
+  std::uint32_t window = 0;     // 0 = none
+  std::uint32_t ffn = 0;        // F of a dense layer
+};
+
+struct AttentionConfig {
+  std::uint32_t d_qk = 0;
+  std::uint32_t d_v = 0;
+  float scale = 0;
+  float logit_softcap = 0;  // 0 = off
+  contract::RopeLayout rope_layout = contract::RopeLayout::kNone;
+  contract::MropeKind mrope = contract::MropeKind::kNone;
+  std::array<std::uint32_t, 3> sections{};  // frequencies of the T, H and W positions
+};
+
+struct FfnConfig {
+  contract::Activation activation = contract::Activation::kSilu;
+  float alpha = 0;  // swiglu_oai
+  float limit = 0;  // swiglu_oai
+};
+
+struct MoeConfig {
+  std::uint32_t experts = 0;       // E; 0 = no mixture anywhere
+  std::uint32_t experts_used = 0;  // k
+  std::uint32_t ffn_expert = 0;
+  std::uint32_t ffn_shared = 0;  // 0 = no shared expert
+  std::uint32_t groups = 0;      // 0 = no group limit
+  std::uint32_t groups_used = 0;
+  contract::MoeGate gate = contract::MoeGate::kSoftmax;
+  contract::GroupScore group_score = contract::GroupScore::kTop2Sum;
+  bool norm_topk = false;
+  float weights_scale = 1.0F;
+};
+
+struct MlaConfig {
+  std::uint32_t q_lora = 0;  // 0 = no query compression
+  std::uint32_t kv_lora = 0;
+  std::uint32_t d_nope = 0;
+  std::uint32_t d_rope = 0;
+  std::uint32_t d_v = 0;
+  float norm_eps = 0;  // of the two norms inside
+  float scale = 0;
+};
+
+struct MambaConfig {
+  std::uint32_t d_inner = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t d_head = 0;
+  std::uint32_t d_state = 0;
+  std::uint32_t groups = 0;
+  std::uint32_t d_conv = 0;
+  float dt_min = 0;
+  float dt_max = std::numeric_limits<float>::infinity();
+};
+
+struct ShortconvConfig {
+  std::uint32_t l_cache = 0;  // taps
+};
+
+struct ModelConfig {
+  std::string architecture;          // as the file calls it
+  std::string name;                  // general.name, may be empty
+  std::uint32_t context_tokens = 0;  // what the model was made for
+  std::uint32_t width = 0;           // D
+  std::uint32_t vocab = 0;           // V, rows of the embedding table
+  std::vector<LayerConfig> layers;   // [L]
+  std::vector<RopeConfig> ropes;
+
+  float norm_eps = 0;
+  float norm_offset = 0;  // of every RMS norm's weight, q and k norms too
+  float embedding_scale = 1.0F;
+  float residual_scale = 1.0F;  // on every branch before it is added
+  float logit_mul = 1.0F;
+  float logit_softcap = 0;  // 0 = off
+  bool head_tied = false;   // the head is the embedding table even when the file has a head
+
+  AttentionConfig attention;
+  FfnConfig ffn;
+  MoeConfig moe;
+  MlaConfig mla;
+  MambaConfig mamba;
+  ShortconvConfig shortconv;
+};
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,111 @@
+#include "engine/models/config/rules.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/models/portable_math.h"
+
+namespace llorch::engine::models {
+
+using base::Result;
+
+tl::unexpected<base::Error> impossible(std::string_view key, const std::string& value, std::string_view rule) {
+  return base::fail(base::ErrorCode::kConfigKeyInvalid, fmt::format("{} = {}: {}", key, value, rule));
+}
+
+Result<std::uint32_t> check_count(std::string_view key, std::uint32_t value, std::uint32_t value_max) {
+  if (value == 0 || value > value_max)
+    return impossible(key, fmt::to_string(value), fmt::format("must be 1..{}", value_max));
+  return value;
+}
+
+Result<float> check_positive(std::string_view key, float value) {
+  if (!(value > 0) || std::isinf(value)) return impossible(key, fmt::to_string(value), "must be positive");
+  return value;
+}
+
+Result<float> check_eps(std::string_view key, float value) {
+  if (!(value >= 0.0F && value < 1.0F)) return impossible(key, fmt::to_string(value), "must be 0..1");
+  return value;
+}
+
+Result<> check_rope(const RopeConfig& rope, std::uint32_t head_size, const KeyNames& names) {
+  if (rope.dims == 0 || rope.dims % 2 != 0 || rope.dims > head_size)
+    return impossible(names.rope_dims, fmt::to_string(rope.dims), fmt::format("must be even and 2..{}", head_size));
+  if (!(rope.base >= 1.0)) return impossible(names.rope_base, fmt::to_string(rope.base), "must be at least 1");
+  if (!(rope.factor > 0.0)) return impossible(names.rope_factor, fmt::to_string(rope.factor), "must be positive");
+  const bool needs_original =
+      rope.kind == RopeKind::kLlama3 || rope.kind == RopeKind::kYarn || !rope.divisors_long.empty();
+  if (needs_original && rope.original_context == 0)
+    return impossible(names.rope_original, "0", "this kind of rotation scaling needs the original context");
+  if (rope.kind == RopeKind::kYarn && rope.base <= 1.0)
+    return impossible(names.rope_base, fmt::to_string(rope.base), "must be above 1 for yarn");
+  if (rope.kind == RopeKind::kYarn && !(rope.beta_fast > 0 && rope.beta_slow > 0))
+    return impossible("beta_fast, beta_slow", fmt::format("{}, {}", rope.beta_fast, rope.beta_slow),
+                      "must be positive");
+  if (rope.kind == RopeKind::kLlama3 && !(rope.high_freq_factor > rope.low_freq_factor && rope.low_freq_factor > 0)) {
+    return impossible("high_freq_factor", fmt::to_string(rope.high_freq_factor),
+                      fmt::format("must be above low_freq_factor = {}, and that positive", rope.low_freq_factor));
+  }
+  return {};
+}
+
+Result<> finish_attention(ModelConfig& config, const KeyNames& names) {
+  AttentionConfig& a = config.attention;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.heads == 0) continue;
+    if (layer.kv_heads == 0 || layer.heads % layer.kv_heads != 0) {
+      return impossible(names.kv_heads, fmt::to_string(layer.kv_heads),
+                        fmt::format("must divide {} = {}", names.heads, layer.heads));
+    }
+    for (const std::uint32_t d : {a.d_qk, a.d_v}) {
+      if (std::uint64_t{layer.heads} * d > kDimensionMax) {
+        return impossible(names.heads, fmt::to_string(layer.heads),
+                          fmt::format("heads times head size must be at most {}", kDimensionMax));
+      }
+    }
+    if (layer.rope != kNoRope) TRY(check_rope(config.ropes[layer.rope], a.d_qk, names));
+  }
+  if (a.scale == 0) a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.d_qk)));
+  return {};
+}
+
+Result<> check_mamba(const MambaConfig& m, const MambaKeyNames& names) {
+  if (m.heads % m.groups != 0)
+    return impossible(names.groups, fmt::to_string(m.groups), fmt::format("must divide {} = {}", names.heads, m.heads));
+  if (m.d_conv < 2) return impossible("conv_kernel", fmt::to_string(m.d_conv), "must be at least 2");
+  if (std::uint64_t{m.heads} * m.d_head != m.d_inner) {
+    return impossible(names.heads, fmt::to_string(m.heads),
+                      fmt::format("times the head size {} must be the inner size {}", m.d_head, m.d_inner));
+  }
+  const std::uint64_t rows = 2ULL * m.d_inner + 2ULL * m.groups * m.d_state + m.heads;
+  if (std::uint64_t{m.groups} * m.d_state > kDimensionMax || rows > kDimensionMax) {
+    return impossible(names.groups, fmt::to_string(m.groups),
+                      fmt::format("the projection would have {} rows; at most {} are supported", rows, kDimensionMax));
+  }
+  if (!(m.dt_min >= 0 && m.dt_max > m.dt_min)) {
+    return impossible("time_step_limit", fmt::format("[{}, {}]", m.dt_min, m.dt_max),
+                      "must be two numbers, the second above the first");
+  }
+  return {};
+}
+
+Result<> check_moe(const MoeConfig& moe, std::string_view groups_key) {
+  if (moe.groups == 0) return {};
+  if (moe.experts % moe.groups != 0) {
+    return impossible(groups_key, fmt::to_string(moe.groups), fmt::format("must divide the {} experts", moe.experts));
+  }
+  if (moe.groups_used == 0 || moe.groups_used > moe.groups) {
+    return impossible("topk_group", fmt::to_string(moe.groups_used), fmt::format("must be 1..{}", moe.groups));
+  }
+  if (std::uint64_t{moe.groups_used} * (moe.experts / moe.groups) < moe.experts_used) {
+    return impossible("topk_group", fmt::to_string(moe.groups_used),
+                      fmt::format("its groups hold fewer than the {} experts to choose", moe.experts_used));
+  }
+  return {};
+}
+
+double yarn_magnitude(double k, double factor) { return factor <= 1 ? 1.0 : 0.1 * k * portable_log(factor) + 1.0; }
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,68 @@
+// Phi-3 and Phi-4 (engine.md 2.8): fused projections, partial rotation, longrope.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array<Programme, 1> kProgrammes{kDenseBlock};
+
+constexpr WeightRow qkv(AttentionSlot slot) {
+  return row(slot, Source("blk.{}.attn_qkv.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV),
+             Source("layers.{}.self_attn.qkv_proj.weight", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV));
+}
+constexpr WeightRow gate_up(FfnSlot slot) {
+  return row(slot, Source("blk.{}.ffn_up.weight", Load::kRows, FfnSlot::kGate, FfnSlot::kUp),
+             Source("layers.{}.mlp.gate_up_proj.weight", Load::kRows, FfnSlot::kGate, FfnSlot::kUp));
+}
+constexpr std::array kBlockWeights{
+    qkv(AttentionSlot::kQ),
+    qkv(AttentionSlot::kK),
+    qkv(AttentionSlot::kV),
+    row(AttentionSlot::kO, "blk.{}.attn_output.weight", "layers.{}.self_attn.o_proj.weight"),
+    gate_up(FfnSlot::kGate),
+    gate_up(FfnSlot::kUp),
+    row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.down_proj.weight"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kBlockWeights);
+
+constexpr std::array<std::string_view, 1> kNames{"phi3"};
+constexpr std::array<std::string_view, 2> kClaimed{"rope_factors_short.weight", "rope_factors_long.weight"};
+
+// The key of the window is read by nobody who runs these files; its value does not say what the model was trained with.
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  return read_gguf_dense(TRY(GgufKeys::of(files)), contract::RopeLayout::kHalf);
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, {.eps = 1e-5F}));
+  TRY(read_hf_heads(keys, {}, config));
+  TRY(read_hf_ffn(keys, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  const std::uint32_t window = TRY(read_hf_window(keys, 0));
+  for (LayerConfig& layer : config.layers) layer.window = window;
+  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf,
+                       {.partial = true, .longrope_aliases = true, .original_absent = 4096}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kPhi3{
+    .name = "phi3",
+    .gguf = kNames,
+    .hf = kNames,
+    .before = kBefore,
+    .programmes = kProgrammes,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .gguf_claimed = kClaimed,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

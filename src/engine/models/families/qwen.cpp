@@ -1,0 +1,77 @@
+// Qwen2 and Qwen3, dense (engine.md 2.2): the one with biases on q, k and v, the other with norms on q and k heads.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array<Programme, 1> kProgrammes{kDenseBlock};
+
+constexpr auto kQwen2Weights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kFfnWeights);
+constexpr auto kQwen3Weights =
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights);
+
+constexpr std::array<std::string_view, 1> kQwen2Names{"qwen2"};
+constexpr std::array<std::string_view, 1> kQwen3Names{"qwen3"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  return read_gguf_dense(TRY(GgufKeys::of(files)), contract::RopeLayout::kHalf);
+}
+
+// No window unless use_sliding_window; then by layer_types, else on the layers from max_window_layers on.
+base::Result<> read_windows(const HfKeys& keys, ModelConfig& config) {
+  if (!TRY(keys.text().boolean_or("use_sliding_window", false))) return {};
+  const std::uint32_t window = TRY(read_hf_window(keys, 4096));
+  const auto types = TRY(read_hf_layer_types(keys, "layer_types", config.layers.size()));
+  const std::uint32_t first = TRY(keys.number_or("max_window_layers", 28));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    const bool windowed = types ? (*types)[n] == HfLayerType::kWindow : n >= first;
+    if (windowed) config.layers[n].window = window;
+  }
+  return {};
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const HfDefaults& defaults) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, defaults));
+  TRY(read_hf_heads(keys, defaults, config));
+  TRY(read_hf_ffn(keys, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  TRY(read_windows(keys, config));
+  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  return config;
+}
+base::Result<ModelConfig> read_hf_qwen2(const io::ModelFiles& files) { return read_hf(files, {}); }
+base::Result<ModelConfig> read_hf_qwen3(const io::ModelFiles& files) { return read_hf(files, {.head_dim = 128}); }
+
+}  // namespace
+
+const Family kQwen2{
+    .name = "qwen2",
+    .gguf = kQwen2Names,
+    .hf = kQwen2Names,
+    .before = kBefore,
+    .programmes = kProgrammes,
+    .after = kAfter,
+    .weights = kQwen2Weights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf_qwen2,
+};
+
+const Family kQwen3{
+    .name = "qwen3",
+    .gguf = kQwen3Names,
+    .hf = kQwen3Names,
+    .before = kBefore,
+    .programmes = kProgrammes,
+    .after = kAfter,
+    .weights = kQwen3Weights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf_qwen3,
+};
+
+}  // namespace llorch::engine::models::families

@@ -1,0 +1,121 @@
+#pragma once
+// What most families share: the names of attention and feed-forward weights (sets A and M of engine.md section 2), the
+// usual programmes, and the building blocks of weight tables.
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "engine/models/family.h"
+
+namespace llorch::engine::models::families {
+
+using contract::AttentionSlot;
+using contract::EmbeddingSlot;
+using contract::FfnSlot;
+using contract::LmHeadSlot;
+using contract::MambaSlot;
+using contract::MlaSlot;
+using contract::MoeSlot;
+using contract::NormSlot;
+using contract::Opcode;
+using contract::ShortconvSlot;
+
+template <class Slot>
+constexpr WeightRow weight(Opcode opcode, Slot slot, Source gguf, Source hf) {
+  return {.opcode = opcode, .slot = static_cast<std::uint8_t>(slot), .gguf = gguf, .hf = hf};
+}
+constexpr WeightRow row(EmbeddingSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kEmbedding, slot, gguf, hf);
+}
+constexpr WeightRow row(AttentionSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kMultiheadAttention, slot, gguf, hf);
+}
+constexpr WeightRow row(FfnSlot slot, Source gguf, Source hf) { return weight(Opcode::kSwiglu, slot, gguf, hf); }
+constexpr WeightRow row(MoeSlot slot, Source gguf, Source hf) { return weight(Opcode::kMoe, slot, gguf, hf); }
+constexpr WeightRow row(MlaSlot slot, Source gguf, Source hf) { return weight(Opcode::kMlaAttention, slot, gguf, hf); }
+constexpr WeightRow row(MambaSlot slot, Source gguf, Source hf) { return weight(Opcode::kMambaMixer, slot, gguf, hf); }
+constexpr WeightRow row(ShortconvSlot slot, Source gguf, Source hf) {
+  return weight(Opcode::kShortconv, slot, gguf, hf);
+}
+constexpr WeightRow row(NormVariant which, Source gguf, Source hf) {
+  WeightRow norm_row = weight(Opcode::kRmsNorm, NormSlot::kWeight, gguf, hf);
+  norm_row.variant = static_cast<std::uint8_t>(which);
+  return norm_row;
+}
+constexpr WeightRow optional(WeightRow any) {
+  any.required = false;
+  return any;
+}
+template <class Slot>
+constexpr WeightRow optional_row(Slot slot, Source gguf, Source hf) {
+  return optional(row(slot, gguf, hf));
+}
+// A model without one reads its logits off the embedding table, so it is never required.
+constexpr WeightRow head_row(Source gguf, Source hf) {
+  return optional(weight(Opcode::kLmHead, LmHeadSlot::kWeight, gguf, hf));
+}
+
+template <class T, std::size_t... N>
+constexpr auto concat(const std::array<T, N>&... arrays) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    constexpr std::array<std::size_t, sizeof...(N)> sizes{N...};
+    const std::array<const T*, sizeof...(N)> starts{arrays.data()...};
+    const auto pick = [&](std::size_t i) {
+      std::size_t a = 0;
+      for (; i >= sizes[a]; ++a) i -= sizes[a];
+      return starts[a][i];
+    };
+    return std::array<T, (N + ...)>{pick(I)...};
+  }
+  (std::make_index_sequence<(N + ...)>());
+}
+
+inline constexpr std::array kBefore{embedding()};
+inline constexpr std::array kAfter{norm(NormVariant::kOutput), lm_head()};
+inline constexpr std::array kDenseBlock{norm(NormVariant::kAttention), attention(), add(),
+                                        norm(NormVariant::kFfn),       ffn(),       add()};
+inline constexpr std::array kMoeBlock{norm(NormVariant::kAttention), attention(), add(),
+                                      norm(NormVariant::kFfn),       moe(),       add()};
+
+inline constexpr std::array kGlobalWeights{
+    row(EmbeddingSlot::kWeight, "token_embd.weight", "embed_tokens.weight"),
+    row(NormVariant::kOutput, "output_norm.weight", "norm.weight"),
+    head_row("output.weight", "^lm_head.weight"),
+    head_row("", "^language_model.lm_head.weight"),
+};
+
+inline constexpr std::array kBlockNorms{
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.input_layernorm.weight"),
+    row(NormVariant::kFfn, "blk.{}.ffn_norm.weight", "layers.{}.post_attention_layernorm.weight"),
+};
+
+inline constexpr std::array kAttentionWeights{
+    row(AttentionSlot::kQ, "blk.{}.attn_q.weight", "layers.{}.self_attn.q_proj.weight"),
+    row(AttentionSlot::kK, "blk.{}.attn_k.weight", "layers.{}.self_attn.k_proj.weight"),
+    row(AttentionSlot::kV, "blk.{}.attn_v.weight", "layers.{}.self_attn.v_proj.weight"),
+    row(AttentionSlot::kO, "blk.{}.attn_output.weight", "layers.{}.self_attn.o_proj.weight"),
+};
+
+inline constexpr std::array kAttentionBiases{
+    optional_row(AttentionSlot::kQBias, "blk.{}.attn_q.bias", "layers.{}.self_attn.q_proj.bias"),
+    optional_row(AttentionSlot::kKBias, "blk.{}.attn_k.bias", "layers.{}.self_attn.k_proj.bias"),
+    optional_row(AttentionSlot::kVBias, "blk.{}.attn_v.bias", "layers.{}.self_attn.v_proj.bias"),
+    optional_row(AttentionSlot::kOBias, "blk.{}.attn_output.bias", "layers.{}.self_attn.o_proj.bias"),
+};
+
+inline constexpr std::array kHeadNorms{
+    row(AttentionSlot::kQNorm, "blk.{}.attn_q_norm.weight", "layers.{}.self_attn.q_norm.weight"),
+    row(AttentionSlot::kKNorm, "blk.{}.attn_k_norm.weight", "layers.{}.self_attn.k_norm.weight"),
+};
+
+inline constexpr std::array kFfnWeights{
+    row(FfnSlot::kGate, "blk.{}.ffn_gate.weight", "layers.{}.mlp.gate_proj.weight"),
+    row(FfnSlot::kUp, "blk.{}.ffn_up.weight", "layers.{}.mlp.up_proj.weight"),
+    row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.mlp.down_proj.weight"),
+};
+
+// Where a text model's tensors begin: alone, or inside a model that also sees, saved by transformers 5 or 4.
+inline constexpr std::array<std::string_view, 3> kPrefixes{"model.", "model.language_model.", "language_model.model."};
+
+}  // namespace llorch::engine::models::families

@@ -1,0 +1,174 @@
+#include "engine/models/weights/names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <vector>
+
+#include "engine/models/plan/opcode_map.h"
+
+namespace llorch::engine::models {
+namespace {
+
+using contract::Opcode;
+using contract::WeightKey;
+
+constexpr std::size_t kNamesShownMax = 5;
+
+// What Hugging Face folders hold beside a text model: rotation buffers of old files, and the towers of models that also see.
+constexpr std::array<std::string_view, 6> kHfIgnored{"layers.{}.self_attn.rotary_emb.inv_freq",
+                                                     "rotary_emb.inv_freq",
+                                                     "^vision_tower.*",
+                                                     "^model.vision_tower.*",
+                                                     "^multi_modal_projector.*",
+                                                     "^model.multi_modal_projector.*"};
+
+std::string first_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesShownMax); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesShownMax) text += fmt::format(" and {} more", names.size() - kNamesShownMax);
+  return text;
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+}  // namespace
+
+std::string tensor_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert) {
+  std::string name;
+  std::uint32_t number = layer;
+  for (std::size_t at = pattern.find("{}"); at != std::string_view::npos; at = pattern.find("{}")) {
+    name += fmt::format("{}{}", pattern.substr(0, at), number);
+    pattern.remove_prefix(at + 2);
+    number = expert;
+  }
+  return name += pattern;
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  while (!pattern.empty()) {
+    if (pattern == "*") return true;
+    if (pattern.starts_with("{}")) {
+      if (name.empty() || !is_digit(name.front())) return false;
+      while (!name.empty() && is_digit(name.front())) name.remove_prefix(1);
+      pattern.remove_prefix(2);
+      continue;
+    }
+    if (name.empty() || name.front() != pattern.front()) return false;
+    name.remove_prefix(1);
+    pattern.remove_prefix(1);
+  }
+  return name.empty();
+}
+
+// What a walk over all layers finds.
+struct WeightNames::Census {
+  std::set<std::string, std::less<>> known;
+  std::vector<std::string> missing;
+};
+
+WeightNames::WeightNames(const io::ModelFiles& files, const Family& family)
+    : files_(files), family_(family), is_hf_(files.format() == io::ModelFormat::kHuggingFace) {
+  if (!is_hf_) return;
+  for (std::string_view prefix : family.hf_prefixes) {
+    prefix_ = prefix;
+    if (find({.opcode = Opcode::kEmbedding})) return;
+  }
+  if (!family.hf_prefixes.empty()) prefix_ = family.hf_prefixes.front();
+}
+
+std::string WeightNames::full_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert) const {
+  if (pattern.starts_with('^')) return tensor_name(pattern.substr(1), layer, expert);
+  return (is_hf_ ? prefix_ : std::string()) + tensor_name(pattern, layer, expert);
+}
+
+bool WeightNames::exists(const Source& source, const std::string& name) const {
+  return files_.find_tensor(source.load == Load::kMxfp4Rows ? name + "_blocks" : name) != nullptr;
+}
+
+std::optional<FoundWeight> WeightNames::find(const WeightKey& key) const {
+  for (const WeightRow& row : family_.weights) {
+    if (row.opcode != key.opcode || row.slot != key.slot || row.variant != key.variant) continue;
+    const Source& source = source_of(row);
+    if (source.name.empty()) continue;
+    std::string name = full_name(source.name, key.layer);
+    if (exists(source, name)) return FoundWeight{&source, std::move(name)};
+  }
+  return std::nullopt;
+}
+
+base::Result<const io::FileTensor*> WeightNames::embedding() const {
+  if (const auto found = find({.opcode = Opcode::kEmbedding})) return files_.find_tensor(found->name);
+  for (const WeightRow& row : family_.weights) {
+    if (row.opcode != Opcode::kEmbedding) continue;
+    return base::fail(base::ErrorCode::kMissingWeight, fmt::format("{}: no tensor {}; the file is not a complete model",
+                                                                   files_.source(), full_name(source_of(row).name, 0)));
+  }
+  return base::fail(base::ErrorCode::kMissingWeight, fmt::format("family {} names no embedding table", family_.name));
+}
+
+void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelConfig& config, Census& census) const {
+  const Opcode opcode = opcode_of(op.type);
+  std::set<std::uint8_t> seen;  // slots whose first row is judged; further rows are other ways to fill them
+  for (const WeightRow& row : family_.weights) {
+    const Source& source = source_of(row);
+    if (row.opcode != opcode || row.variant != op.variant || source.name.empty()) continue;
+    const std::uint32_t experts = source.load == Load::kStack ? config.moe.experts : 1;
+    for (std::uint32_t e = 0; e < experts; ++e) {
+      std::string name = full_name(source.name, layer, e);
+      if (source.load == Load::kMxfp4Rows) {
+        census.known.insert(name + "_scales");
+        name += "_blocks";
+      }
+      const io::FileTensor* tensor = files_.find_tensor(name);
+      if (tensor != nullptr && tensor->type == io::StoredType::kF8_E4M3) census.known.insert(name + "_scale_inv");
+      census.known.insert(std::move(name));
+    }
+    if (!seen.insert(row.slot).second || !row.required) continue;
+    if (!find({.layer = layer, .opcode = opcode, .slot = row.slot, .variant = row.variant}))
+      census.missing.push_back(full_name(source.name, layer));
+  }
+}
+
+bool WeightNames::allowed(std::string_view name, const ModelConfig& config) const {
+  const auto in = [&](std::span<const std::string_view> patterns) {
+    return std::ranges::any_of(patterns, [&](std::string_view pattern) {
+      const bool absolute = !is_hf_ || pattern.starts_with('^');
+      if (pattern.starts_with('^')) pattern.remove_prefix(1);
+      return matches(absolute ? std::string(pattern) : prefix_ + std::string(pattern), name);
+    });
+  };
+  if (is_hf_ ? in(kHfIgnored) : in(family_.gguf_claimed) || in(family_.gguf_ignored)) return true;
+  const std::string layers = is_hf_ ? prefix_ + "layers." : "blk.";
+  if (!family_.ignores_layers_past_end || !name.starts_with(layers)) return false;
+  std::uint32_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+  return error == std::errc() && layer >= config.layers.size();
+}
+
+base::Result<> WeightNames::check(const ModelConfig& config) const {
+  Census census;
+  for (const LayerOp& op : family_.before) count_op(op, contract::kNoLayer, config, census);
+  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+    for (const LayerOp& op : family_.programmes[config.layers[layer].programme])
+      count_op(op, static_cast<std::uint16_t>(layer), config, census);
+  }
+  for (const LayerOp& op : family_.after) count_op(op, contract::kNoLayer, config, census);
+  if (!census.missing.empty()) {
+    return base::fail(base::ErrorCode::kMissingWeight,
+                      fmt::format("{}: {} required tensor(s) are missing: {}", files_.source(), census.missing.size(),
+                                  first_names(census.missing)));
+  }
+  std::vector<std::string> unclaimed;
+  for (const io::FileTensor& tensor : files_.tensors()) {
+    if (!census.known.contains(tensor.name) && !allowed(tensor.name, config)) unclaimed.emplace_back(tensor.name);
+  }
+  if (unclaimed.empty()) return {};
+  return base::fail(base::ErrorCode::kUnclaimedWeight,
+                    fmt::format("{}: architecture {} with {} layers has no use for {} tensor(s): {}", files_.source(),
+                                family_.name, config.layers.size(), unclaimed.size(), first_names(unclaimed)));
+}
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,59 @@
+#pragma once
+// Names to tensors: which stored tensor fills a weight slot, what is missing and what nobody uses.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/contract/plan.h"
+#include "engine/io/model_files.h"
+#include "engine/models/family.h"
+
+namespace llorch::engine::models {
+
+// Replaces the first `{}` of a pattern by the layer number and the second by the expert's.
+std::string tensor_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert = 0);
+
+// Matches a name with a pattern in which `{}` stands for a number and a `*` at the end for any rest.
+bool matches(std::string_view pattern, std::string_view name);
+
+struct FoundWeight {
+  const Source* source = nullptr;
+  std::string name;  // of the tensor; of the first expert's; of what MXFP4's two names begin with
+};
+
+// The names of one file under one family. The files and the family outlive it.
+class WeightNames {
+ public:
+  WeightNames(const io::ModelFiles& files, const Family& family);
+
+  const io::ModelFiles& files() const { return files_; }
+  const Family& family() const { return family_; }
+
+  // The first row of a slot whose tensor the files hold; nullopt when there is none.
+  std::optional<FoundWeight> find(const contract::WeightKey& key) const;
+  // The embedding table. Errors: MISSING_WEIGHT.
+  base::Result<const io::FileTensor*> embedding() const;
+
+  // Every required slot has a tensor and every tensor a purpose.
+  // Errors: MISSING_WEIGHT, UNCLAIMED_WEIGHT; both say how many there are and name the first few.
+  base::Result<> check(const ModelConfig& config) const;
+
+  // The full name behind the pattern of a row or list.
+  std::string full_name(std::string_view pattern, std::uint32_t layer, std::uint32_t expert = 0) const;
+
+ private:
+  struct Census;
+  const Source& source_of(const WeightRow& row) const { return is_hf_ ? row.hf : row.gguf; }
+  bool exists(const Source& source, const std::string& name) const;
+  void count_op(const LayerOp& op, std::uint16_t layer, const ModelConfig& config, Census& census) const;
+  bool allowed(std::string_view name, const ModelConfig& config) const;
+
+  const io::ModelFiles& files_;
+  const Family& family_;
+  bool is_hf_;
+  std::string prefix_;
+};
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,303 @@
+#include "engine/models/weights/recipe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace llorch::engine::models {
+namespace {
+
+using base::ErrorCode;
+using base::Result;
+using contract::DType;
+using contract::ParamBlock;
+using contract::SlotSpec;
+using io::FileTensor;
+using io::StoredType;
+
+using Shape = std::vector<std::uint64_t>;
+
+// Scales of FP8 matrices belong to blocks of 128 x 128 unless the configuration says otherwise.
+constexpr std::uint32_t kScaleBlock = 128;
+// Values per block of MXFP4, and its bytes of nibbles.
+constexpr std::uint64_t kMxfp4Values = 32;
+constexpr std::uint64_t kMxfp4Bytes = 16;
+
+Shape shape_of(const SlotSpec& slot, const ParamBlock& params) {
+  Shape shape;
+  for (std::uint8_t d = 0; d < slot.rank; ++d) {
+    const auto value = contract::dim_value(slot.dims[d], params);
+    ASSERT(value.has_value(), "slot {} of {} has a dimension without a value", slot.name,
+           contract::opcode_name(params.opcode));
+    shape.push_back(*value);
+  }
+  return shape;
+}
+
+std::uint64_t product(std::span<const std::uint64_t> shape) {
+  std::uint64_t count = 1;
+  for (std::uint64_t n : shape) count *= n;
+  return count;
+}
+
+class Builder {
+ public:
+  Builder(const WeightNames& names, const FoundWeight& found, const contract::WeightKey& key, const ParamBlock& params)
+      : names_(names),
+        found_(found),
+        source_(*found.source),
+        key_(key),
+        params_(params),
+        slots_(*contract::weight_slots(params.opcode)),
+        slot_(slots_[key.slot]),
+        shape_(shape_of(slot_, params)),
+        row_axis_(slot_.use == contract::WeightUse::kVector ? shape_.size() - 1 : shape_.size() - 2) {}
+
+  std::string name() const {
+    const bool as_stored = source_.load == Load::kWhole || source_.load == Load::kReshaped;
+    const std::string base = source_.load == Load::kStack ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
+    return as_stored || source_.load == Load::kStack ? base : fmt::format("{}:{}", base, slot_.name);
+  }
+
+  Result<BoundTensor> build() {
+    tensor_.name = name();
+    tensor_.stored.rank = static_cast<std::uint8_t>(shape_.size());
+    for (std::size_t d = 0; d < shape_.size(); ++d) tensor_.stored.shape[d] = static_cast<std::uint32_t>(shape_[d]);
+    TRY(add_parts());
+    return std::move(tensor_);
+  }
+
+ private:
+  std::string stack_pattern() const {
+    std::string pattern(source_.name);
+    const std::size_t second = pattern.find("{}", pattern.find("{}") + 2);
+    return pattern.replace(second, 2, "*");
+  }
+
+  Result<> add_parts() {
+    switch (source_.load) {
+      case Load::kWhole: return add_whole(found_.name, shape_);
+      case Load::kReshaped:
+      case Load::kNegExp: return add_reshaped();
+      case Load::kStack: return add_stack();
+      case Load::kRows:
+      case Load::kInterleavedRows: return add_rows(false);
+      case Load::kTransposedRows:
+      case Load::kTransposedInterleaved: return add_rows(true);
+      case Load::kHeadKeys:
+      case Load::kHeadValues: return add_head_rows();
+      case Load::kMxfp4Rows: return add_mxfp4();
+    }
+    return {};
+  }
+
+  Result<const FileTensor*> require(const std::string& tensor_name) const {
+    if (const FileTensor* tensor = names_.files().find_tensor(tensor_name)) return tensor;
+    return base::fail(ErrorCode::kMissingWeight,
+                      fmt::format("{}: tensor {} is missing", names_.files().source(), tensor_name));
+  }
+
+  Result<> expect(const FileTensor& tensor, const Shape& expected) const {
+    if (std::ranges::equal(tensor.shape(), expected)) return {};
+    return base::fail(ErrorCode::kWeightShapeMismatch,
+                      fmt::format("{} has shape [{}]; the configuration says [{}]", tensor.name,
+                                  fmt::join(tensor.shape(), ", "), fmt::join(expected, ", ")));
+  }
+
+  tl::unexpected<base::Error> unsupported(const FileTensor& tensor, std::string_view why) const {
+    return base::fail(ErrorCode::kWeightDTypeUnsupported,
+                      fmt::format("{} is {}; {}", tensor.name, io::stored_type_info(tensor.type).name, why));
+  }
+
+  // Sets the result's type from a source's and remembers its scales. `rows_whole`: rows are taken as they are.
+  Result<> take_type(const FileTensor& tensor, bool rows_whole, TensorPart& part) {
+    part.source = &tensor;
+    if (tensor.type == StoredType::kF8_E4M3) {
+      tensor_.stored.dtype = DType::kBF16;
+      tensor_.step = TensorStep::kWiden;
+      return take_scales(tensor, part);
+    }
+    const auto dtype = io::dtype_of(tensor.type);
+    if (!dtype || *dtype == DType::kI32) return unsupported(tensor, "weights of this type cannot be loaded");
+    const bool widens = contract::is_quantised(*dtype) && !rows_whole;
+    tensor_.stored.dtype = widens ? DType::kF32 : *dtype;
+    if (widens) tensor_.step = TensorStep::kWiden;
+    return {};
+  }
+
+  Result<> take_scales(const FileTensor& tensor, TensorPart& part) {
+    tensor_.scale_block = {kScaleBlock, kScaleBlock};
+    const io::HfConfig* config = names_.files().hf();
+    if (config != nullptr && config->contains("quantization_config")) {
+      const io::HfConfig quantization = TRY(config->object("quantization_config"));
+      if (quantization.contains("weight_block_size")) {
+        const auto block = TRY(quantization.u32_list("weight_block_size"));
+        if (block.size() != 2 || block[0] == 0 || block[1] == 0) {
+          return base::fail(ErrorCode::kConfigKeyInvalid,
+                            "quantization_config.weight_block_size must be two positive numbers");
+        }
+        tensor_.scale_block = {block[0], block[1]};
+      }
+    }
+    part.scales = TRY(require(std::string(tensor.name) + "_scale_inv"));
+    if (tensor.rank != 2) return unsupported(tensor, "FP8 tensors must be matrices");
+    const auto blocks = [](std::uint64_t n, std::uint32_t block) { return (n + block - 1) / block; };
+    TRY(expect(*part.scales,
+               {blocks(tensor.dims[0], tensor_.scale_block[0]), blocks(tensor.dims[1], tensor_.scale_block[1])}));
+    const auto dtype = io::dtype_of(part.scales->type);
+    if (!dtype || contract::is_quantised(*dtype) || *dtype == DType::kI32)
+      return unsupported(*part.scales, "scales must be floats");
+    return {};
+  }
+
+  Result<> add(TensorPart part) {
+    tensor_.parts.push_back(part);
+    return {};
+  }
+
+  Result<> add_whole(const std::string& tensor_name, const Shape& expected) {
+    const FileTensor& tensor = *TRY(require(tensor_name));
+    TRY(expect(tensor, expected));
+    TensorPart part;
+    TRY(take_type(tensor, true, part));
+    if (!tensor_.parts.empty() &&
+        io::stored_type_info(tensor_.parts[0].source->type).name != io::stored_type_info(tensor.type).name) {
+      return unsupported(tensor, fmt::format("{} is not, and they are one stack", tensor_.parts[0].source->name));
+    }
+    const std::uint64_t cols = expected.back();
+    const std::uint64_t rows = product(expected) / cols;
+    part.counts = {1, rows, cols};
+    part.strides = {0, cols, 1};
+    return add(part);
+  }
+
+  Result<> add_reshaped() {
+    const FileTensor& tensor = *TRY(require(found_.name));
+    if (tensor.elements_count() != product(shape_)) return expect(tensor, shape_);
+    TensorPart part;
+    TRY(take_type(tensor, true, part));
+    if (contract::is_quantised(tensor_.stored.dtype) || part.scales != nullptr)
+      return unsupported(tensor, "this tensor must be stored in floats");
+    part.counts = {1, 1, product(shape_)};
+    if (source_.load == Load::kNegExp) {
+      tensor_.step = TensorStep::kNegExp;
+      tensor_.stored.dtype = DType::kF32;
+    }
+    return add(part);
+  }
+
+  Result<> add_stack() {
+    const Shape one(shape_.begin() + 1, shape_.end());
+    for (std::uint32_t expert = 0; expert < shape_[0]; ++expert)
+      TRY(add_whole(names_.full_name(source_.name, key_.layer, expert), one));
+    return {};
+  }
+
+  // Rows of one slot of those stored together.
+  std::uint64_t rows_of(std::uint8_t slot) const { return *contract::dim_value(slots_[slot].dims[row_axis_], params_); }
+  std::uint64_t rows_together() const {
+    std::uint64_t rows = 0;
+    for (std::uint8_t slot = source_.first; slot <= source_.last; ++slot) rows += rows_of(slot);
+    return rows;
+  }
+  bool interleaved() const {
+    return source_.load == Load::kInterleavedRows || source_.load == Load::kTransposedInterleaved ||
+           source_.load == Load::kMxfp4Rows;
+  }
+
+  // The shape of everything stored together, row-major and not transposed, as [outer, rows, cols].
+  struct Together {
+    std::uint64_t outer, rows, cols;
+    std::uint64_t first;  // row where the slot's begin
+    std::uint64_t step;   // from one of its rows to the next
+  };
+  Together together() const {
+    Together t{.outer = 1, .rows = rows_together(), .cols = 1, .first = 0, .step = 1};
+    for (std::size_t d = 0; d < row_axis_; ++d) t.outer *= shape_[d];
+    for (std::size_t d = row_axis_ + 1; d < shape_.size(); ++d) t.cols *= shape_[d];
+    if (interleaved()) {
+      t.first = key_.slot - source_.first;
+      t.step = source_.last - source_.first + 1U;
+    } else {
+      for (std::uint8_t slot = source_.first; slot < key_.slot; ++slot) t.first += rows_of(slot);
+    }
+    return t;
+  }
+
+  Result<> add_rows(bool transposed) {
+    const FileTensor& tensor = *TRY(require(found_.name));
+    const Together t = together();
+    Shape expected = shape_;
+    expected[row_axis_] = t.rows;
+    if (transposed) std::swap(expected[row_axis_], expected[row_axis_ + 1]);
+    TRY(expect(tensor, expected));
+    const bool is_vector = row_axis_ + 1 == shape_.size();
+    TensorPart part;
+    TRY(take_type(tensor, !transposed && !is_vector, part));
+    part.counts = {t.outer, shape_[row_axis_], t.cols};
+    part.strides = transposed ? std::array<std::uint64_t, 3>{t.rows * t.cols, t.step, t.rows}
+                              : std::array<std::uint64_t, 3>{t.rows * t.cols, t.step * t.cols, 1};
+    part.offset = transposed ? t.first : t.first * t.cols;
+    return add(part);
+  }
+
+  Result<> add_head_rows() {
+    const auto& p = contract::param_as<contract::MlaAttentionParams>(params_);
+    const FileTensor& tensor = *TRY(require(found_.name));
+    const std::uint64_t rows = std::uint64_t{p.d_nope} + p.d_v;
+    TRY(expect(tensor, {p.heads * rows, p.kv_lora}));
+    const bool keys = source_.load == Load::kHeadKeys;
+    TensorPart part;
+    TRY(take_type(tensor, !keys, part));
+    part.offset = keys ? 0 : std::uint64_t{p.d_nope} * p.kv_lora;
+    part.counts = {shape_[0], shape_[1], shape_[2]};
+    part.strides = keys ? std::array<std::uint64_t, 3>{rows * p.kv_lora, 1, p.kv_lora}
+                        : std::array<std::uint64_t, 3>{rows * p.kv_lora, p.kv_lora, 1};
+    return add(part);
+  }
+
+  Result<> add_mxfp4() {
+    const Together t = together();
+    const std::uint64_t blocks = t.cols / kMxfp4Values;
+    TensorPart part{.source = TRY(require(found_.name + "_blocks")), .scales = TRY(require(found_.name + "_scales"))};
+    TRY(expect(*part.source, {t.outer, t.rows, blocks, kMxfp4Bytes}));
+    TRY(expect(*part.scales, {t.outer, t.rows, blocks}));
+    for (const FileTensor* tensor : {part.source, part.scales}) {
+      if (tensor->type != StoredType::kU8) return unsupported(*tensor, "MXFP4 is stored in bytes (U8)");
+    }
+    if (blocks * kMxfp4Values != t.cols) {
+      return base::fail(ErrorCode::kWeightShapeMismatch,
+                        fmt::format("{}: rows of {} are no multiple of {}", found_.name, t.cols, kMxfp4Values));
+    }
+    part.offset = t.first * blocks;
+    part.counts = {t.outer, shape_[row_axis_], blocks};
+    part.strides = {t.rows * blocks, t.step * blocks, 1};
+    tensor_.step = TensorStep::kMxfp4;
+    tensor_.stored.dtype = DType::kMXFP4;
+    return add(part);
+  }
+
+  const WeightNames& names_;
+  const FoundWeight& found_;
+  const Source& source_;
+  const contract::WeightKey& key_;
+  const ParamBlock& params_;
+  std::span<const SlotSpec> slots_;
+  const SlotSpec& slot_;
+  Shape shape_;  // of the result
+  std::size_t row_axis_;
+  BoundTensor tensor_;
+};
+
+}  // namespace
+
+Result<std::uint32_t> TensorTable::add(const WeightNames& names, const FoundWeight& found,
+                                       const contract::WeightKey& key, const ParamBlock& params) {
+  Builder builder(names, found, key, params);
+  BoundTensor tensor = TRY(builder.build());
+  const auto [at, added] = numbers_.try_emplace(tensor.name, static_cast<std::uint32_t>(tensors_.size()));
+  if (added) tensors_.push_back(std::move(tensor));
+  return at->second;
+}
+
+}  // namespace llorch::engine::models

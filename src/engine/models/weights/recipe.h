@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/contract/params.h"
+#include "engine/contract/slots.h"
+#include "engine/models/weights/bound_tensor.h"
+#include "engine/models/weights/names.h"
+
+namespace llorch::engine::models {
+
+// The tensors of a model, each described once however many plans and slots use it. A tensor's number (WeightBinding::tensor)
+// is its place here: the order in which a plan first uses them, whatever their order in the files.
+class TensorTable {
+ public:
+  // Describes the tensor of slot `slot` in an instruction with these params and gives its number. Errors:
+  // WEIGHT_SHAPE_MISMATCH (naming the tensor and both shapes), MISSING_WEIGHT (an expert, a table of scales),
+  // WEIGHT_DTYPE_UNSUPPORTED (a type that cannot be loaded that way).
+  base::Result<std::uint32_t> add(const WeightNames& names, const FoundWeight& found, const contract::WeightKey& key,
+                                  const contract::ParamBlock& params);
+
+  std::span<const BoundTensor> tensors() const { return tensors_; }
+  std::vector<BoundTensor> take() { return std::move(tensors_); }
+
+ private:
+  std::vector<BoundTensor> tensors_;
+  std::map<std::string, std::uint32_t, std::less<>> numbers_;  // by name
+};
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,121 @@
+// Every family in both formats against a float64 reference of the same stored weights, and against itself: chunks, threads
+// and instruction sets never change a bit.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/inference/trace/recorder.h"
+#include "golden_support.h"
+
+namespace llorch::golden {
+namespace {
+
+using engine::contract::DType;
+using engine::contract::Opcode;
+
+struct Case {
+  std::string family;
+  Format format = Format::kGguf;
+  std::string name() const { return family + (format == Format::kGguf ? "_gguf" : "_hf"); }
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name(); }
+
+class Families : public testing::TestWithParam<Case> {
+ protected:
+  std::filesystem::path model() const { return *family_model(GetParam().family, GetParam().format); }
+  std::vector<float> run(RunOptions options) const { return logits_of(model(), golden_.tokens, options); }
+
+  Golden golden_ = read_golden(family_folder(GetParam().family) / "golden.bin");
+};
+
+// The references' own f32 runs differ by 4e-7 of the largest logit.
+TEST_P(Families, AgreeToRoundingWithAnF32Cache) {
+  const std::vector<float> logits = run({});
+  const double error = relative_error(logits, golden_.logits);
+  RecordProperty("relative_error", fmt::format("{:.3g}", error));
+  EXPECT_LE(error, 5e-5);
+  for (std::size_t i = 0; i < golden_.tokens.size(); ++i) {
+    const auto row = std::span(logits).subspan(i * golden_.vocab, golden_.vocab);
+    EXPECT_EQ(argmax(row), argmax(golden_.row(i))) << "after token " << i;
+  }
+}
+
+TEST_P(Families, AgreeToTheCacheTypeWithAnF16Cache) {
+  const double error = relative_error(run({.kv_dtype = DType::kF16}), golden_.logits);
+  RecordProperty("relative_error", fmt::format("{:.3g}", error));
+  EXPECT_LE(error, 2e-3);
+}
+
+// Each layer by itself: the first that is off is where a fault is.
+TEST_P(Families, EveryLayerAgrees) {
+  const auto path = family_folder(GetParam().family) / "hidden.bin";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "this fixture has no hidden states";
+  const Hidden hidden = read_hidden(path);
+  Device device(model(), {});
+  std::map<std::uint32_t, std::vector<float>> residuals;  // by instruction: the embeddings and every addition
+  std::vector<float> final_norm;
+  engine::inference::trace::Recorder recorder(device.backend(), [&](const auto& record, std::span<const float> row) {
+    const bool residual = record.opcode == Opcode::kResidualAdd || record.opcode == Opcode::kEmbedding;
+    if (!residual && record.opcode != Opcode::kRmsNorm) return true;
+    std::vector<float>& values = residual ? residuals[record.key.instruction] : final_norm;
+    if (!residual && record.key.position == 0) values.clear();  // only the last norm is kept
+    values.insert(values.end(), row.begin(), row.end());
+    return true;
+  });
+  device.engine().observe(&recorder);
+  ASSERT_TRUE(device.engine().prefill(0, golden_.tokens));
+
+  const std::size_t layers = hidden.states - 1;
+  ASSERT_EQ((residuals.size() - 1) % layers, 0U);
+  const std::size_t additions = (residuals.size() - 1) / layers;
+  auto at = residuals.begin();
+  for (std::size_t state = 0; state <= layers; ++state) {
+    const std::vector<float>& got = state == layers ? final_norm : at->second;
+    const auto expected = std::span(hidden.values).subspan(state * got.size(), got.size());
+    EXPECT_LE(relative_error(got, expected), 5e-5) << (state == 0 ? "embeddings" : fmt::format("layer {}", state - 1));
+    if (state < layers) std::advance(at, additions);
+  }
+}
+
+// SYS-2.3.2, SYS-2.3.4
+TEST_P(Families, OneSetOfBits) {
+  const std::vector<float> reference = run({});
+  for (const std::uint32_t chunk : {1U, 7U, 64U})
+    EXPECT_TRUE(same_bits(run({.chunk = chunk}), reference)) << "chunks of " << chunk;
+  EXPECT_TRUE(same_bits(run({.threads = 2}), reference)) << "2 threads";
+  EXPECT_TRUE(same_bits(run({.chunk = 1, .threads = 2}), reference)) << "2 threads, one row";
+  for (const char* isa : {"avx2", "avx512"}) {
+    if (!processor_has(isa)) continue;
+    EXPECT_TRUE(same_bits(run({.chunk = 9, .isa = isa}), reference)) << isa;
+  }
+}
+
+// A slot is as good as new after a reset, whatever it held.
+TEST_P(Families, ARecycledSlot) {
+  Device device(model(), {.chunk = 16});
+  const std::span<const base::TokenId> tokens = golden_.tokens;
+  const std::vector<base::TokenId> reversed(tokens.rbegin(), tokens.rend());
+  const auto first = device.engine().prefill(0, tokens).value();
+  const std::vector<float> reference(first.begin(), first.end());
+  ASSERT_TRUE(device.engine().reset(0));
+  ASSERT_TRUE(device.engine().prefill(0, reversed));
+  ASSERT_TRUE(device.engine().reset(0));
+  EXPECT_TRUE(same_bits(device.engine().prefill(0, tokens).value(), reference));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* family : {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"}) {
+    for (const Format format : {Format::kGguf, Format::kHuggingFace}) {
+      if (family_model(family, format)) all.push_back({family, format});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& test) { return test.param.name(); });
+
+}  // namespace
+}  // namespace llorch::golden

@@ -1,0 +1,58 @@
+// The compiled plan of every family in both formats as text. LLORCH_UPDATE_GOLDEN=1 rewrites the files.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+#include "engine/models/model.h"
+#include "engine/models/plan/dump.h"
+#include "engine/models/plan/physical.h"
+#include "golden_support.h"
+
+namespace llorch::golden {
+namespace {
+
+using namespace engine::contract;
+using engine::models::CompiledModel;
+
+std::string dump_of(const std::filesystem::path& path) {
+  const auto files = engine::io::ModelFiles::open(path);
+  EXPECT_TRUE(files) << files.error().message;
+  auto model = engine::models::compile_model(*files, DType::kF16);
+  if (!model) return model.error().message;
+  std::vector<std::string> names;
+  for (const engine::models::BoundTensor& tensor : model->tensors) names.push_back(tensor.name);
+  const StepLimits limits{.rows_max = 512, .output_rows_max = 1, .slots_max = 1, .context_tokens_max = 512};
+  AdapterCapabilities capabilities;
+  capabilities[static_cast<std::size_t>(Opcode::kResidualAdd)].may_alias_output = true;
+  const CompiledPlan& plan = model->plans.decoder_prefill;
+  return engine::models::dump(plan, names) +
+         engine::models::dump(engine::models::map_registers(plan, capabilities, limits, *model->arena));
+}
+
+void expect_golden(const std::string& name, const std::string& text) {
+  const std::filesystem::path path = repository() / "tests/golden/plans" / name;
+  if (std::getenv("LLORCH_UPDATE_GOLDEN") != nullptr) {
+    ASSERT_TRUE(base::write_file_atomic(path, text, 0644));
+    return;
+  }
+  const auto expected = base::read_file(path, 1U << 20);
+  ASSERT_TRUE(expected) << expected.error().message;
+  EXPECT_EQ(text, *expected) << name;
+}
+
+class Plans : public testing::TestWithParam<const char*> {};
+
+TEST_P(Plans, MatchTheGoldenText) {
+  const std::string family = GetParam();
+  if (const auto gguf = family_model(family, Format::kGguf)) expect_golden(family + ".txt", dump_of(*gguf));
+  expect_golden(family + "_hf.txt", dump_of(*family_model(family, Format::kHuggingFace)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Plans,
+                         testing::Values("llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2",
+                                         "gemma3"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace llorch::golden
