@@ -196,6 +196,15 @@ struct AddBiasArgs {
   std::size_t width = 0;
   const float* bias = nullptr;  // [width]
 };
+// x = x + sum over k of weights[k] * table[taps[k]], per row. Unit: row.
+struct AddInterpolatedArgs {
+  float* x = nullptr;  // [rows, width], row stride x_stride
+  std::size_t x_stride = 0;
+  std::size_t width = 0;
+  const float* table = nullptr;         // [entries, width]
+  const std::uint32_t* taps = nullptr;  // [rows, 4], entries of the table
+  const float* weights = nullptr;       // [rows, 4]
+};
 // y = softcap * tanh((scale * y) / softcap), or scale * y without softcap. Unit: element. In place.
 struct ScaleSoftcapArgs {
   float* y = nullptr;
@@ -306,6 +315,7 @@ struct Kernels {
   void (*probabilities)(const ProbabilitiesArgs&, Range);
   void (*residual_add)(const ResidualAddArgs&, Range);
   void (*add_bias)(const AddBiasArgs&, Range);
+  void (*add_interpolated)(const AddInterpolatedArgs&, Range);
   void (*scale_softcap)(const ScaleSoftcapArgs&, Range);
   // Lane functions over arrays, for tests of the elementary functions.
   void (*softplus_array)(const float* x, float* y, std::size_t count);

@@ -3,6 +3,7 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
 #include "engine/compute/cpu/adapters/moe/moe.h"
+#include "engine/compute/cpu/adapters/vision/vision.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 namespace {
@@ -39,13 +40,21 @@ constexpr AdapterTables make_tables() {
   put<moe::MoeAdapter>(tables, Opcode::kMoe, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<EmbeddingAdapter>(tables, Opcode::kEmbedding, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   put<ResidualAddAdapter>(tables, Opcode::kResidualAdd, {.supports_batch = true, .may_alias_output = true});
+  put<vision::PatchEmbedAdapter>(tables, Opcode::kVisionPatchEmbed,
+                                 {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<vision::SpatialMergeAdapter>(tables, Opcode::kVisionSpatialMerge,
+                                   {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<vision::DeepstackExtractAdapter>(tables, Opcode::kVisionDeepstackExtract,
+                                       {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
+  put<vision::ScatterAdapter>(tables, Opcode::kVisionScatter, {.supports_batch = true, .may_alias_output = true});
   put<LmHeadAdapter>(tables, Opcode::kLmHead, {.supports_batch = true, .dtype_mask_weights = kMatrixTypes});
   return tables;
 }
 
 constexpr auto kCpuOpcodes = std::to_array<Opcode>(
     {Opcode::kRmsNorm, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kMoe, Opcode::kMlaAttention,
-     Opcode::kMambaMixer, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kLmHead});
+     Opcode::kMambaMixer, Opcode::kShortconv, Opcode::kEmbedding, Opcode::kResidualAdd, Opcode::kVisionPatchEmbed,
+     Opcode::kVisionSpatialMerge, Opcode::kVisionDeepstackExtract, Opcode::kVisionScatter, Opcode::kLmHead});
 
 }  // namespace
 

@@ -269,6 +269,29 @@ inline void add_bias(const AddBiasArgs& args, Range rows) {
   }
 }
 
+inline void add_interpolated(const AddInterpolatedArgs& args, Range rows) {
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    float* x = args.x + row * args.x_stride;
+    const std::uint32_t* taps = args.taps + 4 * row;
+    const float* weights = args.weights + 4 * row;
+    const float* entries[4];
+    F32x16 w[4];
+    for (int k = 0; k < 4; ++k) entries[k] = args.table + taps[k] * args.width, w[k] = set1(weights[k]);
+    for_lanes(
+        args.width,
+        [&](std::size_t i) {
+          F32x16 sum = mul(w[0], load(entries[0] + i));
+          for (int k = 1; k < 4; ++k) sum = fma(w[k], load(entries[k] + i), sum);
+          store(x + i, add(load(x + i), sum));
+        },
+        [&](std::size_t i, std::size_t n) {
+          F32x16 sum = mul(w[0], load_n(entries[0] + i, n));
+          for (int k = 1; k < 4; ++k) sum = fma(w[k], load_n(entries[k] + i, n), sum);
+          store_n(x + i, add(load_n(x + i, n), sum), n);
+        });
+  }
+}
+
 // cap * tanh(x / cap)
 LLORCH_INLINE F32x16 softcap_lanes(F32x16 x, F32x16 cap) { return mul(cap, tanh_lanes(div(x, cap))); }
 

@@ -41,6 +41,7 @@ constexpr Kernels kKernels = {
     .probabilities = probabilities,
     .residual_add = residual_add,
     .add_bias = add_bias,
+    .add_interpolated = add_interpolated,
     .scale_softcap = scale_softcap,
     .softplus_array = softplus_array,
     .exp_array = exp_array,

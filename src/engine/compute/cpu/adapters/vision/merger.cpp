@@ -1,0 +1,180 @@
+// Merging blocks of patches into rows of the vision state: the tower's end, and extractions on the way.
+#include <array>
+#include <cstring>
+
+#include "engine/compute/cpu/adapters/support.h"
+#include "engine/compute/cpu/adapters/vision/vision.h"
+
+namespace llorch::engine::compute::cpu::adapters::vision {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::ImageRows;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::SpatialMergeSlot;
+using contract::Status;
+using contract::StepLimits;
+using contract::VisionDeepstackExtractParams;
+using contract::VisionSpatialMergeParams;
+
+namespace {
+
+constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
+
+constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
+
+// What the two opcodes differ in.
+struct Merger {
+  explicit Merger(const VisionSpatialMergeParams& p)
+      : width_in(p.width_in),
+        width_out(p.width_out),
+        block(std::size_t{p.merge_size} * p.merge_size),
+        eps(p.norm_eps),
+        parts(p.parts),
+        part(0),
+        norm_width(p.width_in) {}
+  explicit Merger(const VisionDeepstackExtractParams& p)
+      : width_in(p.width_in),
+        width_out(p.width_out),
+        block(std::size_t{p.merge_size} * p.merge_size),
+        eps(p.norm_eps),
+        parts(p.parts),
+        part(p.part),
+        norm_width(block * width_in) {}
+
+  std::size_t width_joined() const { return block * width_in; }
+
+  std::size_t width_in, width_out;
+  std::size_t block;  // patches per merged row
+  float eps;
+  std::uint32_t parts, part;
+  std::size_t norm_width;  // of a patch, or of the joined ones
+};
+
+struct Scratch {
+  Scratch(Carver& carver, const Merger& m, std::size_t merged)
+      : normed(carver.take<float>(merged * m.width_joined())),
+        hidden(carver.take<float>(merged * m.width_joined())),
+        out(carver.take<float>(merged * m.width_out)),
+        quantised(carver.take_quantised(merged, m.width_joined())) {}
+  float* normed;  // [T, width_in] and [merged, joined] at once: consecutive rows are what is joined
+  float* hidden;  // [merged, joined]
+  float* out;     // [merged, width_out]
+  QuantisedRows quantised;
+};
+
+const float* vector_of(const PreparedInsn& insn, SpatialMergeSlot which) {
+  const CpuWeight* weight = weight_of(insn.weight(which));
+  return weight != nullptr ? weight->vector : nullptr;
+}
+
+void norm(const CpuStream& stream, const PreparedInsn& insn, const Merger& m, const Scratch& scratch,
+          std::size_t merged) {
+  const LayerNormArgs args{.x = insn.input(0),
+                           .weight = vector_of(insn, SpatialMergeSlot::kNorm),
+                           .bias = vector_of(insn, SpatialMergeSlot::kNormBias),
+                           .y = scratch.normed,
+                           .width = m.norm_width,
+                           .x_stride = m.norm_width,
+                           .y_stride = m.norm_width,
+                           .eps = m.eps};
+  stream.pool.run(merged * m.width_joined() / m.norm_width, kGrainElements / m.norm_width + 1,
+                  [&](Range rows, std::size_t) { stream.kernels.layer_norm(args, rows); });
+}
+
+void feed_forward(const CpuStream& stream, const PreparedInsn& insn, const Merger& m, const Scratch& scratch,
+                  std::size_t merged) {
+  const std::size_t joined = m.width_joined();
+  ProjectionInput input{
+      .x = scratch.normed, .x_stride = joined, .rows = merged, .quantised = scratch.quantised, .y_stride = joined};
+  project(stream, input, std::array{Projection{weight_of(insn.weight(SpatialMergeSlot::kFc1)), scratch.hidden}});
+  const float* bias = vector_of(insn, SpatialMergeSlot::kFc1Bias);
+  stream.pool.run(merged, kGrainElements / joined + 1, [&](Range rows, std::size_t) {
+    if (bias != nullptr)
+      stream.kernels.add_bias({.x = scratch.hidden, .x_stride = joined, .width = joined, .bias = bias}, rows);
+    stream.kernels.swiglu({.gate = scratch.hidden,
+                           .x_stride = joined,
+                           .y = scratch.hidden,
+                           .y_stride = joined,
+                           .width = joined,
+                           .act = Activation::kGeluErf},
+                          rows);
+  });
+  input.x = scratch.hidden, input.y_stride = m.width_out;
+  project(stream, input, std::array{Projection{weight_of(insn.weight(SpatialMergeSlot::kFc2)), scratch.out}});
+  if (const float* out_bias = vector_of(insn, SpatialMergeSlot::kFc2Bias))
+    stream.kernels.add_bias({.x = scratch.out, .x_stride = m.width_out, .width = m.width_out, .bias = out_bias},
+                            {0, merged});
+}
+
+// Copies the merged rows of every span to its slot.
+void keep(const ExecutionContext& ctx, const PreparedInsn& insn, const Merger& m, const float* out) {
+  const contract::StateBlockHandle& state = insn.states[0];
+  const std::size_t row_elements = m.parts * m.width_out;
+  for (std::uint32_t b = 0; b < ctx.batch_size; ++b) {
+    const ImageRows& rows = ctx.image_rows[b];
+    ASSERT((rows.end - rows.begin) * m.block == ctx.row_offsets[b + 1] - ctx.row_offsets[b] &&
+               rows.end * row_elements * sizeof(float) <= state.size,
+           "rows {} to {} from {} patches, state of {} bytes", rows.begin, rows.end,
+           ctx.row_offsets[b + 1] - ctx.row_offsets[b], state.size);
+    auto* kept = reinterpret_cast<float*>(state.ptr + ctx.active_slots[b] * state.size) + m.part * m.width_out;
+    for (std::size_t row = rows.begin; row < rows.end; ++row, out += m.width_out)
+      std::memcpy(kept + row * row_elements, out, m.width_out * sizeof(float));
+  }
+}
+
+Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger& m) {
+  ASSERT(insn.states.size() == 1 && ctx.image_rows.size() == ctx.batch_size, "{} states, {} spans, {} ranges of rows",
+         insn.states.size(), ctx.batch_size, ctx.image_rows.size());
+  const CpuStream& stream = stream_of(ctx);
+  const std::size_t merged = ctx.total_rows / m.block;
+  Carver carver(ctx.workspace);
+  const Scratch scratch(carver, m, merged);
+  norm(stream, insn, m, scratch, merged);
+  feed_forward(stream, insn, m, scratch, merged);
+  keep(ctx, insn, m, scratch.out);
+  return Status::ok();
+}
+
+Result<const void*> prepare_merger(const PrepareArgs& args, const Merger& m) {
+  TRY(require(args, m.block != 0, "blocks of no patches"));
+  TRY(require(args, m.part < m.parts, "a part its rows do not have"));
+  using enum SpatialMergeSlot;
+  TRY(check_weights(args, {slot(kNorm), slot(kNormBias), slot(kFc1), slot(kFc1Bias), slot(kFc2), slot(kFc2Bias)}));
+  return nullptr;
+}
+
+std::uint64_t merger_workspace_bytes(const Merger& m, const StepLimits& limits) {
+  Carver carver;
+  Scratch(carver, m, m.block != 0 ? limits.rows_max / m.block : 0);
+  return carver.used_bytes();
+}
+
+}  // namespace
+
+Status SpatialMergeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  return run_merger(ctx, insn, Merger(insn.param<VisionSpatialMergeParams>()));
+}
+Result<const void*> SpatialMergeAdapter::prepare(const PrepareArgs& args) {
+  return prepare_merger(args, Merger(contract::param_as<VisionSpatialMergeParams>(args.params)));
+}
+std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                   const Backend&) noexcept {
+  return merger_workspace_bytes(Merger(contract::param_as<VisionSpatialMergeParams>(params)), limits);
+}
+
+Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  return run_merger(ctx, insn, Merger(insn.param<VisionDeepstackExtractParams>()));
+}
+Result<const void*> DeepstackExtractAdapter::prepare(const PrepareArgs& args) {
+  return prepare_merger(args, Merger(contract::param_as<VisionDeepstackExtractParams>(args.params)));
+}
+std::uint64_t DeepstackExtractAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                       const Backend&) noexcept {
+  return merger_workspace_bytes(Merger(contract::param_as<VisionDeepstackExtractParams>(params)), limits);
+}
+
+}  // namespace llorch::engine::compute::cpu::adapters::vision
