@@ -32,7 +32,7 @@ struct HarnessWeight {
   }
   std::vector<float> floats() const {
     std::vector<float> out(stored.size() / sizeof(float));
-    std::memcpy(out.data(), stored.data(), stored.size());
+    if (!stored.empty()) std::memcpy(out.data(), stored.data(), stored.size());
     return out;
   }
 };

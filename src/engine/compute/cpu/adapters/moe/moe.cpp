@@ -296,7 +296,8 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
 Result<const void*> MoeAdapter::prepare(const PrepareArgs& args) {
   const auto& p = contract::param_as<MoeParams>(args.params);
   using enum MoeSlot;
-  TRY(require(args, routable(p), "numbers of experts, groups and choices that do not fit each other"));
+  TRY(require(args, routable(p),
+              "a gate that is none, or numbers of experts, groups and choices that do not fit each other"));
   TRY(require(args, p.act != contract::Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
   TRY(check_weights(
       args, {slot(kRouter), slot(kGate), slot(kUp), slot(kDown), slot(kRouterBias), slot(kGateBias), slot(kUpBias),

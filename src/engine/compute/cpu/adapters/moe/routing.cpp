@@ -55,6 +55,7 @@ void choose_largest(std::span<const float> scores, float* best, std::span<std::u
 }
 
 bool routable(const MoeParams& p) {
+  if (p.gate < MoeGate::kSoftmax || p.gate > MoeGate::kSoftmaxAfterTopk) return false;
   if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
   if (p.groups == 0) return true;
   if (p.experts % p.groups != 0 || p.groups_used == 0 || p.groups_used > p.groups) return false;

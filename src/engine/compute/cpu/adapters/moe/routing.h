@@ -26,7 +26,7 @@ struct Route {
 void route_row(const Kernels& kernels, const contract::MoeParams& p, float* logits, const float* selection_bias,
                const RouteScratch& scratch, const Route& out);
 
-// Whether the numbers of experts, groups and choices fit each other.
+// Whether the gate is one and the numbers of experts, groups and choices fit each other.
 bool routable(const contract::MoeParams& p);
 
 // The numbers of the `out.size()` largest scores, largest first, equal ones in ascending order. `best` [out.size()] is

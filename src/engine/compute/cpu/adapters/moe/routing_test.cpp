@@ -143,6 +143,8 @@ TEST(Routing, NumbersThatDoNotFitAreSeen) {
     change(changed);
     return routable(changed);
   };
+  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{0}; }));
+  EXPECT_FALSE(with([](MoeParams& m) { m.gate = MoeGate{4}; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.experts_used = 0; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.experts_used = 9; }));
   EXPECT_FALSE(with([](MoeParams& m) { m.groups = 3, m.groups_used = 1; }));
