@@ -78,6 +78,7 @@ namespace llorch::base {
   X(UnclaimedWeight,         "UNCLAIMED_WEIGHT",           2021, 500, false, "the model file holds a tensor nothing uses") \
   X(WeightShapeMismatch,     "WEIGHT_SHAPE_MISMATCH",      2022, 500, false, "a tensor has another shape than the configuration says") \
   X(WeightDTypeUnsupported,  "WEIGHT_DTYPE_UNSUPPORTED",   2023, 500, false, "no kernel takes a tensor of this type here") \
+  X(WeightValueUnsupported,  "WEIGHT_VALUE_UNSUPPORTED",   2024, 500, false, "a tensor holds a value that the type asked for cannot") \
   /* plans */                                                                                                           \
   X(UnsupportedOpcode,           "UNSUPPORTED_OPCODE",             2101, 500, false, "the backend has no adapter for an instruction") \
   X(UnsupportedTensorRank,       "UNSUPPORTED_TENSOR_RANK",        2102, 500, false, "a tensor has more dimensions than the contract allows") \

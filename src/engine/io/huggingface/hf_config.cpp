@@ -287,11 +287,10 @@ Result<std::string_view> HfConfig::string(std::string_view key) const {
 Result<HfConfig> HfConfig::object(std::string_view key) const {
   const View self = view(source(), path_, object_);
   const bj::value* value = TRY(self.require(key));
-  const bj::object* object = value->if_object();
-  if (object == nullptr) return self.wrong(key, *value, "an object");
+  if (kind_of(*value) != HfKind::kObject) return self.wrong(key, *value, "an object");
   HfConfig inner;
   inner.document_ = document_;
-  inner.object_ = object;
+  inner.object_ = value->if_object();
   inner.path_ = fmt::format("{}{}.", path_, key);
   return inner;
 }

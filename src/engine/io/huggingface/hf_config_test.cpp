@@ -83,6 +83,7 @@ TEST(HfConfig, NonFiniteFloatsInBothSpellings) {
   }
   EXPECT_EQ(c.string("text").value(), "Infinity -Infinity \" NaN");
   EXPECT_EQ(c.kind("other"), HfKind::kObject);
+  EXPECT_EQ(c.object("nan2").error().code, ErrorCode::kConfigKeyInvalid);  // a number in an object's clothes
 }
 
 TEST(HfConfig, MessagesNameTheWholePath) {
