@@ -48,8 +48,6 @@ bool Configurations::is_completable(const Item& item) const {
   if (item.place == kOver) return true;
   if (!frames_completable_[index(item.frame)]) return false;
   if (completable_->empty()) return true;
-  const ir::RuleSet::Rule& rule = rules_->rule_of(item.place);
-  if (rule.counted) return rules_->accepts(item.place) || (*completable_)[rules_->rule(rule.item).start];
   return (*completable_)[item.place.state];
 }
 
@@ -57,6 +55,12 @@ FrameId Configurations::intern_frame(std::span<const Item> list) {
   const auto [number, is_new] = frames_.intern(list);
   if (is_new) {
     frames_completable_.push_back(std::ranges::any_of(list, [&](const Item& item) { return is_completable(item); }));
+    std::uint32_t count = 0xFFFFFFFF;
+    for (const Item& item : list) {
+      const bool is_last = item.frame == kOuterFrame || item.frame == kRootFrame;
+      count = std::min(count, is_last ? item.place.count : outer_counts_[index(item.frame)]);
+    }
+    outer_counts_.push_back(count);
   }
   return FrameId{number};
 }
@@ -83,6 +87,14 @@ bool Configurations::ends_with(ConfigurationId id, FrameId frame) const {
   return !list.empty() && std::ranges::any_of(list.last(std::min<std::size_t>(2, list.size())), [&](const Item& item) {
     return item == Item{kOver, frame};
   });
+}
+
+std::uint32_t Configurations::outer_count(ConfigurationId id) const {
+  std::uint32_t count = 0xFFFFFFFF;
+  for (const Item& item : items(id)) {
+    count = std::min(count, item.frame == kOuterFrame ? item.place.count : outer_counts_[index(item.frame)]);
+  }
+  return count;
 }
 
 ConfigurationId Configurations::at(Item item) {

@@ -65,6 +65,16 @@ class Configurations {
   bool is_completable(ConfigurationId id) const { return lists_completable_[index(id)]; }
   bool is_completable(FrameId id) const { return frames_completable_[index(id)]; }
 
+  // Whether the rule local() started in stands at this state itself, not within a rule it called.
+  bool stands_at(ConfigurationId id, std::uint32_t state) const {
+    for (const Item& item : items(id)) {
+      if (item.frame == kOuterFrame && item.place.state == state) return true;
+    }
+    return false;
+  }
+  // From a local() of a counting rule: how many items have been begun, in the reading that has begun the fewest.
+  std::uint32_t outer_count(ConfigurationId id) const;
+
   bool is_full() const {
     return rows_.size() >= kRowsMax || configurations_.size() >= lists_max_ || frames_.size() >= lists_max_;
   }
@@ -114,6 +124,7 @@ class Configurations {
   Lists frames_;
   Lists configurations_;
   std::vector<bool> frames_completable_;
+  std::vector<std::uint32_t> outer_counts_;  // per frame: the least count of a return to a local() place
   std::vector<bool> lists_completable_;
   std::vector<std::uint32_t> rows_of_;  // per configuration
   std::vector<std::array<ConfigurationId, 256>> rows_;

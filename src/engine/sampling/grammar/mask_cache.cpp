@@ -6,15 +6,19 @@
 namespace llorch::engine::sampling::grammar {
 
 std::size_t PlaceMask::bytes() const {
-  constexpr std::size_t kEntry = sizeof(PlaceMask) + 256;  // list and hash nodes, control block
-  return kEntry + sizeof(std::uint32_t) * (words.capacity() + ids.capacity() + open_nodes.capacity());
+  std::size_t bytes = sizeof(PlaceMask) + 256;  // list and hash nodes, control block
+  for (const Layer& layer : layers) {
+    const std::size_t entries =
+        layer.words.capacity() + layer.ids.capacity() + layer.open_nodes.capacity() + 2 * layer.groups.capacity();
+    bytes += sizeof(Layer) + sizeof(std::uint32_t) * entries;
+  }
+  return bytes;
 }
 
 std::size_t MaskCache::Hash::operator()(const PlaceKey& key) const {
   std::size_t hash;
   std::memcpy(&hash, key.rule.data(), sizeof(hash));
-  for (const std::uint32_t part : {key.state, key.missing, key.room, key.tier})
-    hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
+  for (const std::uint32_t part : {key.state, key.tier}) hash = (hash ^ part) * 0x9E3779B97F4A7C15u;
   return hash ^ hash >> 32;
 }
 

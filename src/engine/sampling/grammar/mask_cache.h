@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -14,13 +15,28 @@
 
 namespace llorch::engine::sampling::grammar {
 
-// The tokens a place in a rule allows, whatever called the rule.
+// The tokens a place in a rule allows, whatever called the rule. Of a place that counts it holds a layer per number of
+// items a token takes part in, so that one walk of the vocabulary serves every count; of any other place one layer.
 struct PlaceMask {
-  // The allowed tokens, as a bit per token or as ids, whichever is smaller.
-  std::vector<std::uint32_t> words;
-  std::vector<base::TokenId> ids;
-  // Trie nodes where the rule is over before the token is: what follows depends on the caller.
-  std::vector<std::uint32_t> open_nodes;
+  struct Layer {
+    // Tokens of this layer and those before it; empty where ids say less in fewer bytes.
+    std::vector<std::uint32_t> words;
+    std::vector<base::TokenId> ids;  // tokens of this layer alone
+    // Trie nodes right behind those where the rule may be over before the token is: whether they go on depends on the
+    // caller. By their byte, because a caller goes on with few bytes.
+    std::vector<std::uint32_t> open_nodes;
+    struct Group {
+      std::uint8_t byte;
+      std::uint32_t begin;  // in open_nodes, up to the next group's
+    };
+    std::vector<Group> groups;
+
+    std::span<const std::uint32_t> group(std::size_t i) const {
+      const std::size_t end = i + 1 < groups.size() ? groups[i + 1].begin : open_nodes.size();
+      return std::span(open_nodes).subspan(groups[i].begin, end - groups[i].begin);
+    }
+  };
+  std::vector<Layer> layers;
 
   std::size_t bytes() const;
 };
@@ -29,8 +45,6 @@ struct PlaceMask {
 struct PlaceKey {
   std::array<std::uint8_t, 16> rule{};
   std::uint32_t state = 0;
-  std::uint32_t missing = 0;  // counted repetitions: how many more must come, how many may, as far as a token can tell
-  std::uint32_t room = 0;
   std::uint32_t tier = 0;
 
   bool operator==(const PlaceKey&) const = default;

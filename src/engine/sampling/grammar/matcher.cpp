@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/assert.h"
@@ -15,9 +16,20 @@ using base::fail;
 
 void set(std::span<std::uint32_t> words, TokenId id) { words[base::index(id) / 32] |= 1u << base::index(id) % 32; }
 
-void add(std::span<std::uint32_t> words, const PlaceMask& mask) {
-  for (std::size_t i = 0; i < mask.words.size(); ++i) words[i] |= mask.words[i];
-  for (const TokenId id : mask.ids) set(words, id);
+void add(std::span<std::uint32_t> words, std::span<const std::uint32_t> more) {
+  for (std::size_t i = 0; i < more.size(); ++i) words[i] |= more[i];
+}
+
+void group_by_byte(PlaceMask::Layer& layer, const TokenTrie::Tier& tier) {
+  std::array<std::uint32_t, 257> ends{};  // of the groups before each byte's, then of its own
+  for (const std::uint32_t node : layer.open_nodes) ++ends[tier.nodes[node].byte + 1u];
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    if (ends[byte + 1] != 0) layer.groups.push_back({static_cast<std::uint8_t>(byte), ends[byte]});
+    ends[byte + 1] += ends[byte];
+  }
+  std::vector<std::uint32_t> sorted(layer.open_nodes.size());
+  for (const std::uint32_t node : layer.open_nodes) sorted[ends[tier.nodes[node].byte]++] = node;
+  layer.open_nodes = std::move(sorted);
 }
 
 tl::unexpected<base::Error> too_ambiguous() {
@@ -63,6 +75,7 @@ template <class OnNode>
 base::Result<> Matcher::walk(const TokenTrie::Tier& tier, std::uint32_t from, ConfigurationId at, OnNode on_node) {
   if (at == kOverflowedConfiguration) return too_ambiguous();
   const std::size_t base_depth = tier.nodes[from].depth;
+  if (tier.nodes[from].end == from + 1) return {};
   path_.resize(tier.depth + 1);
   path_[base_depth] = at;
   const std::uint32_t end = tier.nodes[from].end;
@@ -84,47 +97,47 @@ base::Result<> Matcher::walk(const TokenTrie::Tier& tier, std::uint32_t from, Co
   return {};
 }
 
-PlaceKey Matcher::key_of(ir::Place place, std::size_t tier) const {
-  const ir::RuleSet& rules = grammar_->rules();
-  const ir::RuleSet::Rule& rule = rules.rule_of(place);
-  PlaceKey key;
-  key.tier = static_cast<std::uint32_t>(tier);
-  if (!rule.counted) {
-    key.rule = rule.digest;
-    key.state = place.state - rule.start;
-    return key;
-  }
-  // An item takes at least a byte, so a token sees no more of them than it has bytes.
-  const auto reach = static_cast<std::uint32_t>(trie_->tiers()[tier].depth);
-  key.rule = rules.rule(rule.item).digest;
-  key.state = 0xFFFFFFFF;
-  key.missing = rule.bounds.min - std::min(rule.bounds.min, place.count);
-  key.missing = std::min(key.missing, reach);
-  key.room = rule.bounds.max == ir::kUnbounded ? reach : std::min(rule.bounds.max - place.count, reach);
-  return key;
-}
-
+// A token of n bytes begins at most n items of a repetition, so layers go no further than the longest token.
 base::Result<PlaceMask> Matcher::compute_place_mask(ir::Place place, const TokenTrie::Tier& tier) {
+  const ir::RuleSet& rules = grammar_->rules();
+  const bool counts = rules.rule_of(place).counted;
+  if (counts) place = {rules.rule(rules.rule_of(place).ruler).start, 0};
   PlaceMask mask;
-  std::vector<std::uint32_t> words(trie_->mask_words());
+  mask.layers.resize(counts ? tier.depth + 1 : 1);
+  std::size_t count = 0;
   TRY(walk(tier, 0, configurations_->local(place), [&](std::uint32_t node, ConfigurationId at) {
-    if (configurations_->is_completable(at)) {
-      for (const TokenId id : tier.tokens(node)) mask.ids.push_back(id);
+    PlaceMask::Layer& layer = mask.layers[counts ? configurations_->outer_count(at) : 0];
+    const std::span<const TokenId> tokens = tier.tokens(node);
+    if (!tokens.empty() && configurations_->is_completable(at)) {
+      layer.ids.insert(layer.ids.end(), tokens.begin(), tokens.end());
+      count += tokens.size();
     }
-    if (configurations_->leaves(at) && tier.nodes[node].end > node + 1) mask.open_nodes.push_back(node);
+    // Between two items a counting rule may be over; whether it is depends on its bounds.
+    const bool may_be_over = counts ? configurations_->stands_at(at, place.state) : configurations_->leaves(at);
+    if (!may_be_over) return;
+    for (std::uint32_t child = node + 1; child < tier.nodes[node].end; child = tier.nodes[child].end) {
+      layer.open_nodes.push_back(child);
+    }
   }));
-  if (mask.ids.size() >= words.size()) {
-    for (const TokenId id : mask.ids) set(words, id);
-    mask.words = std::move(words);
-    mask.ids = {};
+  const bool is_dense = count >= trie_->mask_words() * mask.layers.size();
+  std::vector<std::uint32_t> words(trie_->mask_words());
+  for (PlaceMask::Layer& layer : mask.layers) {
+    if (is_dense) {
+      for (const TokenId id : layer.ids) set(words, id);
+      layer.words = words;
+      layer.ids = {};
+    }
+    layer.ids.shrink_to_fit();
+    group_by_byte(layer, tier);
   }
-  mask.ids.shrink_to_fit();
-  mask.open_nodes.shrink_to_fit();
   return mask;
 }
 
 base::Result<std::shared_ptr<const PlaceMask>> Matcher::place_mask(ir::Place place, std::size_t tier) {
-  const PlaceKey key = key_of(place, tier);
+  const ir::RuleSet& rules = grammar_->rules();
+  const ir::RuleSet::Rule& rule = rules.rule_of(place);
+  PlaceKey key{.rule = rule.digest, .state = place.state - rule.start, .tier = static_cast<std::uint32_t>(tier)};
+  if (rule.counted) key.rule = rules.rule(rule.ruler).digest;
   if (auto known = trie_->mask_cache().find(key)) return known;
   auto computed = std::make_shared<const PlaceMask>(TRY(compute_place_mask(place, trie_->tiers()[tier])));
   trie_->mask_cache().insert(key, computed);
@@ -132,19 +145,45 @@ base::Result<std::shared_ptr<const PlaceMask>> Matcher::place_mask(ir::Place pla
 }
 
 base::Result<> Matcher::add_item(std::size_t number) {
+  const ir::RuleSet& rules = grammar_->rules();
   const ir::Place place = configurations_->items(at_)[number].place;
-  for (std::size_t i = 0; i < TokenTrie::kTiers; ++i) {
-    const TokenTrie::Tier& tier = trie_->tiers()[i];
-    if (tier.ids.empty()) continue;
-    const std::shared_ptr<const PlaceMask> mask = TRY(place_mask(place, i));
-    // Read again each time: a walk may have renamed the frames.
-    const auto frame = [&] { return configurations_->items(at_)[number].frame; };
-    if (configurations_->is_completable(frame())) add(words_, *mask);
-    for (const std::uint32_t node : mask->open_nodes) {
-      TRY(walk(tier, node, configurations_->returned(frame()), [&](std::uint32_t below, ConfigurationId at) {
-        if (!configurations_->is_completable(at)) return;
-        for (const TokenId id : tier.tokens(below)) set(words_, id);
-      }));
+  const ir::RuleSet::Rule& rule = rules.rule_of(place);
+  const std::size_t missing = rule.counted ? rule.bounds.min - std::min(rule.bounds.min, place.count) : 0;
+  const bool is_bounded = rule.counted && rule.bounds.max != ir::kUnbounded;
+  for (std::size_t tier = 0; tier < TokenTrie::kTiers; ++tier) {
+    if (trie_->tiers()[tier].ids.empty()) continue;
+    const std::shared_ptr<const PlaceMask> mask = TRY(place_mask(place, tier));
+    std::size_t last = mask->layers.size() - 1;
+    if (is_bounded) last = std::min<std::size_t>(last, rule.bounds.max - place.count);
+    const bool is_completable = configurations_->is_completable(configurations_->items(at_)[number].frame);
+    if (is_completable) add(words_, mask->layers[last].words);
+    for (std::size_t i = 0; i <= last; ++i) {
+      const PlaceMask::Layer& layer = mask->layers[i];
+      if (is_completable) {
+        for (const TokenId id : layer.ids) set(words_, id);
+      }
+      if (i >= missing) TRY(add_open_nodes(number, tier, layer));
+    }
+  }
+  return {};
+}
+
+// Tokens that go on after the rule of a reading is over.
+base::Result<> Matcher::add_open_nodes(std::size_t number, std::size_t tier, const PlaceMask::Layer& layer) {
+  const TokenTrie::Tier& of = trie_->tiers()[tier];
+  const auto add_tokens = [&](std::uint32_t node, ConfigurationId at) {
+    if (!configurations_->is_completable(at)) return;
+    for (const TokenId id : of.tokens(node)) set(words_, id);
+  };
+  for (std::size_t i = 0; i < layer.groups.size(); ++i) {
+    for (const std::uint32_t node : layer.group(i)) {
+      // Looked up again each time: a walk may have renamed the frames.
+      const ConfigurationId over = configurations_->returned(configurations_->items(at_)[number].frame);
+      const ConfigurationId at = configurations_->step(over, layer.groups[i].byte);
+      if (at == kDeadConfiguration) break;
+      if (at == kOverflowedConfiguration) return too_ambiguous();
+      add_tokens(node, at);
+      TRY(walk(of, node, at, add_tokens));
     }
   }
   return {};

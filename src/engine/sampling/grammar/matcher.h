@@ -41,9 +41,9 @@ class Matcher {
 
   ConfigurationId after(TokenId id);
   base::Result<> add_item(std::size_t number);
+  base::Result<> add_open_nodes(std::size_t number, std::size_t tier, const PlaceMask::Layer& layer);
   base::Result<std::shared_ptr<const PlaceMask>> place_mask(ir::Place place, std::size_t tier);
   base::Result<PlaceMask> compute_place_mask(ir::Place place, const TokenTrie::Tier& tier);
-  PlaceKey key_of(ir::Place place, std::size_t tier) const;
   template <class OnNode>
   base::Result<> walk(const TokenTrie::Tier& tier, std::uint32_t from, ConfigurationId at, OnNode on_node);
   void make_room(std::span<ConfigurationId> more);

@@ -286,7 +286,7 @@ TEST(MaskCache, StaysWithinItsBytesAndKeepsWhatIsUsed) {
   MaskCache cache(20000);
   const auto key = [](std::uint32_t i) { return PlaceKey{.state = i}; };
   for (std::uint32_t i = 0; i < 100; ++i) {
-    cache.insert(key(i), std::make_shared<PlaceMask>(PlaceMask{.words = std::vector<std::uint32_t>(200)}));
+    cache.insert(key(i), std::make_shared<PlaceMask>(PlaceMask{{{.words = std::vector<std::uint32_t>(200)}}}));
     EXPECT_NE(cache.find(key(0)), nullptr) << i;
     EXPECT_LE(cache.bytes(), 20000u);
   }

@@ -9,9 +9,12 @@
 namespace llorch::engine::sampling::grammar::ir {
 namespace {
 
-// Repetitions are written out up to this many automaton states: a state per repetition is the fastest to match, a counter
-// the smallest. About three JSON string characters, or a number's digits.
+// Repetitions are written out up to this many automaton states, a number's digits about; beyond it a counter is smaller.
 constexpr std::size_t kWrittenOutMax = 160;
+
+// A call takes two states and leads to a rule of unknown size: repeated often it is better counted, because the places of
+// a counter share their masks.
+constexpr std::size_t kCallSize = 40;
 
 }  // namespace
 
@@ -66,7 +69,7 @@ ExprId Builder::repeat(ExprId part, Bounds bounds) {
   return call(counter);
 }
 
-ExprId Builder::call(RuleId rule) { return add({.kind = Expr::Kind::kRule, .rule = rule}, 2); }
+ExprId Builder::call(RuleId rule) { return add({.kind = Expr::Kind::kRule, .rule = rule}, kCallSize); }
 
 ExprId Builder::automaton(Nfa nfa) {
   const std::size_t size = nfa.states.size();

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/assert.h"
@@ -254,6 +255,32 @@ base::Result<> add_rules(const Builder& builder, RuleSet& out) {
   return {};
 }
 
+// A counting rule's ruler counts further than any token has bytes.
+constexpr std::uint32_t kEndless = 1u << 31;
+
+void add_rulers(RuleSet& out) {
+  std::vector<std::optional<RuleId>> rulers(out.rules.size());  // by item
+  const std::size_t count = out.rules.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!out.rules[i].counted) continue;
+    const RuleId item = out.rules[i].item;
+    std::optional<RuleId>& ruler = rulers[index(item)];
+    if (!ruler) {
+      ruler = RuleId{static_cast<std::uint32_t>(out.rules.size())};
+      RuleSet::Rule rule;
+      rule.start = static_cast<std::uint32_t>(out.states.size());
+      rule.end = rule.start + 1;
+      rule.counted = true;
+      rule.item = item;
+      rule.bounds = {kEndless, kUnbounded};
+      rule.ruler = *ruler;
+      out.rules.push_back(rule);
+      append(out, *ruler, Dfa{{{}}});
+    }
+    out.rules[i].ruler = *ruler;
+  }
+}
+
 // Rules that `id` can call before it has taken a byte.
 std::vector<RuleId> left_calls(const RuleSet& rules, RuleId id) {
   const RuleSet::Rule& rule = rules.rule(id);
@@ -313,6 +340,7 @@ base::Result<std::shared_ptr<const RuleSet>> compile(const Builder& builder, Rul
   auto rules = std::make_shared<RuleSet>();
   rules->root = root;
   TRY(add_rules(builder, *rules));
+  add_rulers(*rules);
   TRY(order_rules(builder, *rules));
   set_digests(*rules);
   return std::shared_ptr<const RuleSet>(std::move(rules));

@@ -45,6 +45,7 @@ class RuleSet {
     bool counted = false;
     RuleId item{};
     Bounds bounds;
+    RuleId ruler{};  // of a counting rule: one that counts the same item and never comes to an end
     std::array<std::uint8_t, 16> digest{};  // of all automata the rule reaches
   };
 
