@@ -5,12 +5,14 @@
 #include <rapidcheck.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
 
 #include "base/sha256.h"
+#include "engine/io/gguf_types.h"
 #include "engine/io/gguf_writer.h"
 #include "engine/io/model_digest.h"
 
@@ -112,6 +114,34 @@ TEST(Gguf, ReadsWhatAFileOfEveryKindHolds) {
   EXPECT_EQ(file.find_tensor("q")->file_offset % 32, 0u);
   EXPECT_EQ(file.find_tensor("missing"), nullptr);
 }
+
+TEST(Gguf, EveryTypeIsWrittenAndReadBack) {
+  GgufWriter writer;
+  std::vector<std::vector<std::byte>> data(contract::kDTypesCount);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const auto info = contract::dtype_info(dtype);
+    data[i].assign(3 * 512 / info.block_elements * info.block_bytes, static_cast<std::byte>(i));
+    writer.add_tensor({.name = std::string(info.name), .dtype = dtype, .dims = {512, 3}}, data[i]);
+  }
+  const auto bytes = writer.to_bytes().value();
+  const auto file = GgufFile::parse(bytes);
+  ASSERT_TRUE(file) << file.error().message;
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const auto* tensor = file->find_tensor(contract::dtype_info(static_cast<DType>(i)).name);
+    ASSERT_NE(tensor, nullptr) << i;
+    EXPECT_EQ(tensor->dtype, static_cast<DType>(i));
+    EXPECT_TRUE(std::ranges::equal(tensor->data, data[i])) << i;
+  }
+}
+
+// The numbers of the format, as ggml gives them.
+static_assert(gguf_tensor_type_id(DType::kQ4_1) == 3 && gguf_tensor_type_id(DType::kQ5_0) == 6 &&
+              gguf_tensor_type_id(DType::kQ5_1) == 7 && gguf_tensor_type_id(DType::kQ2_K) == 10 &&
+              gguf_tensor_type_id(DType::kQ3_K) == 11 && gguf_tensor_type_id(DType::kQ4_K) == 12 &&
+              gguf_tensor_type_id(DType::kQ5_K) == 13 && gguf_tensor_type_id(DType::kQ6_K) == 14 &&
+              gguf_tensor_type_id(DType::kIQ4_NL) == 20 && gguf_tensor_type_id(DType::kIQ4_XS) == 23 &&
+              gguf_tensor_type_id(DType::kMXFP4) == 39);
 
 TEST(Gguf, AcceptsVersion2AndAFileWithoutTensors) {
   const auto bytes = Bytes().preamble(0, 1, 2).entry("k", GgufType::kU8).put(std::uint8_t{1});

@@ -94,6 +94,21 @@ TEST_F(Folder, DigestsAreKeptUntilTheFileChanges) {
   EXPECT_EQ(anew.digest_of(folder / "none").error().code, ErrorCode::kIoError);
 }
 
+TEST_F(Folder, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
+  const fs::path first = write("models/a-00001-of-00002.gguf", "first");
+  const fs::path second = write("models/a-00002-of-00002.gguf", "second");
+  DigestCache cache(folder / "digests.json");
+  const std::string digest = cache.digest_of(first).value();
+  EXPECT_EQ(cache.digest_of(second).value(), digest);
+  EXPECT_NE(digest, base::to_hex(base::sha256("first")));
+  EXPECT_TRUE(DigestCache(folder / "digests.json").find_file(digest));
+  fs::last_write_time(second, fs::file_time_type::clock::now() + std::chrono::seconds(5));
+  EXPECT_FALSE(cache.find_file(digest));
+  EXPECT_EQ(cache.digest_of(first).value(), digest) << "the same bytes at another time";
+  fs::remove(second);
+  EXPECT_EQ(cache.digest_of(first).error().code, ErrorCode::kIoError);
+}
+
 TEST_F(Folder, DamagedCacheIsEmpty) {
   for (const char* text : {"", "{", "[]", "[1,{}]", R"([{"path":"/x","sha256":"short"}])"}) {
     write("digests.json", text);
