@@ -1,7 +1,7 @@
 // The engine on the real CPU device: memory to the byte, and a step that allocates nothing.
 #include <gtest/gtest.h>
 
-#include "engine/inference/testing/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "golden_support.h"
 
 namespace llorch::golden {
@@ -45,9 +45,9 @@ TEST(CpuDevice, AStepAllocatesNothing) {
   Engine& engine = loaded.engine();
   ASSERT_TRUE(engine.prefill(0, tokens));
   ASSERT_TRUE(engine.reset(0));
-  const auto before = engine::inference::testing::allocations_count();
+  const auto before = base::testing::allocations_count();
   const bool fine = engine.prefill(0, tokens).has_value() && engine.decode(0, TokenId{1}).has_value();
-  EXPECT_EQ(engine::inference::testing::allocations_count(), before);
+  EXPECT_EQ(base::testing::allocations_count(), before);
   EXPECT_TRUE(fine);
 }
 

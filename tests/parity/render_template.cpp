@@ -28,8 +28,7 @@ json::object render(const json::object& request) {
   const auto rendered = parsed->render(input);
   if (!rendered) return {{"error", rendered.error().message}};
   json::array runs;
-  for (const TextRun& run : rendered->runs)
-    runs.push_back(json::array{run.text, run.origin == jinja::Origin::kData});
+  for (const TextRun& run : rendered->runs) runs.push_back(json::array{run.text, run.origin == jinja::Origin::kData});
   return {{"text", rendered->text()}, {"runs", std::move(runs)}};
 }
 

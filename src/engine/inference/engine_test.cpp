@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "engine/inference/testing/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "engine/inference/testing/recording_backend.h"
 #include "engine/models/testing/tiny_llama.h"
 
@@ -273,13 +273,13 @@ TEST(EngineStep, AllocatesNothing) {
   const auto tokens = many(20);
   const std::vector<SlotRows> requests{{0, std::span(tokens).first(3), RowsWanted::kAll},
                                        {1, std::span(tokens).first(1)}};
-  const auto before = testing::allocations_count();
+  const auto before = base::testing::allocations_count();
   const bool fine = loaded.engine->prefill(0, tokens).has_value() && loaded.engine->decode(0, TokenId{1}).has_value() &&
                     loaded.engine->step(requests).has_value() && loaded.engine->reset(0).has_value();
-  EXPECT_EQ(testing::allocations_count(), before);
+  EXPECT_EQ(base::testing::allocations_count(), before);
   EXPECT_TRUE(fine);
   const auto probe = std::make_unique<int>(1);
-  EXPECT_GT(testing::allocations_count(), before);  // the counter counts
+  EXPECT_GT(base::testing::allocations_count(), before);  // the counter counts
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/testing/allocation_counter.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/compute/cpu/device.h"
 #include "engine/compute/cpu/kernel_test_support.h"
@@ -155,7 +156,9 @@ class Harness {
       workspace_[i] = std::byte{0xFF};  // contents are undefined: make them NaN
     for (std::size_t i = 0; i < inputs.size(); ++i) regs_[i].ptr = const_cast<float*>(inputs[i]);
     if (!outputs_.empty()) regs_[inputs_.size()].ptr = output;
+    const std::uint64_t allocations = base::testing::allocations_count();
     ASSERT_TRUE(prepared_.fn(ctx, prepared_).is_ok());
+    EXPECT_EQ(base::testing::allocations_count(), allocations);
   }
 
  private:

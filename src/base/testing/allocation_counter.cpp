@@ -1,4 +1,4 @@
-#include "engine/inference/testing/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 
 #include <atomic>
 #include <cstddef>
@@ -35,8 +35,8 @@ void operator delete[](void* ptr, std::align_val_t) noexcept { std::free(ptr); }
 void operator delete(void* ptr, std::size_t, std::align_val_t) noexcept { std::free(ptr); }
 void operator delete[](void* ptr, std::size_t, std::align_val_t) noexcept { std::free(ptr); }
 
-namespace llorch::engine::inference::testing {
+namespace llorch::base::testing {
 
 std::uint64_t allocations_count() { return allocations.load(std::memory_order_relaxed); }
 
-}  // namespace llorch::engine::inference::testing
+}  // namespace llorch::base::testing
