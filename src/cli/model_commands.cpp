@@ -15,6 +15,7 @@
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/engine.h"
 #include "engine/io/gguf.h"
+#include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "engine/io/tokenizer_source.h"
 #include "engine/text/tokenizer.h"
 
@@ -193,9 +194,8 @@ int model_show(const GlobalOptions& global, const std::string& file) {
 int model_tokenize(const GlobalOptions& global, const std::string& file, const std::string& text) {
   const auto tokens = [&]() -> base::Result<std::vector<base::TokenId>> {
     const std::string content = TRY(literal_or_file(text, kTextFileBytesMax));
-    const auto gguf = TRY(engine::io::GgufFile::open(file));
-    const auto tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::read_tokenizer_data(gguf))));
-    return tokenizer.encode(content);
+    auto data = TRY(engine::io::tokenizer_json::read_tokenizer(file));
+    return TRY(engine::text::Tokenizer::create(std::move(data))).encode(content);
   }();
   if (!tokens) return report(tokens.error(), global.json);
   if (global.json) {

@@ -234,7 +234,8 @@ base::Result<std::unique_ptr<const model::Model>> make_json_model(const Tokenize
 
 base::Result<> build_json(const TokenizerData& data, TokenizerParts& parts) {
   const bool byte_level = is_byte_level(data.json.pipeline);
-  const model::DecodedSpellings decoded = TRY(model::decoded_spellings(data));
+  auto normalizer = TRY(normalizer::Normalizer::create(data.json.pipeline.normalizers));
+  const model::DecodedSpellings decoded = TRY(model::decoded_spellings(data, normalizer));
   if (byte_level != decoded.byte_level || (byte_level && data.model == "unigram")) {
     return base::fail(ErrorCode::kUnsupportedTokenizer,
                       "the tokenizer is byte-level in a part only (pre-tokenizer, model, decoder), which this build "
@@ -245,7 +246,6 @@ base::Result<> build_json(const TokenizerData& data, TokenizerParts& parts) {
   parts.vocabulary = make_vocabulary(data, decoded.spellings);
   parts.pre_tokenizer = TRY(pre_tokenizer::PreTokenizer::create(data.json.pipeline.pre_tokenizers));
   parts.model = TRY(make_json_model(data, *parts.vocabulary, byte_level));
-  auto normalizer = TRY(normalizer::Normalizer::create(data.json.pipeline.normalizers));
   parts.partition =
       TRY(make_partition(data, *parts.vocabulary,
                          {.order = partition::Partition::Order::kLeftmostFirst, .normalizer = std::move(normalizer)}));

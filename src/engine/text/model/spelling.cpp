@@ -178,7 +178,7 @@ std::vector<TokenSpelling> byte_bpe_spellings(const TokenizerData& data) {
   return spellings;
 }
 
-base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data) {
+base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data, const normalizer::Normalizer& normalizer) {
   const DecoderPlan plan = TRY(plan_decoders(data.json.pipeline.decoders));
   DecodedSpellings decoded{std::vector<TokenSpelling>(data.tokens.size()), plan.leading_space, plan.byte_level};
   for (std::size_t i = 0; i < data.tokens.size(); ++i) {
@@ -193,6 +193,11 @@ base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data) {
       spelling.key = text;
       spelling.output = plan.decoded(text);
     }
+  }
+  for (const AddedTokenRule& rule : data.json.added) {
+    if (!rule.normalized || data.kinds[index(rule.id)] != TokenKind::kUserDefined) continue;
+    const std::string text = normalizer.apply(data.tokens[index(rule.id)]);
+    decoded.spellings[index(rule.id)].output = plan.byte_level ? text : plan.decoded(text);
   }
   return decoded;
 }

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/text/model/model.h"
 #include "engine/text/model/vocabulary.h"
+#include "engine/text/normalizer/normalizer.h"
 
 namespace llorch::engine::text::model {
 
@@ -33,8 +34,8 @@ struct DecodedSpellings {
   LeadingSpace leading_space = LeadingSpace::kKeep;
   bool byte_level = false;  // keys are bytes, not characters
 };
-// As the decoders of a tokenizer.json say. UNSUPPORTED_TOKENIZER when what a token adds would depend on its neighbours.
-base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data);
+// As the decoders of a tokenizer.json say; tokens found in normalized text are spelled as `normalizer` does. UNSUPPORTED_TOKENIZER when what a token adds would depend on its neighbours.
+base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data, const normalizer::Normalizer& normalizer);
 
 // The lowest token of each byte, among those of kind kByte.
 std::array<std::optional<TokenId>, 256> byte_tokens(const TokenizerData& data);

@@ -19,9 +19,10 @@ constexpr std::uint32_t kHeapLimitKib = 64u << 10;
 constexpr std::size_t kPatternBytesMax = 1u << 14;
 constexpr std::uint32_t kNestingMax = 32;
 
-// What \s, \w and \d are there, inside brackets. PCRE2 counts U+180E as a space and no marks as word characters.
+// What \s, \w and \d are there, inside brackets. PCRE2 counts U+180E as a space and no marks as word characters. The six
+// numbers of Latin-1 are a habit of Oniguruma's.
 constexpr std::string_view kSpaceSet = R"(\p{Z}\x{9}-\x{D}\x{85})";
-constexpr std::string_view kWordSet = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 constexpr std::string_view kDigitSet = R"(\p{Nd})";
 
 // Escapes that mean the same in both.
