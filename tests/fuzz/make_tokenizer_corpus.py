@@ -93,7 +93,7 @@ SEEDS = {
     "json_byte_level": case(TEXT, blob("bpe", "", BPE, json=tokenizer_json(
         normalizers=[normalizer(NFC)],
         pre_tokenizers=[pre_tokenizer(SPLIT, pattern(r"\w+|\s|[^\w\s]{1,2}", True)), pre_tokenizer(BYTE_LEVEL, flags=b"\0\1\1")],
-        decoders=[decoder(FROM_BYTES)], added=[(259, b"\1\1\0\0"), (260, b"\0\0\1\1")], merges=[(104, 101), (32, 256)],
+        decoders=[decoder(FROM_BYTES)], added=[(259, b"\1\1\0\0\0"), (260, b"\0\0\1\1\1")], merges=[(104, 101), (32, 256)],
         flags=b"\0\0\1", prefix=[261], suffix=[261]))),
     "json_metaspace": case(TEXT, blob("bpe", "", SPM, ids=SPM_IDS, json=tokenizer_json(
         pre_tokenizers=[pre_tokenizer(METASPACE, replacement="▁", prepend=1)],

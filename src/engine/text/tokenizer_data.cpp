@@ -225,7 +225,9 @@ void write_json(Writer& w, const TokenizerJson& json) {
   write_pipeline(w, json.pipeline);
   w.list(json.added, L::kTokensMax, [&](const AddedTokenRule& rule) {
     w.id(rule.id);
-    for (const bool flag : {rule.lstrip, rule.rstrip, rule.single_word, rule.normalized}) w.flag(flag);
+    for (const bool flag : {rule.lstrip, rule.rstrip, rule.single_word, rule.normalized, rule.outside_model}) {
+      w.flag(flag);
+    }
   });
   w.list(json.merges, L::kMergesMax, [&](const MergeIds& merge) {
     w.id(merge.left);
@@ -242,10 +244,12 @@ TokenizerJson read_json(Reader& r) {
   json.pipeline.normalizers = r.list(L::kStepsMax, 12, [&] { return read_normalizer(r); });
   json.pipeline.pre_tokenizers = r.list(L::kStepsMax, 17, [&] { return read_pre_tokenizer(r); });
   json.pipeline.decoders = r.list(L::kStepsMax, 19, [&] { return read_decoder(r); });
-  json.added = r.list(L::kTokensMax, 8, [&] {
+  json.added = r.list(L::kTokensMax, 9, [&] {
     AddedTokenRule rule;
     rule.id = r.id();
-    for (bool* flag : {&rule.lstrip, &rule.rstrip, &rule.single_word, &rule.normalized}) *flag = r.flag();
+    for (bool* flag : {&rule.lstrip, &rule.rstrip, &rule.single_word, &rule.normalized, &rule.outside_model}) {
+      *flag = r.flag();
+    }
     return rule;
   });
   json.merges = r.list(L::kMergesMax, 8, [&] {

@@ -37,6 +37,7 @@ struct AddedTokenRule {
   bool lstrip = false, rstrip = false;  // takes the spaces at its side
   bool single_word = false;             // only where no word character touches it
   bool normalized = false;              // as the normalizer spells it, in normalized text
+  bool outside_model = false;           // the model never makes it
   bool operator==(const AddedTokenRule&) const = default;
 };
 

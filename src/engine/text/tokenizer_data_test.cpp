@@ -31,7 +31,7 @@ TokenizerData full_data() {
        .invert = true},
       {.kind = PreTokenizerKind::kMetaspace, .replacement = "_", .prepend = PrependScheme::kFirst, .split = false}};
   data.json.pipeline.decoders = {{.kind = DecoderKind::kStrip, .text = " ", .start = 1, .stop = 2}};
-  data.json.added = {{.id = TokenId{3}, .rstrip = true}, {.id = TokenId{4}, .normalized = true}};
+  data.json.added = {{.id = TokenId{3}, .rstrip = true}, {.id = TokenId{4}, .normalized = true, .outside_model = true}};
   data.json.merges = {{TokenId{1}, TokenId{2}}};
   data.json.byte_fallback = data.json.whole_piece_first = true;
   data.json.prefix = {TokenId{1}};

@@ -116,7 +116,8 @@ base::Result<> add_token(const bj::value& added, std::uint32_t id, TokenIds& ids
   if (known != ids.end() && index(known->second) != id) {
     return base::fail(invalid(fmt::format("an added token has the ids {} and {}", index(known->second), id)));
   }
-  if (known == ids.end()) {
+  const bool is_new = known == ids.end();
+  if (is_new) {
     if (id < data.tokens.size() && data.kinds[id] != TokenKind::kUnused) {
       return base::fail(invalid(fmt::format("two tokens have id {}", id)));
     }
@@ -129,8 +130,10 @@ base::Result<> add_token(const bj::value& added, std::uint32_t id, TokenIds& ids
                                   .lstrip = fields.boolean("lstrip"),
                                   .rstrip = fields.boolean("rstrip"),
                                   .single_word = fields.boolean("single_word"),
-                                  .normalized = fields.boolean("normalized", !special)};
-  if (rule.lstrip || rule.rstrip || rule.single_word || rule.normalized) data.json.added.push_back(rule);
+                                  .normalized = fields.boolean("normalized", !special),
+                                  .outside_model = is_new};
+  const bool has_rule = rule.lstrip || rule.rstrip || rule.single_word || rule.normalized || rule.outside_model;
+  if (has_rule) data.json.added.push_back(rule);
   return {};
 }
 

@@ -70,10 +70,12 @@ base::Result<> read_normalizer(const Fields& step, std::vector<NormalizerStep>& 
             .left = step.boolean("strip_left", true),
             .right = step.boolean("strip_right", true)};
   } else if (type == "Replace") {
-    made = {
-        .kind = NormalizerKind::kReplace, .pattern = TRY(read_pattern(step)), .text = TRY(read_text(step, "content"))};
+    made.kind = NormalizerKind::kReplace;
+    made.pattern = TRY(read_pattern(step));
+    made.text = TRY(read_text(step, "content"));
   } else if (type == "Prepend") {
-    made = {.kind = NormalizerKind::kPrepend, .text = TRY(read_text(step, "prepend"))};
+    made.kind = NormalizerKind::kPrepend;
+    made.text = TRY(read_text(step, "prepend"));
   } else if (type == "Precompiled" && step.string("precompiled_charsmap").empty()) {
     return {};  // maps nothing
   } else {
@@ -117,23 +119,24 @@ base::Result<> read_pre_tokenizer(const Fields& step, std::vector<PreTokenizerSt
   const std::string type = step.string("type");
   PreTokenizerStep made;
   if (type == "Split") {
-    made = {.kind = PreTokenizerKind::kSplit,
-            .pattern = TRY(read_pattern(step)),
-            .behavior = TRY(read_behavior(step)),
-            .invert = step.boolean("invert")};
+    made.kind = PreTokenizerKind::kSplit;
+    made.pattern = TRY(read_pattern(step));
+    made.behavior = TRY(read_behavior(step));
+    made.invert = step.boolean("invert");
   } else if (type == "ByteLevel") {
     made = {.kind = PreTokenizerKind::kByteLevel,
             .add_prefix_space = step.boolean("add_prefix_space", true),
             .use_regex = step.boolean("use_regex", true)};
   } else if (type == "Metaspace") {
-    made = {.kind = PreTokenizerKind::kMetaspace,
-            .replacement = TRY(read_replacement(step)),
-            .prepend = TRY(read_prepend(step)),
-            .split = step.boolean("split", true)};
+    made.kind = PreTokenizerKind::kMetaspace;
+    made.replacement = TRY(read_replacement(step));
+    made.prepend = TRY(read_prepend(step));
+    made.split = step.boolean("split", true);
   } else if (type == "Digits") {
     made = {.kind = PreTokenizerKind::kDigits, .individual_digits = step.boolean("individual_digits")};
   } else if (type == "Punctuation") {
-    made = {.kind = PreTokenizerKind::kPunctuation, .behavior = TRY(read_behavior(step))};
+    made.kind = PreTokenizerKind::kPunctuation;
+    made.behavior = TRY(read_behavior(step));
   } else if (type == "WhitespaceSplit") {
     made.kind = PreTokenizerKind::kWhitespaceSplit;
   } else if (type == "Whitespace") {
@@ -142,9 +145,9 @@ base::Result<> read_pre_tokenizer(const Fields& step, std::vector<PreTokenizerSt
             .behavior = SplitBehavior::kRemoved,
             .invert = true};
   } else if (type == "CharDelimiterSplit") {
-    made = {.kind = PreTokenizerKind::kSplit,
-            .pattern = {.text = TRY(read_text(step, "delimiter"))},
-            .behavior = SplitBehavior::kRemoved};
+    made.kind = PreTokenizerKind::kSplit;
+    made.pattern.text = TRY(read_text(step, "delimiter"));
+    made.behavior = SplitBehavior::kRemoved;
   } else {
     return base::fail(unknown_step("pre_tokenizer", step));
   }
@@ -159,18 +162,22 @@ base::Result<> read_decoder(const Fields& step, std::vector<DecoderStep>& out) {
   if (type == "ByteLevel") {
     made.kind = DecoderKind::kByteLevel;
   } else if (type == "Metaspace") {
-    made = {.kind = DecoderKind::kMetaspace, .text = TRY(read_replacement(step)), .prepend = TRY(read_prepend(step))};
+    made.kind = DecoderKind::kMetaspace;
+    made.text = TRY(read_replacement(step));
+    made.prepend = TRY(read_prepend(step));
   } else if (type == "ByteFallback") {
     made.kind = DecoderKind::kByteFallback;
   } else if (type == "Fuse") {
     made.kind = DecoderKind::kFuse;
   } else if (type == "Replace") {
-    made = {.kind = DecoderKind::kReplace, .pattern = TRY(read_pattern(step)), .text = TRY(read_text(step, "content"))};
+    made.kind = DecoderKind::kReplace;
+    made.pattern = TRY(read_pattern(step));
+    made.text = TRY(read_text(step, "content"));
   } else if (type == "Strip") {
-    made = {.kind = DecoderKind::kStrip,
-            .text = TRY(read_text(step, "content")),
-            .start = step.count("start").value_or(0),
-            .stop = step.count("stop").value_or(0)};
+    made.kind = DecoderKind::kStrip;
+    made.text = TRY(read_text(step, "content"));
+    made.start = step.count("start").value_or(0);
+    made.stop = step.count("stop").value_or(0);
   } else {
     return base::fail(unknown_step("decoder", step));
   }

@@ -132,8 +132,8 @@ base::Result<std::vector<text::NamedChatTemplate>> read_more_templates(const std
   for (const auto& entry : std::filesystem::directory_iterator(folder, ec)) {
     if (entry.path().extension() != ".jinja") continue;
     if (templates.size() >= Limits::kNamedChatTemplatesMax) return base::fail(invalid("too many chat templates"));
-    templates.push_back(
-        {entry.path().stem().string(), TRY(base::read_file(entry.path(), Limits::kChatTemplateBytesMax))});
+    std::string content = TRY(base::read_file(entry.path(), Limits::kChatTemplateBytesMax));
+    templates.push_back({entry.path().stem().string(), std::move(content)});
   }
   // Folders have no order of their own.
   std::sort(templates.begin(), templates.end(), [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -195,6 +195,7 @@ base::Result<DecodedSpellings> decoded_spellings(const TokenizerData& data, cons
     }
   }
   for (const AddedTokenRule& rule : data.json.added) {
+    if (rule.outside_model) decoded.spellings[index(rule.id)].key.clear();
     if (!rule.normalized || data.kinds[index(rule.id)] != TokenKind::kUserDefined) continue;
     const std::string text = normalizer.apply(data.tokens[index(rule.id)]);
     decoded.spellings[index(rule.id)].output = plan.byte_level ? text : plan.decoded(text);

@@ -49,7 +49,8 @@ base::Result<Partition> Partition::create(const TokenizerData& data, std::span<c
                                           Options options) {
   const std::size_t count = data.tokens.size();
   ASSERT(spellings.size() == count && data.kinds.size() == count);
-  Partition made(std::move(options), TRY(pre_tokenizer::Regex::create(kWordCharacter)));
+  auto word_character = TRY(pre_tokenizer::Regex::create(kWordCharacter));
+  Partition made(std::move(options), std::move(word_character));
   made.rules_.resize(count);
   std::vector<bool> normalized(count);
   for (const AddedTokenRule& rule : data.json.added) {

@@ -183,7 +183,8 @@ base::Result<PreTokenizer> PreTokenizer::create(std::span<const PreTokenizerStep
                         "the tokenizer cuts text after its byte-level step, hence inside of characters; this build "
                         "takes that step only as the last: use the model's GGUF");
     }
-    pre_tokenizer.steps_.push_back({steps[i], TRY(pattern_of(steps[i]))});
+    std::optional<Pattern> pattern = TRY(pattern_of(steps[i]));
+    pre_tokenizer.steps_.push_back({steps[i], std::move(pattern)});
   }
   return pre_tokenizer;
 }
