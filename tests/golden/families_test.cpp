@@ -70,10 +70,12 @@ TEST_P(Families, EveryLayerAgrees) {
   ASSERT_EQ((residuals.size() - 1) % layers, 0U);
   const std::size_t additions = (residuals.size() - 1) / layers;
   auto at = residuals.begin();
+  // The library lists this family's states without the embeddings and with the last layer on both sides of the final norm.
+  if (GetParam().family == "mamba2") std::advance(at, additions);
   for (std::size_t state = 0; state <= layers; ++state) {
     const std::vector<float>& got = state == layers ? final_norm : at->second;
     const auto expected = std::span(hidden.values).subspan(state * got.size(), got.size());
-    EXPECT_LE(relative_error(got, expected), 5e-5) << (state == 0 ? "embeddings" : fmt::format("layer {}", state - 1));
+    EXPECT_LE(relative_error(got, expected), 5e-5) << "state " << state;
     if (state < layers) std::advance(at, additions);
   }
 }
@@ -106,7 +108,9 @@ TEST_P(Families, ARecycledSlot) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* family : {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"}) {
+  for (const char* family :
+       {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "qwen3_moe",
+        "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2", "deepseek_v2", "deepseek_v3"}) {
     for (const Format format : {Format::kGguf, Format::kHuggingFace}) {
       if (family_model(family, format)) all.push_back({family, format});
     }

@@ -51,7 +51,8 @@ TEST_P(Plans, MatchTheGoldenText) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Plans,
                          testing::Values("llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2",
-                                         "gemma3"),
+                                         "gemma3", "qwen3_moe", "qwen3_moe_sparse", "gpt_oss", "granite_hybrid",
+                                         "mamba2", "lfm2", "deepseek_v2", "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

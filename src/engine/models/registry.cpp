@@ -10,8 +10,9 @@
 namespace llorch::engine::models {
 namespace {
 
-constexpr std::array kFamilies{&families::kLlama, &families::kQwen2,  &families::kQwen3,
-                               &families::kPhi3,  &families::kGemma2, &families::kGemma3};
+constexpr std::array kFamilies{&families::kLlama,         &families::kQwen2,  &families::kQwen3,  &families::kQwen3Moe,
+                               &families::kPhi3,          &families::kGemma2, &families::kGemma3, &families::kGptOss,
+                               &families::kGraniteHybrid, &families::kMamba2, &families::kLfm2,   &families::kDeepseek};
 
 }  // namespace
 

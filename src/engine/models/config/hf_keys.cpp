@@ -138,15 +138,9 @@ Result<> read_hf_one_rope(const HfKeys& keys, contract::RopeLayout layout, const
   return finish_attention(config, keys.names());
 }
 
-Result<std::vector<bool>> read_hf_sparse_layers(const HfKeys& keys, std::size_t layers,
-                                                bool (*fallback)(const HfKeys&, std::uint32_t layer)) {
+Result<std::vector<bool>> read_hf_mlp_layer_types(const HfKeys& keys, std::size_t layers) {
   std::vector<bool> sparse;
-  if (!keys.has("mlp_layer_types")) {
-    for (std::uint32_t n = 0; n < layers; ++n) sparse.push_back(fallback(keys, n));
-    return sparse;
-  }
-  const std::vector<std::string_view> words = TRY(keys.text().string_list("mlp_layer_types"));
-  for (std::string_view word : words) {
+  for (std::string_view word : TRY(keys.text().string_list("mlp_layer_types"))) {
     if (word != "dense" && word != "sparse")
       return impossible(keys.key("mlp_layer_types"), std::string(word), "must be dense or sparse");
     sparse.push_back(word == "sparse");
@@ -156,6 +150,31 @@ Result<std::vector<bool>> read_hf_sparse_layers(const HfKeys& keys, std::size_t 
                       fmt::format("must have one for each of {} layers", layers));
   }
   return sparse;
+}
+
+Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig& config) {
+  MambaConfig& m = config.mamba;
+  const float expand = TRY(keys.text().f32_or(names.expand, 2));
+  const double inner = static_cast<double>(expand) * config.width;
+  if (!(inner >= 1 && inner <= kDimensionMax)) {
+    return impossible(keys.key(names.expand), fmt::to_string(expand),
+                      fmt::format("times hidden_size must be 1..{}", kDimensionMax));
+  }
+  m.d_inner = static_cast<std::uint32_t>(inner);
+  m.heads = TRY(keys.count(names.heads));
+  m.d_head =
+      keys.text().kind(names.head_dim) == io::HfKind::kString ? m.d_inner / m.heads : TRY(keys.count(names.head_dim));
+  m.d_state = TRY(keys.count(names.state));
+  m.groups = TRY(keys.count_or(names.groups, names.groups_absent));
+  m.d_conv = TRY(keys.count(names.taps));
+  if (keys.has("time_step_limit")) {
+    const auto limit = TRY(keys.text().f32_list("time_step_limit", HfConfig::Infinities::kAccept));
+    if (limit.size() != 2)
+      return impossible(keys.key("time_step_limit"), fmt::format("{} numbers", limit.size()), "must be two numbers");
+    m.dt_min = limit[0];
+    m.dt_max = limit[1];
+  }
+  return check_mamba(m, {.heads = keys.key(names.heads), .groups = keys.key(names.groups)});
 }
 
 }  // namespace llorch::engine::models

@@ -88,8 +88,19 @@ base::Result<std::uint32_t> read_hf_window(const HfKeys& keys, std::uint32_t abs
 base::Result<> read_hf_one_rope(const HfKeys& keys, contract::RopeLayout layout, const HfRopeRules& rules,
                                 ModelConfig& config);
 
-// True for layers that are mixtures: mlp_layer_types where it is (5), else `fallback(layer)`.
-base::Result<std::vector<bool>> read_hf_sparse_layers(const HfKeys& keys, std::size_t layers,
-                                                      bool (*fallback)(const HfKeys&, std::uint32_t layer));
+// mlp_layer_types (5): true for layers that are mixtures. REQUIRES: the key is there.
+base::Result<std::vector<bool>> read_hf_mlp_layer_types(const HfKeys& keys, std::size_t layers);
+
+// What a family calls the keys of its Mamba-2 mixer.
+struct HfMambaKeys {
+  std::string_view heads = "mamba_n_heads";
+  std::string_view head_dim = "mamba_d_head";  // a number or "auto"
+  std::string_view state = "mamba_d_state";
+  std::string_view groups = "mamba_n_groups";
+  std::uint32_t groups_absent = 1;
+  std::string_view taps = "mamba_d_conv";
+  std::string_view expand = "mamba_expand";  // d_inner = expand * hidden_size
+};
+base::Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig& config);
 
 }  // namespace llorch::engine::models

@@ -71,10 +71,15 @@ Result<> finish_attention(ModelConfig& config, const KeyNames& names) {
   return {};
 }
 
+Result<> check_taps(std::string_view key, std::uint32_t taps) {
+  if (taps < 2 || taps > 64) return impossible(key, fmt::to_string(taps), "must be 2..64");
+  return {};
+}
+
 Result<> check_mamba(const MambaConfig& m, const MambaKeyNames& names) {
   if (m.heads % m.groups != 0)
     return impossible(names.groups, fmt::to_string(m.groups), fmt::format("must divide {} = {}", names.heads, m.heads));
-  if (m.d_conv < 2) return impossible("conv_kernel", fmt::to_string(m.d_conv), "must be at least 2");
+  TRY(check_taps("conv_kernel", m.d_conv));
   if (std::uint64_t{m.heads} * m.d_head != m.d_inner) {
     return impossible(names.heads, fmt::to_string(m.heads),
                       fmt::format("times the head size {} must be the inner size {}", m.d_head, m.d_inner));

@@ -9,5 +9,11 @@ extern const Family kQwen3;
 extern const Family kPhi3;
 extern const Family kGemma2;
 extern const Family kGemma3;
+extern const Family kQwen3Moe;
+extern const Family kGptOss;
+extern const Family kGraniteHybrid;
+extern const Family kMamba2;
+extern const Family kLfm2;
+extern const Family kDeepseek;
 
 }  // namespace llorch::engine::models::families

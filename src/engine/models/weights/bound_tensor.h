@@ -9,6 +9,7 @@
 
 #include "engine/contract/backend.h"
 #include "engine/io/file_tensor.h"
+#include "engine/io/quant/fp8.h"
 
 namespace llorch::engine::models {
 
@@ -41,7 +42,7 @@ struct BoundTensor {
   contract::StoredTensor stored;  // without bytes
   TensorStep step = TensorStep::kGather;
   std::vector<TensorPart> parts;
-  std::array<std::uint32_t, 2> scale_block{};  // FP8: rows and columns that share a scale
+  io::Fp8BlockShape scale_block;  // FP8 only
 
   std::uint64_t elements_count() const;
   std::uint64_t bytes_count() const;

@@ -123,7 +123,9 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
         name += "_blocks";
       }
       const io::FileTensor* tensor = files_.find_tensor(name);
-      if (tensor != nullptr && tensor->type == io::StoredType::kF8_E4M3) census.known.insert(name + "_scale_inv");
+      const bool is_fp8 =
+          tensor != nullptr && (tensor->type == io::StoredType::kF8_E4M3 || tensor->type == io::StoredType::kF8_E5M2);
+      if (is_fp8) census.known.insert(name + "_scale_inv");
       census.known.insert(std::move(name));
     }
     if (!seen.insert(row.slot).second || !row.required) continue;

@@ -17,8 +17,6 @@ using io::StoredType;
 
 using Shape = std::vector<std::uint64_t>;
 
-// Scales of FP8 matrices belong to blocks of 128 x 128 unless the configuration says otherwise.
-constexpr std::uint32_t kScaleBlock = 128;
 // Values per block of MXFP4, and its bytes of nibbles.
 constexpr std::uint64_t kMxfp4Values = 32;
 constexpr std::uint64_t kMxfp4Bytes = 16;
@@ -112,7 +110,7 @@ class Builder {
   // Sets the result's type from a source's and remembers its scales. `rows_whole`: rows are taken as they are.
   Result<> take_type(const FileTensor& tensor, bool rows_whole, TensorPart& part) {
     part.source = &tensor;
-    if (tensor.type == StoredType::kF8_E4M3) {
+    if (tensor.type == StoredType::kF8_E4M3 || tensor.type == StoredType::kF8_E5M2) {
       tensor_.stored.dtype = DType::kBF16;
       tensor_.step = TensorStep::kWiden;
       return take_scales(tensor, part);
@@ -126,7 +124,6 @@ class Builder {
   }
 
   Result<> take_scales(const FileTensor& tensor, TensorPart& part) {
-    tensor_.scale_block = {kScaleBlock, kScaleBlock};
     const io::HfConfig* config = names_.files().hf();
     if (config != nullptr && config->contains("quantization_config")) {
       const io::HfConfig quantization = TRY(config->object("quantization_config"));
@@ -136,17 +133,11 @@ class Builder {
           return base::fail(ErrorCode::kConfigKeyInvalid,
                             "quantization_config.weight_block_size must be two positive numbers");
         }
-        tensor_.scale_block = {block[0], block[1]};
+        tensor_.scale_block = {.rows = block[0], .cols = block[1]};
       }
     }
     part.scales = TRY(require(std::string(tensor.name) + "_scale_inv"));
-    if (tensor.rank != 2) return unsupported(tensor, "FP8 tensors must be matrices");
-    const auto blocks = [](std::uint64_t n, std::uint32_t block) { return (n + block - 1) / block; };
-    TRY(expect(*part.scales,
-               {blocks(tensor.dims[0], tensor_.scale_block[0]), blocks(tensor.dims[1], tensor_.scale_block[1])}));
-    const auto dtype = io::dtype_of(part.scales->type);
-    if (!dtype || contract::is_quantised(*dtype) || *dtype == DType::kI32)
-      return unsupported(*part.scales, "scales must be floats");
+    TRY(io::fp8_matrix(tensor, *part.scales, tensor_.scale_block));
     return {};
   }
 

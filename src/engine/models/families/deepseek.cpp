@@ -1,0 +1,217 @@
+// DeepSeek V2 and V3 (engine.md 2.6): latent attention, routed and shared experts.
+#include <algorithm>
+#include <cmath>
+
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array kDense{norm(NormVariant::kAttention), mla_attention(), add(),
+                            norm(NormVariant::kFfn),       ffn(),           add()};
+constexpr std::array kSparse{norm(NormVariant::kAttention), mla_attention(), add(),
+                             norm(NormVariant::kFfn),       moe(),           add()};
+constexpr std::array<Programme, 2> kProgrammes{kDense, kSparse};
+
+// The keys' and values' half of kv_b: GGUF holds them apart, in old files together as Hugging Face does.
+constexpr std::array kLatentAttention{
+    optional_row(MlaSlot::kQ, "blk.{}.attn_q.weight", "layers.{}.self_attn.q_proj.weight"),
+    optional_row(MlaSlot::kQA, "blk.{}.attn_q_a.weight", "layers.{}.self_attn.q_a_proj.weight"),
+    optional_row(MlaSlot::kQANorm, "blk.{}.attn_q_a_norm.weight", "layers.{}.self_attn.q_a_layernorm.weight"),
+    optional_row(MlaSlot::kQB, "blk.{}.attn_q_b.weight", "layers.{}.self_attn.q_b_proj.weight"),
+    row(MlaSlot::kKvA, "blk.{}.attn_kv_a_mqa.weight", "layers.{}.self_attn.kv_a_proj_with_mqa.weight"),
+    row(MlaSlot::kKvANorm, "blk.{}.attn_kv_a_norm.weight", "layers.{}.self_attn.kv_a_layernorm.weight"),
+    row(MlaSlot::kKB, "blk.{}.attn_k_b.weight", Source("layers.{}.self_attn.kv_b_proj.weight", Load::kHeadKeys)),
+    row(MlaSlot::kKB, Source("blk.{}.attn_kv_b.weight", Load::kHeadKeys), ""),
+    row(MlaSlot::kVB, "blk.{}.attn_v_b.weight", Source("layers.{}.self_attn.kv_b_proj.weight", Load::kHeadValues)),
+    row(MlaSlot::kVB, Source("blk.{}.attn_kv_b.weight", Load::kHeadValues), ""),
+    row(MlaSlot::kO, "blk.{}.attn_output.weight", "layers.{}.self_attn.o_proj.weight"),
+    optional_row(MlaSlot::kQABias, "blk.{}.attn_q_a.bias", "layers.{}.self_attn.q_a_proj.bias"),
+    optional_row(MlaSlot::kKvABias, "blk.{}.attn_kv_a_mqa.bias", "layers.{}.self_attn.kv_a_proj_with_mqa.bias"),
+    optional_row(MlaSlot::kOBias, "blk.{}.attn_output.bias", "layers.{}.self_attn.o_proj.bias"),
+};
+
+constexpr std::array kExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
+        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
+    optional_row(MoeSlot::kSelectionBias, "blk.{}.exp_probs_b.bias", "layers.{}.mlp.gate.e_score_correction_bias"),
+    optional_row(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight", "layers.{}.mlp.shared_experts.gate_proj.weight"),
+    optional_row(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight", "layers.{}.mlp.shared_experts.up_proj.weight"),
+    optional_row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.mlp.shared_experts.down_proj.weight"),
+};
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kLatentAttention, kFfnWeights, kExperts);
+
+constexpr std::array<std::string_view, 1> kGguf{"deepseek2"};
+constexpr std::array<std::string_view, 2> kHf{"deepseek_v2", "deepseek_v3"};
+
+// The norms inside attention have an epsilon of their own in the library, whatever the configuration says of the others.
+constexpr float kHfInnerEps = 1e-6F;
+
+float latent_scale(const MlaConfig& mla, double magnitude) {
+  return static_cast<float>(magnitude * magnitude / std::sqrt(static_cast<double>(mla.d_nope + mla.d_rope)));
+}
+
+// The rotation and head counts of every layer, which of them are mixtures, and what must hold.
+base::Result<> finish(const KeyNames& names, std::uint32_t heads, std::uint32_t dense_layers, ModelConfig& config) {
+  const MlaConfig& mla = config.mla;
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    layer.heads = layer.kv_heads = heads;
+    layer.rope = 0;
+    layer.programme = n >= dense_layers && config.moe.experts != 0 ? 1 : 0;
+  }
+  const std::uint64_t widest = std::max(std::uint64_t{mla.d_nope} + mla.d_rope, std::uint64_t{mla.d_v});
+  if (heads * std::max<std::uint64_t>(widest, mla.kv_lora) > kDimensionMax) {
+    return impossible(names.heads, std::to_string(heads),
+                      "heads times head size must be at most " + std::to_string(kDimensionMax));
+  }
+  return check_rope(config.ropes[0], mla.d_rope, names);
+}
+
+base::Result<> read_gguf_latent(const GgufKeys& keys, ModelConfig& config) {
+  MlaConfig& mla = config.mla;
+  mla.q_lora = TRY(keys.number_or("attention.q_lora_rank", 0));
+  mla.kv_lora = TRY(keys.count("attention.kv_lora_rank"));
+  mla.d_rope = TRY(keys.count("rope.dimension_count"));
+  // Old files have the head's size where new ones have the latent one's.
+  const std::uint32_t d_qk = TRY(keys.has("attention.key_length_mla") ? keys.count("attention.key_length_mla")
+                                                                      : keys.count("attention.key_length"));
+  mla.d_v = TRY(keys.has("attention.value_length_mla") ? keys.count("attention.value_length_mla")
+                                                       : keys.count("attention.value_length"));
+  if (d_qk <= mla.d_rope) {
+    return impossible(keys.key("attention.key_length_mla"), std::to_string(d_qk),
+                      "must be above rope.dimension_count = " + std::to_string(mla.d_rope));
+  }
+  mla.d_nope = d_qk - mla.d_rope;
+  mla.norm_eps = config.norm_eps;
+  RopeConfig rope = TRY(read_gguf_rope(keys, mla.d_rope));
+  double magnitude = 1;
+  const float per_log = TRY(keys.real_or("rope.scaling.yarn_log_multiplier", 0));  // 0.1 * mscale_all_dim
+  if (rope.kind == RopeKind::kYarn && per_log != 0) {
+    magnitude = yarn_magnitude(10.0 * per_log, rope.factor);
+    rope.attn_factor = 1.0F;  // mscale / mscale_all_dim, which the converter takes to be equal
+  }
+  mla.scale = latent_scale(mla, magnitude);
+  config.ropes = {std::move(rope)};
+  config.attention.rope_layout = contract::RopeLayout::kInterleaved;
+  return {};
+}
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(read_gguf_latent(keys, config));
+  const std::uint32_t dense_layers = TRY(keys.number_or("leading_dense_block_count", 0));
+  if (dense_layers != 0) TRY(read_gguf_ffn(keys, config));
+  MoeConfig& moe = config.moe;
+  if (dense_layers < config.layers.size()) {
+    TRY(read_gguf_moe(keys, config));
+    const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("expert_shared_count", 0))} * moe.ffn_expert;
+    if (shared > kDimensionMax)
+      return impossible(keys.key("expert_shared_count"), std::to_string(shared), "is too wide");
+    moe.ffn_shared = static_cast<std::uint32_t>(shared);
+    const std::uint32_t groups = TRY(keys.number_or("expert_group_count", 0));
+    if (groups > 1) {
+      moe.groups = groups;
+      moe.groups_used = TRY(keys.count("expert_group_used_count"));
+      // V2 ranks groups by their best expert, V3, which is the one with a sigmoid, by their best two.
+      moe.group_score =
+          moe.gate == contract::MoeGate::kSigmoid ? contract::GroupScore::kTop2Sum : contract::GroupScore::kMax;
+    }
+    TRY(check_moe(moe, keys.key("expert_group_count")));
+  }
+  TRY(finish(keys.names(), TRY(keys.count("attention.head_count")), dense_layers, config));
+  return config;
+}
+
+base::Result<> read_hf_latent(const HfKeys& keys, ModelConfig& config) {
+  MlaConfig& mla = config.mla;
+  mla.q_lora = TRY(keys.number_or("q_lora_rank", 0));
+  mla.kv_lora = TRY(keys.count("kv_lora_rank"));
+  mla.d_nope = TRY(keys.count("qk_nope_head_dim"));
+  mla.d_rope = TRY(keys.count("qk_rope_head_dim"));
+  mla.d_v = TRY(keys.count("v_head_dim"));
+  mla.norm_eps = kHfInnerEps;
+  config.ropes = {TRY(read_hf_rope(keys, mla.d_rope, {}))};
+  const bool interleaved = TRY(keys.text().boolean_or("rope_interleave", true));
+  config.attention.rope_layout = interleaved ? contract::RopeLayout::kInterleaved : contract::RopeLayout::kHalf;
+  double magnitude = 1;
+  if (const auto rope = TRY(keys.rope_dictionary())) {
+    const std::string_view kind = TRY(rope->string_or("rope_type", TRY(rope->string_or("type", "default"))));
+    if (kind != "default") {
+      const float mscale_all = TRY(rope->f32_or("mscale_all_dim", 0));
+      if (mscale_all != 0) magnitude = yarn_magnitude(mscale_all, config.ropes[0].factor);
+    }
+  }
+  mla.scale = latent_scale(mla, magnitude);
+  return {};
+}
+
+base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count("n_routed_experts"));
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  const std::uint64_t shared = std::uint64_t{TRY(keys.number_or("n_shared_experts", 0))} * moe.ffn_expert;
+  if (shared > kDimensionMax) return impossible(keys.key("n_shared_experts"), std::to_string(shared), "is too wide");
+  moe.ffn_shared = static_cast<std::uint32_t>(shared);
+  moe.weights_scale = TRY(keys.text().f32_or("routed_scaling_factor", 1));
+  const bool is_v3 = config.architecture == "deepseek_v3";
+  moe.gate = is_v3 ? contract::MoeGate::kSigmoid : contract::MoeGate::kSoftmax;
+  moe.norm_topk = is_v3 && TRY(keys.text().boolean_or("norm_topk_prob", true));
+  moe.group_score = is_v3 ? contract::GroupScore::kTop2Sum : contract::GroupScore::kMax;
+  const bool grouped = is_v3 || TRY(keys.text().string_or("topk_method", "greedy")) == "group_limited_greedy";
+  const std::uint32_t groups = TRY(keys.number_or("n_group", 1));
+  if (grouped && groups > 1) {
+    moe.groups = groups;
+    moe.groups_used = TRY(keys.count("topk_group"));
+  }
+  return check_moe(moe, keys.key("n_group"));
+}
+
+// By mlp_layer_types (5), which has the dense layers first here, else by their number.
+base::Result<std::uint32_t> read_hf_dense_layers(const HfKeys& keys, std::size_t layers) {
+  if (!keys.has("mlp_layer_types")) return keys.number_or("first_k_dense_replace", 0);
+  const std::vector<bool> sparse = TRY(read_hf_mlp_layer_types(keys, layers));
+  const auto first = std::ranges::find(sparse, true);
+  if (std::find(first, sparse.end(), false) != sparse.end())
+    return impossible(keys.key("mlp_layer_types"), "dense", "dense layers must come before all others here");
+  return static_cast<std::uint32_t>(first - sparse.begin());
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, {}));
+  TRY(read_hf_latent(keys, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  const std::uint32_t dense_layers = TRY(read_hf_dense_layers(keys, config.layers.size()));
+  if (dense_layers != 0) TRY(read_hf_ffn(keys, config));
+  if (dense_layers < config.layers.size()) TRY(read_hf_experts(keys, config));
+  TRY(finish(keys.names(), TRY(keys.count("num_attention_heads")), dense_layers, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kDeepseek{
+    .name = "deepseek",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .programmes = kProgrammes,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .ignores_layers_past_end = true,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

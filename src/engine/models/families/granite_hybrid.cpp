@@ -1,0 +1,145 @@
+// Granite 4 hybrids (engine.md 2.4): Mamba-2 and attention layers, a mixture with a shared expert or a dense feed-forward,
+// multipliers everywhere.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/mamba.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array kMambaMoe{norm(NormVariant::kAttention), mamba_mixer(), add(),
+                               norm(NormVariant::kFfn),       moe(),         add()};
+constexpr std::array kMambaDense{norm(NormVariant::kAttention), mamba_mixer(), add(),
+                                 norm(NormVariant::kFfn),       ffn(),         add()};
+
+constexpr std::array<Programme, 4> kProgrammes{kMambaDense, kMambaMoe, kDenseBlock, kMoeBlock};
+constexpr std::uint8_t programme(bool attends, bool sparse) {
+  return static_cast<std::uint8_t>((attends ? 2 : 0) + (sparse ? 1 : 0));
+}
+
+constexpr auto kMixer = mixer_weights({.in_proj = "layers.{}.mamba.in_proj.weight",
+                                       .in_bias = "layers.{}.mamba.in_proj.bias",
+                                       .conv = "layers.{}.mamba.conv1d.weight",
+                                       .conv_bias = "layers.{}.mamba.conv1d.bias",
+                                       .dt_bias = "layers.{}.mamba.dt_bias",
+                                       .a_log = "layers.{}.mamba.A_log",
+                                       .d = "layers.{}.mamba.D",
+                                       .norm = "layers.{}.mamba.norm.weight",
+                                       .out_proj = "layers.{}.mamba.out_proj.weight",
+                                       .out_bias = "layers.{}.mamba.out_proj.bias"});
+
+// Hugging Face: gate rows, then up rows. GGUF splits them, and names the shared expert by whether there are others.
+constexpr WeightRow experts(MoeSlot slot, const char* gguf) {
+  return row(slot, gguf,
+             Source("layers.{}.block_sparse_moe.input_linear.weight", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
+}
+constexpr WeightRow shared(MoeSlot slot, const char* gguf) {
+  return row(slot, gguf,
+             Source("layers.{}.shared_mlp.input_linear.weight", Load::kRows, MoeSlot::kSharedGate, MoeSlot::kSharedUp));
+}
+constexpr WeightRow dense(FfnSlot slot, const char* gguf) {
+  return row(slot, gguf, Source("layers.{}.shared_mlp.input_linear.weight", Load::kRows, FfnSlot::kGate, FfnSlot::kUp));
+}
+constexpr std::array kFeedForward{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.block_sparse_moe.router.layer.weight"),
+    experts(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight"),
+    experts(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight"),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", "layers.{}.block_sparse_moe.output_linear.weight"),
+    shared(MoeSlot::kSharedGate, "blk.{}.ffn_gate_shexp.weight"),
+    shared(MoeSlot::kSharedUp, "blk.{}.ffn_up_shexp.weight"),
+    row(MoeSlot::kSharedDown, "blk.{}.ffn_down_shexp.weight", "layers.{}.shared_mlp.output_linear.weight"),
+    dense(FfnSlot::kGate, "blk.{}.ffn_gate.weight"),
+    dense(FfnSlot::kUp, "blk.{}.ffn_up.weight"),
+    row(FfnSlot::kDown, "blk.{}.ffn_down.weight", "layers.{}.shared_mlp.output_linear.weight"),
+};
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kMixer, kFeedForward);
+
+constexpr std::array<std::string_view, 1> kGguf{"granitehybrid"};
+constexpr std::array<std::string_view, 1> kHf{"granitemoehybrid"};
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(read_gguf_attention(keys, contract::RopeLayout::kInterleaved, config));
+  TRY(read_gguf_mamba(keys, config));
+  config.embedding_scale = TRY(keys.real_or("embedding_scale", 1));
+  config.residual_scale = TRY(keys.real_or("residual_scale", 1));
+  config.logit_mul = 1 / TRY(check_positive(keys.key("logit_scale"), TRY(keys.real_or("logit_scale", 1))));
+  const bool sparse = TRY(keys.number_or("expert_count", 0)) != 0;
+  if (sparse) {
+    TRY(read_gguf_moe(keys, config));
+    config.moe.gate = contract::MoeGate::kSoftmaxAfterTopk;
+    config.moe.ffn_shared = TRY(keys.count("expert_shared_feed_forward_length"));
+  } else {
+    TRY(read_gguf_ffn(keys, config));
+  }
+  const bool rotates = TRY(keys.flag_or("rope.scaling.finetuned", false));
+  for (LayerConfig& layer : config.layers) {
+    layer.programme = programme(layer.heads != 0, sparse);
+    if (!rotates) layer.rope = kNoRope;
+  }
+  return config;
+}
+
+base::Result<> read_hf_layers(const HfKeys& keys, bool sparse, ModelConfig& config) {
+  const std::string_view name = keys.has("layer_types") ? "layer_types" : "layers_block_type";
+  const auto types = TRY(read_hf_layer_types(keys, name, config.layers.size()));
+  for (std::size_t n = 0; n < config.layers.size(); ++n) {
+    const bool attends = types && (*types)[n] == HfLayerType::kAttention;
+    config.layers[n].programme = programme(attends, sparse);
+    if (!attends) config.layers[n].heads = config.layers[n].kv_heads = 0;
+  }
+  return {};
+}
+
+base::Result<> read_hf_feed_forward(const HfKeys& keys, ModelConfig& config) {
+  MoeConfig& moe = config.moe;
+  const std::uint32_t shared_ffn = TRY(keys.count("shared_intermediate_size"));
+  moe.experts = TRY(keys.number_or("num_local_experts", 0));
+  for (LayerConfig& layer : config.layers) layer.ffn = shared_ffn;
+  if (moe.experts == 0) return {};
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("intermediate_size"));
+  moe.ffn_shared = shared_ffn;
+  moe.gate = contract::MoeGate::kSoftmaxAfterTopk;
+  return {};
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, {}));
+  TRY(read_hf_heads(keys, {}, config));
+  TRY(read_hf_feed_forward(keys, config));
+  TRY(read_hf_layers(keys, config.moe.experts != 0, config));
+  TRY(read_hf_mamba(keys, {}, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
+  config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));
+  config.residual_scale = TRY(keys.text().f32_or("residual_multiplier", 1));
+  const float divisor = TRY(keys.text().f32_or("logits_scaling", 1));
+  config.logit_mul = 1 / TRY(check_positive(keys.key("logits_scaling"), divisor));
+  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  if (TRY(keys.text().string_or("position_embedding_type", "nope")) != "rope") {
+    for (LayerConfig& layer : config.layers) layer.rope = kNoRope;
+  }
+  return config;
+}
+
+}  // namespace
+
+const Family kGraniteHybrid{
+    .name = "granite_hybrid",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .programmes = kProgrammes,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

@@ -1,0 +1,73 @@
+// Mamba-2 alone (engine.md 2.4a): no attention, no feed-forward, no positions.
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/mamba.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+constexpr std::array kBlock{norm(NormVariant::kAttention), mamba_mixer(), add()};
+constexpr std::array<Programme, 1> kProgrammes{kBlock};
+
+constexpr std::array kOthers{
+    row(EmbeddingSlot::kWeight, "token_embd.weight", "embeddings.weight"),
+    row(NormVariant::kOutput, "output_norm.weight", "norm_f.weight"),
+    head_row("output.weight", "^lm_head.weight"),
+    row(NormVariant::kAttention, "blk.{}.attn_norm.weight", "layers.{}.norm.weight"),
+};
+constexpr auto kWeights = concat(kOthers, mixer_weights({.in_proj = "layers.{}.mixer.in_proj.weight",
+                                                         .in_bias = "layers.{}.mixer.in_proj.bias",
+                                                         .conv = "layers.{}.mixer.conv1d.weight",
+                                                         .conv_bias = "layers.{}.mixer.conv1d.bias",
+                                                         .dt_bias = "layers.{}.mixer.dt_bias",
+                                                         .a_log = "layers.{}.mixer.A_log",
+                                                         .d = "layers.{}.mixer.D",
+                                                         .norm = "layers.{}.mixer.norm.weight",
+                                                         .out_proj = "layers.{}.mixer.out_proj.weight",
+                                                         .out_bias = "layers.{}.mixer.out_proj.bias"}));
+
+constexpr std::array<std::string_view, 1> kNames{"mamba2"};
+constexpr std::array<std::string_view, 1> kHfPrefixes{"backbone."};
+
+// The converter writes this for models that count no positions.
+constexpr std::uint32_t kContext = 1U << 20;
+
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(read_gguf_mamba(keys, config));
+  return config;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, {.context = kContext, .eps = 1e-5F, .eps_key = "layer_norm_epsilon"}));
+  TRY(read_hf_mamba(keys,
+                    {.heads = "num_heads",
+                     .head_dim = "head_dim",
+                     .state = "state_size",
+                     .groups = "n_groups",
+                     .groups_absent = 8,
+                     .taps = "conv_kernel",
+                     .expand = "expand"},
+                    config));
+  return config;
+}
+
+}  // namespace
+
+const Family kMamba2{
+    .name = "mamba2",
+    .gguf = kNames,
+    .hf = kNames,
+    .before = kBefore,
+    .programmes = kProgrammes,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kHfPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families

@@ -1,0 +1,98 @@
+// Qwen3 mixtures of experts (engine.md 2.3).
+#include <algorithm>
+
+#include "engine/models/config/gguf_keys.h"
+#include "engine/models/config/hf_keys.h"
+#include "engine/models/families/families.h"
+#include "engine/models/families/standard.h"
+
+namespace llorch::engine::models::families {
+namespace {
+
+enum : std::uint8_t { kDense, kSparse };
+constexpr std::array<Programme, 2> kProgrammes{kDenseBlock, kMoeBlock};
+
+constexpr WeightRow experts_together(MoeSlot slot) {
+  return row(slot, "", Source("layers.{}.mlp.experts.gate_up_proj", Load::kRows, MoeSlot::kGate, MoeSlot::kUp));
+}
+constexpr std::array kExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+    row(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight",
+        Source("layers.{}.mlp.experts.{}.gate_proj.weight", Load::kStack)),
+    row(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", Source("layers.{}.mlp.experts.{}.up_proj.weight", Load::kStack)),
+    row(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight",
+        Source("layers.{}.mlp.experts.{}.down_proj.weight", Load::kStack)),
+    // As transformers 5 holds them in memory.
+    experts_together(MoeSlot::kGate),
+    experts_together(MoeSlot::kUp),
+    row(MoeSlot::kDown, "", "layers.{}.mlp.experts.down_proj"),
+};
+constexpr auto kWeights =
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights, kExperts);
+
+constexpr std::array<std::string_view, 1> kGguf{"qwen3moe"};
+constexpr std::array<std::string_view, 1> kHf{"qwen3_moe"};
+
+// GGUF has no dense layers here and always renormalises.
+base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
+  const GgufKeys keys = TRY(GgufKeys::of(files));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(read_gguf_attention(keys, contract::RopeLayout::kHalf, config));
+  TRY(read_gguf_moe(keys, config));
+  config.moe.norm_topk = true;
+  for (LayerConfig& layer : config.layers) layer.programme = kSparse;
+  return config;
+}
+
+// transformers 4: every decoder_sparse_step-th layer, but for those in a list.
+base::Result<std::vector<bool>> sparse_layers(const HfKeys& keys, std::size_t layers) {
+  if (keys.has("mlp_layer_types")) return read_hf_mlp_layer_types(keys, layers);
+  const std::uint32_t step = TRY(keys.count_or("decoder_sparse_step", 1));
+  std::vector<std::uint32_t> dense;
+  if (keys.has("mlp_only_layers")) dense = TRY(keys.text().u32_list("mlp_only_layers"));
+  std::vector<bool> sparse;
+  for (std::uint32_t n = 0; n < layers; ++n)
+    sparse.push_back((n + 1) % step == 0 && std::ranges::find(dense, n) == dense.end());
+  return sparse;
+}
+
+base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
+  const HfKeys keys = TRY(HfKeys::of(files));
+  ModelConfig config = TRY(read_hf_basics(keys, {}));
+  TRY(read_hf_heads(keys, {}, config));
+  config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
+  const std::vector<bool> sparse = TRY(sparse_layers(keys, config.layers.size()));
+  for (std::size_t n = 0; n < sparse.size(); ++n) {
+    LayerConfig& layer = config.layers[n];
+    layer.programme = sparse[n] ? kSparse : kDense;
+    if (!sparse[n]) layer.ffn = TRY(keys.count("intermediate_size"));
+  }
+  if (TRY(keys.text().boolean_or("use_sliding_window", false))) {
+    const std::uint32_t window = TRY(read_hf_window(keys, 4096));
+    for (LayerConfig& layer : config.layers) layer.window = window;
+  }
+  TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
+  return config;
+}
+
+}  // namespace
+
+const Family kQwen3Moe{
+    .name = "qwen3_moe",
+    .gguf = kGguf,
+    .hf = kHf,
+    .before = kBefore,
+    .programmes = kProgrammes,
+    .after = kAfter,
+    .weights = kWeights,
+    .hf_prefixes = kPrefixes,
+    .read_gguf = read_gguf,
+    .read_hf = read_hf,
+};
+
+}  // namespace llorch::engine::models::families
