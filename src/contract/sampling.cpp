@@ -42,6 +42,10 @@ base::Result<> validate_sampling(const SamplingRequest& r, double temperature) {
   if (r.top_logprobs != 0 && !r.logprobs) {
     return contradiction("top_logprobs", "it lists tokens only with \"logprobs\": true");
   }
+  if (r.json_schema.has_value() + r.regex.has_value() + r.grammar.has_value() > 1) {
+    return contradiction(r.grammar ? "grammar" : "regex",
+                         "an output follows one of json_schema, regex and grammar; leave the others out");
+  }
   for (const std::string& s : r.dry_sequence_breakers) {
     if (s.empty() || s.size() > 64) {
       return field_error("dry_sequence_breakers", "length", "a sequence breaker has 1 to 64 bytes");
@@ -66,6 +70,9 @@ std::string changed_sampling_fields(const SamplingRequest& request) {
   const SamplingRequest defaults;
   shown.dry_sequence_breakers = defaults.dry_sequence_breakers;
   shown.logit_bias.clear();
+  shown.json_schema.reset();
+  shown.regex.reset();
+  shown.grammar.reset();
   const bj::value usual = Codec<SamplingRequest>::write(defaults), all = Codec<SamplingRequest>::write(shown);
   bj::object changed;
   for (const auto& [key, value] : all.get_object()) {

@@ -21,6 +21,12 @@ struct LogitBias {
   bool operator==(const LogitBias&) const = default;
 };
 
+// The text of a JSON Schema; on the wire an object, true or false.
+struct JsonSchema {
+  std::string text;
+  bool operator==(const JsonSchema&) const = default;
+};
+
 // Part of SubmitRequest and ExecuteRequest; on the wire its fields stand beside theirs. The defaults change nothing.
 struct SamplingRequest {
   double top_p = 1.0;
@@ -51,6 +57,10 @@ struct SamplingRequest {
   std::vector<LogitBias> logit_bias;  // ascending ids
   bool logprobs = false;
   std::int64_t top_logprobs = 0;
+  // What the output must look like; at most one of them (docs/internals/constrained-output.md).
+  std::optional<JsonSchema> json_schema;
+  std::optional<std::string> regex;
+  std::optional<std::string> grammar;  // GBNF
 };
 
 // Rules across fields: combinations in which a field would silently do nothing or contradict another. `temperature` is
@@ -59,7 +69,7 @@ base::Result<> validate_sampling(const SamplingRequest& request, double temperat
 // What only the vocabulary can refuse: top_k, ids of logit_bias. INVALID_PARAMS.
 base::Result<> validate_for_vocabulary(const SamplingRequest& request, std::size_t vocab_size);
 // The fields that differ from their defaults, as members of a JSON object without its braces (`"top_k":40`); nothing
-// text-like (dry_sequence_breakers, logit_bias). For operators.
+// text-like (dry_sequence_breakers, logit_bias, what constrains the output). For operators.
 std::string changed_sampling_fields(const SamplingRequest& request);
 
 // With a token event, when the request says `logprobs`. Of the model itself, before any step of the chain.

@@ -67,10 +67,32 @@ struct Codec<std::vector<LogitBias>> {
   }
 };
 
+// Bounds count the bytes of the text.
+template <>
+struct Codec<JsonSchema> {
+  static base::Result<JsonSchema> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+    if (!v.is_object() && !v.is_bool()) {
+      return field_error(path, "type", fmt::format("{} must be a JSON Schema: an object, true or false", path));
+    }
+    JsonSchema out{bj::serialize(v)};
+    if (static_cast<double>(out.text.size()) > b.max) {
+      return field_error(path, "length",
+                         fmt::format("{} has {} bytes; at most {} are allowed", path, out.text.size(), b.max));
+    }
+    return out;
+  }
+  static bj::value write(const JsonSchema& v) { return bj::parse(v.text, {}, {.max_depth = kDepthMax}); }
+  static bj::object schema(const Bounds&) { return {{"type", bj::array{"object", "boolean"}}}; }
+
+ private:
+  static constexpr std::size_t kDepthMax = 4096;  // more than any request that was read
+};
+
 template <>
 struct Table<SamplingRequest> {
   using S = SamplingRequest;
   static constexpr double kCountMax = 10'000'000;
+  static constexpr double kConstraintBytesMax = 1 << 20;
   static constexpr auto fields = std::tuple{
       optional("top_p", &S::top_p, "Smallest set of tokens with this probability mass; 1 is off.", {0, 1}),
       optional("top_k", &S::top_k, "Most likely tokens kept; 0 is off.", {0, kCountMax}),
@@ -109,7 +131,12 @@ struct Table<SamplingRequest> {
       optional("logit_bias", &S::logit_bias, "Token id to what is added to its logit.", {0, 1024}),
       optional("logprobs", &S::logprobs, "Token events carry log-probabilities."),
       optional("top_logprobs", &S::top_logprobs, "With logprobs: how many of the likeliest tokens are listed.",
-               {0, 20})};
+               {0, 20}),
+      optional("json_schema", &S::json_schema, "The output is JSON that is valid under this schema.",
+               {0, kConstraintBytesMax}),
+      optional("regex", &S::regex, "The whole output matches this regular expression.", {1, kConstraintBytesMax}),
+      optional("grammar", &S::grammar, "The output derives from rule root of this GBNF grammar.",
+               {1, kConstraintBytesMax})};
 };
 
 template <>

@@ -73,6 +73,11 @@ TEST(Sampling, RefusalsNameTheFieldAndTheReason) {
       {R"("mirostat":1,"top_p":0.9)", "top_p", "combination"},
       {R"("mirostat":1,"xtc_probability":0.9)", "xtc_probability", "combination"},
       {R"("mirostat":1,"min_keep":2)", "min_keep", "combination"},
+      {R"("json_schema":"{}")", "json_schema", "type"},
+      {R"("regex":"")", "regex", "length"},
+      {R"("grammar":3)", "grammar", "type"},
+      {R"("json_schema":{},"regex":"a")", "regex", "combination"},
+      {R"("json_schema":true,"grammar":"root ::= x")", "grammar", "combination"},
       {R"("mirostatt":1)", "mirostatt", "unknown"},
       {R"("sampling":{})", "sampling", "unknown"},
   };

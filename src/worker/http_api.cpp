@@ -8,6 +8,7 @@
 #include "contract/json.h"
 #include "net/sse/sse.h"
 #include "worker/metrics.h"
+#include "worker/sampling/constraint.h"
 
 namespace llorch::worker {
 namespace {
@@ -72,13 +73,16 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
 
 class HttpApi {
  public:
-  explicit HttpApi(HttpApiContext context) : c_(std::move(context)) {}
+  explicit HttpApi(HttpApiContext context) : c_(std::move(context)), constraints_(c_.tokenizer) {}
 
   void execute(const net::Request& request, const net::ExchangePtr& exchange) {
     auto decoded = contract::decode<contract::ExecuteRequest>(request.body, contract::UnknownKeys::kRefuse);
     if (!decoded) return void(exchange->respond_error(decoded.error()));
     auto spec = make_sequence_spec(*decoded, c_.tokenizer, c_.context_tokens, fresh_seed());
     if (!spec) return void(exchange->respond_error(spec.error()));
+    auto constraint = constraints_.matcher(decoded->sampling);
+    if (!constraint) return void(exchange->respond_error(constraint.error()));
+    spec->constraint = std::move(*constraint);
 
     const base::JobId job_id = spec->job_id;
     const auto tokens_in = static_cast<std::int64_t>(spec->prompt.size());
@@ -144,6 +148,7 @@ class HttpApi {
   std::int64_t uptime_seconds() const { return (c_.clock.now().mono_ms - c_.ready_mono_ms) / 1000; }
 
   HttpApiContext c_;
+  sampling::Constraints constraints_;
   std::mutex entropy_mutex_;
   std::once_flag shutdown_once_;
 };

@@ -88,14 +88,17 @@ void Sequence::consumed(std::size_t count) {
   consumed_ += count;
 }
 
-base::Result<TokenOut> Sequence::accept(std::span<const float> logits, std::span<const std::uint32_t> mask) {
+base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
   ASSERT(wants_logits());
+  std::span<const std::uint32_t> mask;
+  if (spec_.constraint) mask = TRY(spec_.constraint->mask());
   const auto position = static_cast<std::uint32_t>(history_.size());
   const TokenId token =
       TRY(sampler_.sample({.logits = logits,
                            .history = {.tokens = history_, .prompt_tokens = spec_.prompt.size(), .breaks = breaks_},
                            .position = position,
                            .mask = mask}));
+  if (spec_.constraint) TRY(spec_.constraint->accept(token));
   append(token);
   ++tokens_out_;
 

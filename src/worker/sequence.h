@@ -12,6 +12,7 @@
 #include "base/sha256.h"
 #include "contract/task.h"
 #include "contract/worker.h"
+#include "engine/sampling/grammar/matcher.h"
 #include "engine/sampling/sampler.h"
 #include "engine/text/text_stream.h"
 #include "engine/text/tokenizer.h"
@@ -31,6 +32,7 @@ struct SequenceSpec {
   std::vector<std::string> dry_sequence_breakers;  // read when DRY is on
   bool logprobs = false;
   std::uint32_t top_logprobs = 0;
+  std::optional<engine::sampling::grammar::Matcher> constraint{};  // at the start of an output of this vocabulary
 };
 
 // Validates a request against this model and turns text into tokens where the request holds text.
@@ -60,9 +62,9 @@ class Sequence {
   // All prompt tokens are in: the logits of the last row decide the next token.
   bool wants_logits() const { return consumed_ == history_.size() && !finished_; }
 
-  // Samples the next token. logits [V]. `mask`: tokens a constraint allows, see SampleInput. REQUIRES wants_logits().
-  // INTERNAL when the logits are not finite or the mask allows no token.
-  base::Result<TokenOut> accept(std::span<const float> logits, std::span<const std::uint32_t> mask = {});
+  // Samples the next token, among those the constraint allows. logits [V]. REQUIRES wants_logits().
+  // INTERNAL when the logits are not finite. INVALID_PARAMS when the constraint is too ambiguous here.
+  base::Result<TokenOut> accept(std::span<const float> logits);
 
   bool finished() const { return finished_; }
   std::int64_t tokens_out() const { return tokens_out_; }

@@ -1,4 +1,5 @@
 #include "worker/sequence.h"
+#include "worker/sampling/constraint.h"
 
 #include <gtest/gtest.h>
 
@@ -156,16 +157,34 @@ TEST_F(SequenceTest, LogprobsComeFromTheRawLogits) {
   EXPECT_FALSE(say(without, {'c'})[0].logprobs);
 }
 
-TEST_F(SequenceTest, AMaskRestrictsTheToken) {
-  Sequence s = sequence(request());
+TEST_F(SequenceTest, AConstraintRestrictsTheToken) {
+  sampling::Constraints constraints(tokenizer_);
+  contract::SamplingRequest wanted;
+  wanted.regex = "[xyz]{2}";
+  SequenceSpec spec = make_sequence_spec(request(), tokenizer_, 64, 7).value();
+  spec.constraint = constraints.matcher(wanted).value();
+  Sequence s(std::move(spec), tokenizer_, 64);
   s.consumed(s.pending().size());
   std::vector<float> logits(257, 0.0f);
-  logits['a'] = 5.0f;
-  std::vector<std::uint32_t> mask(9);
-  mask['z' / 32] = 1u << ('z' % 32);
-  EXPECT_EQ(s.accept(logits, mask).value().text, "z");
+  logits['a'] = 50.0f;
+  logits['z'] = 20.0f;
+  EXPECT_EQ(s.accept(logits).value().text, "z");
   s.consumed(1);
-  EXPECT_EQ(s.accept(logits, std::vector<std::uint32_t>(9)).error().code, base::ErrorCode::kInternal);
+  EXPECT_EQ(s.accept(logits).value().text, "z");
+  s.consumed(1);
+  EXPECT_EQ(s.accept(logits).value().finished, contract::StopReason::kEos) << "nothing else can follow";
+}
+
+TEST_F(SequenceTest, WhatConstrainsIsCheckedBeforeTheStart) {
+  sampling::Constraints constraints(tokenizer_);
+  contract::SamplingRequest wanted;
+  EXPECT_FALSE(constraints.matcher(wanted).value()) << "nothing asked";
+  wanted.json_schema = contract::JsonSchema{R"({"type": "array", "contains": {}})"};
+  const auto refused = constraints.matcher(wanted);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kInvalidParams);
+  EXPECT_NE(refused.error().message.find("contains"), std::string::npos);
+  EXPECT_EQ(refused.error().details.back().first, "field");
 }
 
 // DRY sees prompt and output; a sequence breaker ends a repeat.
