@@ -14,7 +14,8 @@ base::Result<std::shared_ptr<const Grammar>> Grammar::from_json_schema(std::stri
   const json_schema::Document document = TRY(json_schema::Document::parse(schema, limits));
   ir::Builder builder(limits);
   const ir::RuleId root = TRY(json_schema::SchemaCompiler(document, builder).compile());
-  return std::shared_ptr<const Grammar>(new Grammar(TRY(ir::compile(builder, root))));
+  auto rules = TRY(ir::compile(builder, root));
+  return std::shared_ptr<const Grammar>(new Grammar(std::move(rules)));
 }
 
 base::Result<std::shared_ptr<const Grammar>> Grammar::from_regex(std::string_view expression, const Limits& limits) {
@@ -22,13 +23,15 @@ base::Result<std::shared_ptr<const Grammar>> Grammar::from_regex(std::string_vie
   ir::Builder builder(limits);
   const ir::RuleId root = builder.declare("the regular expression");
   builder.define(root, frontend::to_expr(builder, pattern, ir::Encoding::kUtf8));
-  return std::shared_ptr<const Grammar>(new Grammar(TRY(ir::compile(builder, root))));
+  auto rules = TRY(ir::compile(builder, root));
+  return std::shared_ptr<const Grammar>(new Grammar(std::move(rules)));
 }
 
 base::Result<std::shared_ptr<const Grammar>> Grammar::from_gbnf(std::string_view text, const Limits& limits) {
   ir::Builder builder(limits);
   const ir::RuleId root = TRY(frontend::read_gbnf(builder, text));
-  return std::shared_ptr<const Grammar>(new Grammar(TRY(ir::compile(builder, root))));
+  auto rules = TRY(ir::compile(builder, root));
+  return std::shared_ptr<const Grammar>(new Grammar(std::move(rules)));
 }
 
 }  // namespace llorch::engine::sampling::grammar
