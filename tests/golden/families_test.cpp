@@ -106,6 +106,18 @@ TEST_P(Families, ARecycledSlot) {
   EXPECT_TRUE(same_bits(device.engine().prefill(0, tokens).value(), reference));
 }
 
+TEST_P(Families, MemoryIsPredictedToTheByte) {
+  using engine::inference::Engine;
+  for (const engine::inference::EngineOptions& options : {engine::inference::EngineOptions{.context_tokens = 200},
+                                                          {.context_tokens = 65, .slots = 3, .prefill_chunk = 7}}) {
+    const auto backend =
+        engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1ULL << 30}).value();
+    const auto predicted = Engine::predict(model(), options, *backend).value();
+    const auto engine = Engine::load(model(), options, *backend).value();
+    EXPECT_EQ(predicted.total_bytes(), backend->memory_used_bytes());
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* family :
@@ -120,6 +132,32 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name(); });
+
+// What a slot may grow to decides how it rotates, from its first position on and whatever its neighbours do.
+TEST(LongRotation, FollowsWhatWasAdmitted) {
+  constexpr std::size_t kTokens = 40;  // the fixture's original context is 64
+  const Golden golden = read_golden(family_folder("phi3") / "golden.bin");
+  const auto tokens = std::span(golden.tokens).first(kTokens);
+  for (const Format format : {Format::kGguf, Format::kHuggingFace}) {
+    Device device(*family_model("phi3", format), {.slots = 2});
+    const auto after = [&](std::uint32_t slot, std::uint32_t tokens_max) {
+      EXPECT_TRUE(device.engine().reset(slot, tokens_max));
+      const auto logits = device.engine().prefill(slot, tokens).value();
+      return std::vector<float>(logits.begin(), logits.end());
+    };
+    const auto as_long = after(0, 0);
+    // The reference ran 96 tokens, all by the long tables; attention is causal, so its 40th row is ours.
+    EXPECT_LE(relative_error(as_long, golden.row(kTokens - 1)), 5e-5);
+    const auto as_short = after(1, 64);
+    EXPECT_GT(relative_error(as_short, golden.row(kTokens - 1)), 1e-3);
+    EXPECT_TRUE(same_bits(after(0, 65), as_long));
+    EXPECT_TRUE(same_bits(after(0, kTokens), as_short));
+    EXPECT_TRUE(same_bits(after(1, 1'000'000), as_long));
+    EXPECT_TRUE(device.engine().reset(0, kTokens));
+    ASSERT_TRUE(device.engine().prefill(0, tokens));
+    EXPECT_EQ(device.engine().decode(0, tokens[0]).error().code, base::ErrorCode::kContextExhausted);
+  }
+}
 
 }  // namespace
 }  // namespace llorch::golden

@@ -104,10 +104,19 @@ class Reader {
     return rope;
   }
 
+  Result<std::vector<float>> divisors(std::string_view name, std::size_t count) const {
+    std::vector<float> list = TRY(dictionary_->f32_list(name));
+    if (list.size() != count) {
+      return impossible(name, fmt::format("{} numbers", list.size()),
+                        fmt::format("must have one for each of the rotation's {} frequencies", count));
+    }
+    return list;
+  }
+
   Result<RopeConfig> longrope(RopeConfig rope) const {
     rope.original_context = TRY(original());
-    rope.divisors = TRY(dictionary_->f32_list("short_factor"));
-    rope.divisors_long = TRY(dictionary_->f32_list("long_factor"));
+    rope.divisors = TRY(divisors("short_factor", rope.dims / 2));
+    rope.divisors_long = TRY(divisors("long_factor", rope.dims / 2));
     const double stretch = TRY(factor(rope.original_context));
     double magnitude = 1;
     if (stretch > 1) magnitude = std::sqrt(1 + portable_log(stretch) / portable_log(rope.original_context));

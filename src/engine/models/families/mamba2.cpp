@@ -30,7 +30,7 @@ constexpr auto kWeights = concat(kOthers, mixer_weights({.in_proj = "layers.{}.m
 constexpr std::array<std::string_view, 1> kNames{"mamba2"};
 constexpr std::array<std::string_view, 1> kHfPrefixes{"backbone."};
 
-// The converter writes this for models that count no positions.
+// Nothing here counts positions; the converter writes this.
 constexpr std::uint32_t kContext = 1U << 20;
 
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
@@ -52,6 +52,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
                      .taps = "conv_kernel",
                      .expand = "expand"},
                     config));
+  config.context_tokens = kContext;  // a max_position_embeddings in the file means nothing
   return config;
 }
 

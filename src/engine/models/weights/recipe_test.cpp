@@ -1,0 +1,283 @@
+#include "engine/models/weights/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "engine/contract/quant_blocks.h"
+#include "engine/io/quant/half.h"
+#include "engine/models/families/standard.h"
+#include "engine/models/testing/tiny_tensors.h"
+
+namespace llorch::engine::models {
+namespace {
+
+using namespace contract;
+using namespace families;
+using base::ErrorCode;
+using testing::tiny_files;
+using testing::TinyTensor;
+
+constexpr std::array<std::string_view, 1> kNoPrefix{""};
+
+// One slot filled from one file.
+class Recipe {
+ public:
+  Recipe(WeightRow row, const std::map<std::string, TinyTensor>& tensors, const std::string& config = "{}")
+      : row_(row), files_(tiny_files(tensors, storage_, config)) {}
+
+  template <class P>
+  base::Result<std::uint32_t> describe(P params) {
+    params.kind_version = kind_version(P::kOpcode);
+    const ParamBlock block{kParamBlockVersion, P::kOpcode, std::as_bytes(std::span(&params, 1))};
+    const WeightKey key{.layer = 0, .opcode = row_.opcode, .slot = row_.slot, .variant = row_.variant};
+    const Family family{.name = "test", .weights = {&row_, 1}, .hf_prefixes = kNoPrefix};
+    const WeightNames names(files_, family);
+    const auto found = names.find(key);
+    if (!found) return base::fail(ErrorCode::kMissingWeight, "not found");
+    return table_.add(names, *found, key, block);
+  }
+  template <class P>
+  ErrorCode error(P params) {
+    const auto result = describe(params);
+    EXPECT_FALSE(result);
+    return result ? ErrorCode::kInternal : result.error().code;
+  }
+  template <class P>
+  StoredTensor fetch(P params) {
+    const auto result = describe(params);
+    EXPECT_TRUE(result) << result.error().message;
+    return table_.tensors()[*result].fetch(scratch_);
+  }
+  template <class P>
+  std::vector<float> floats(P params) {
+    const StoredTensor tensor = fetch(params);
+    EXPECT_EQ(tensor.dtype, DType::kF32);
+    std::vector<float> values(tensor.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    return values;
+  }
+  bool in_the_file(const StoredTensor& tensor) const {
+    return tensor.bytes.data() >= storage_.data() && tensor.bytes.data() < storage_.data() + storage_.size();
+  }
+  std::span<const BoundTensor> tensors() const { return table_.tensors(); }
+
+ private:
+  WeightRow row_;
+  std::vector<std::byte> storage_;
+  io::ModelFiles files_;
+  TensorTable table_;
+  FetchScratch scratch_;
+};
+
+AttentionParams attention() {
+  AttentionParams p{};
+  p.width = 3;
+  p.heads = 2;
+  p.kv_heads = 1;
+  p.d_qk = p.d_v = 2;
+  return p;
+}
+MoeParams moe(std::uint32_t width = 2, std::uint32_t ffn = 3) {
+  MoeParams p{};
+  p.width = width;
+  p.experts = 2;
+  p.ffn_expert = ffn;
+  return p;
+}
+MlaAttentionParams mla() {
+  MlaAttentionParams p{};
+  p.heads = 2;
+  p.d_nope = 1;
+  p.d_v = 2;
+  p.kv_lora = 3;
+  return p;
+}
+using Values = std::vector<float>;
+
+TEST(Recipe, RowsOfAFusedMatrixAreNotCopied) {
+  const Source source("qkv", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV);
+  const std::map<std::string, TinyTensor> tensors{{"qkv", TinyTensor::counting({8, 3})}};  // 4 + 2 + 2 rows
+  for (const auto& [slot, first, count] :
+       {std::tuple{AttentionSlot::kQ, 0, 12}, {AttentionSlot::kK, 12, 6}, {AttentionSlot::kV, 18, 6}}) {
+    Recipe recipe(row(slot, "", source), tensors);
+    const StoredTensor tensor = recipe.fetch(attention());
+    EXPECT_TRUE(recipe.in_the_file(tensor));
+    EXPECT_EQ(recipe.tensors()[0].name, slot == AttentionSlot::kQ   ? "qkv:q"
+                                        : slot == AttentionSlot::kK ? "qkv:k"
+                                                                    : "qkv:v");
+    const Values values = recipe.floats(attention());
+    ASSERT_EQ(values.size(), static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) EXPECT_EQ(values[static_cast<std::size_t>(i)], static_cast<float>(first + i));
+  }
+}
+
+TEST(Recipe, RowsOfAStackOfFusedMatrices) {
+  const Source source("gu", Load::kRows, MoeSlot::kGate, MoeSlot::kUp);
+  const std::map<std::string, TinyTensor> tensors{{"gu", TinyTensor::counting({2, 6, 2})}};
+  EXPECT_EQ(Recipe(row(MoeSlot::kGate, "", source), tensors).floats(moe()),
+            (Values{0, 1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17}));
+  EXPECT_EQ(Recipe(row(MoeSlot::kUp, "", source), tensors).floats(moe()),
+            (Values{6, 7, 8, 9, 10, 11, 18, 19, 20, 21, 22, 23}));
+}
+
+TEST(Recipe, RowsThatTakeTurns) {
+  const Source biases("b", Load::kInterleavedRows, MoeSlot::kGateBias, MoeSlot::kUpBias);
+  const std::map<std::string, TinyTensor> tensors{{"b", TinyTensor::counting({2, 6})}};
+  EXPECT_EQ(Recipe(row(MoeSlot::kGateBias, "", biases), tensors).floats(moe()), (Values{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(Recipe(row(MoeSlot::kUpBias, "", biases), tensors).floats(moe()), (Values{1, 3, 5, 7, 9, 11}));
+}
+
+TEST(Recipe, InputMajorRowsThatTakeTurns) {
+  const Source source("gu", Load::kTransposedInterleaved, MoeSlot::kGate, MoeSlot::kUp);
+  const std::map<std::string, TinyTensor> tensors{{"gu", TinyTensor::counting({2, 2, 6})}};  // [E, D, 2F]
+  EXPECT_EQ(Recipe(row(MoeSlot::kUp, "", source), tensors).floats(moe()),
+            (Values{1, 7, 3, 9, 5, 11, 13, 19, 15, 21, 17, 23}));
+}
+
+TEST(Recipe, InputMajorRowsOneSlotAfterTheOther) {
+  const Source source("gu", Load::kTransposedRows, MoeSlot::kGate, MoeSlot::kUp);
+  const std::map<std::string, TinyTensor> tensors{{"gu", TinyTensor::counting({2, 2, 6})}};
+  EXPECT_EQ(Recipe(row(MoeSlot::kUp, "", source), tensors).floats(moe()),
+            (Values{3, 9, 4, 10, 5, 11, 15, 21, 16, 22, 17, 23}));
+}
+
+TEST(Recipe, AStackOfExperts) {
+  const Source source("layers.{}.e.{}.down", Load::kStack);
+  const auto tensor = [](float first) {
+    Values values(6);
+    for (std::size_t i = 0; i < 6; ++i) values[i] = first + static_cast<float>(i);
+    return TinyTensor::f32({2, 3}, values);
+  };
+  Recipe both(row(MoeSlot::kDown, "", source), {{"layers.0.e.0.down", tensor(0)}, {"layers.0.e.1.down", tensor(10)}});
+  EXPECT_EQ(both.floats(moe()), (Values{0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15}));
+  EXPECT_EQ(both.tensors()[0].name, "layers.0.e.*.down");
+  Recipe one(row(MoeSlot::kDown, "", source), {{"layers.0.e.0.down", tensor(0)}});
+  EXPECT_EQ(one.error(moe()), ErrorCode::kMissingWeight);
+  Recipe mixed(row(MoeSlot::kDown, "", source),
+               {{"layers.0.e.0.down", tensor(0)},
+                {"layers.0.e.1.down", TinyTensor::raw("BF16", {2, 3}, std::vector<std::uint8_t>(12))}});
+  EXPECT_EQ(mixed.error(moe()), ErrorCode::kWeightDTypeUnsupported);
+}
+
+TEST(Recipe, KeysAndValuesOfLatentAttention) {
+  const std::map<std::string, TinyTensor> tensors{{"kv_b", TinyTensor::counting({6, 3})}};  // per head 1 + 2 rows
+  EXPECT_EQ(Recipe(row(MlaSlot::kKB, "", Source("kv_b", Load::kHeadKeys)), tensors).floats(mla()),
+            (Values{0, 1, 2, 9, 10, 11}));
+  EXPECT_EQ(Recipe(row(MlaSlot::kVB, "", Source("kv_b", Load::kHeadValues)), tensors).floats(mla()),
+            (Values{3, 4, 5, 6, 7, 8, 12, 13, 14, 15, 16, 17}));
+  MlaAttentionParams wide = mla();
+  wide.d_nope = 2;
+  wide.d_v = 1;
+  EXPECT_EQ(Recipe(row(MlaSlot::kKB, "", Source("kv_b", Load::kHeadKeys)), tensors).floats(wide),
+            (Values{0, 3, 1, 4, 2, 5, 9, 12, 10, 13, 11, 14}));
+}
+
+TEST(Recipe, ReshapedAndNegativeExponentials) {
+  MambaMixerParams p{};
+  p.d_inner = 2;
+  p.groups = 1;
+  p.d_state = 1;
+  p.heads = 2;
+  p.d_conv = 2;
+  Recipe conv(row(MambaSlot::kConvWeight, "", Source("conv", Load::kReshaped)),
+              {{"conv", TinyTensor::counting({4, 1, 2})}});
+  const StoredTensor tensor = conv.fetch(p);
+  EXPECT_TRUE(conv.in_the_file(tensor));
+  EXPECT_EQ(tensor.rank, 2);
+  EXPECT_EQ(tensor.shape[0], 4U);
+  Recipe a(row(MambaSlot::kA, "", Source("a", Load::kNegExp)), {{"a", TinyTensor::f32({2}, Values{0, 1.5F})}});
+  EXPECT_EQ(a.floats(p), (Values{-1, static_cast<float>(-std::exp(1.5))}));
+  Recipe wrong(row(MambaSlot::kA, "", Source("a", Load::kNegExp)), {{"a", TinyTensor::counting({3})}});
+  EXPECT_EQ(wrong.error(p), ErrorCode::kWeightShapeMismatch);
+}
+
+// Values are counted off 0..15; each block's exponent is its number. Rows of gate and up take turns.
+TEST(Recipe, Mxfp4InTheOrderOfBlocks) {
+  std::vector<std::uint8_t> nibbles, exponents;
+  for (std::uint8_t block = 0; block < 8; ++block) {  // 2 experts of 2 rows of gate and 2 of up, one block each
+    for (std::uint8_t j = 0; j < 16; ++j)
+      nibbles.push_back(static_cast<std::uint8_t>((2 * j + block) % 16 | (2 * j + 1 + block) % 16 << 4));
+    exponents.push_back(static_cast<std::uint8_t>(100 + block));
+  }
+  const std::map<std::string, TinyTensor> tensors{{"gu_blocks", TinyTensor::raw("U8", {2, 4, 1, 16}, nibbles)},
+                                                  {"gu_scales", TinyTensor::raw("U8", {2, 4, 1}, exponents)}};
+  const Source source("gu", Load::kMxfp4Rows, MoeSlot::kGate, MoeSlot::kUp);
+  Recipe recipe(row(MoeSlot::kUp, "", source), tensors);
+  const StoredTensor tensor = recipe.fetch(moe(32, 2));
+  EXPECT_EQ(tensor.dtype, DType::kMXFP4);
+  ASSERT_EQ(tensor.bytes.size(), 4 * sizeof(BlockMXFP4));
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned stored = 2 * i + 1;
+    BlockMXFP4 block;
+    std::memcpy(&block, tensor.bytes.data() + i * sizeof block, sizeof block);
+    EXPECT_EQ(block.e, 100 + stored);
+    for (unsigned j = 0; j < 16; ++j) {
+      EXPECT_EQ(block.qs[j] & 15, (j + stored) % 16);
+      EXPECT_EQ(block.qs[j] >> 4, (j + 16 + stored) % 16);
+    }
+  }
+  Recipe no_scales(row(MoeSlot::kUp, "", source), {{"gu_blocks", TinyTensor::raw("U8", {2, 4, 1, 16}, nibbles)}});
+  EXPECT_EQ(no_scales.error(moe(32, 2)), ErrorCode::kMissingWeight);
+  EXPECT_EQ(Recipe(row(MoeSlot::kUp, "", source), tensors).error(moe(48, 2)), ErrorCode::kWeightShapeMismatch);
+}
+
+// 0x38 is 1, 0x40 is 2 in E4M3; scales are per 1 x 2 block.
+TEST(Recipe, Fp8BecomesBFloat16) {
+  const std::vector<std::uint8_t> weights{0x38, 0x40, 0x38, 0x38, 0x38, 0xB8};
+  const std::map<std::string, TinyTensor> tensors{{"w", TinyTensor::raw("F8_E4M3", {2, 3}, weights)},
+                                                  {"w_scale_inv", TinyTensor::f32({2, 2}, Values{3, 5, 0.5F, 7})}};
+  SwigluParams p{};
+  p.width = 3;
+  p.ffn = 2;
+  const std::string config = R"({"quantization_config":{"quant_method":"fp8","weight_block_size":[1,2]}})";
+  Recipe recipe(row(FfnSlot::kUp, "", "w"), tensors, config);
+  const StoredTensor tensor = recipe.fetch(p);
+  EXPECT_EQ(tensor.dtype, DType::kBF16);
+  Values values;
+  for (std::size_t i = 0; i < 6; ++i) {
+    std::uint16_t half = 0;
+    std::memcpy(&half, tensor.bytes.data() + 2 * i, 2);
+    values.push_back(io::bf16_to_f32(half));
+  }
+  EXPECT_EQ(values, (Values{3, 6, 5, 0.5F, 0.5F, -7}));
+  EXPECT_EQ(Recipe(row(FfnSlot::kUp, "", "w"), tensors).error(p), ErrorCode::kWeightShapeMismatch);  // blocks of 128
+  const std::string odd = R"({"quantization_config":{"weight_block_size":[0]}})";
+  EXPECT_EQ(Recipe(row(FfnSlot::kUp, "", "w"), tensors, odd).error(p), ErrorCode::kConfigKeyInvalid);
+  Recipe bare(row(FfnSlot::kUp, "", "w"), {{"w", TinyTensor::raw("F8_E4M3", {2, 3}, weights)}});
+  EXPECT_EQ(bare.error(p), ErrorCode::kMissingWeight);
+}
+
+TEST(Recipe, RefusesTypesThatAreNoWeights) {
+  SwigluParams p{};
+  p.width = 2;
+  p.ffn = 1;
+  for (const char* type : {"I64", "U64", "F64"}) {
+    Recipe recipe(row(FfnSlot::kUp, "", "w"), {{"w", TinyTensor::raw(type, {1, 2}, std::vector<std::uint8_t>(16))}});
+    EXPECT_EQ(recipe.error(p), ErrorCode::kWeightDTypeUnsupported) << type;
+  }
+}
+
+TEST(Recipe, OneTensorForTwoSlotsOfTheSameShape) {
+  Recipe recipe(row(FfnSlot::kUp, "", "w"), {{"w", TinyTensor::counting({2, 3})}});
+  SwigluParams p{};
+  p.width = 3;
+  p.ffn = 2;
+  EXPECT_EQ(recipe.describe(p).value(), 0U);
+  EXPECT_EQ(recipe.describe(p).value(), 0U);
+  EXPECT_EQ(recipe.tensors().size(), 1U);
+}
+
+TEST(Names, PatternsMatchNumbersAndRests) {
+  EXPECT_TRUE(matches("layers.{}.x", "layers.12.x"));
+  EXPECT_FALSE(matches("layers.{}.x", "layers..x"));
+  EXPECT_FALSE(matches("layers.{}.x", "layers.1a.x"));
+  EXPECT_TRUE(matches("tower.*", "tower.anything.at.all"));
+  EXPECT_FALSE(matches("tower.*", "towers"));
+  EXPECT_FALSE(matches("a", "ab"));
+  EXPECT_EQ(tensor_name("layers.{}.e.{}.w", 3, 7), "layers.3.e.7.w");
+}
+
+}  // namespace
+}  // namespace llorch::engine::models

@@ -1,0 +1,440 @@
+// config.json in the spellings of transformers 4 and 5, and what is wrong with one that does not fit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <functional>
+#include <map>
+
+#include "base/file.h"
+#include "engine/io/gguf_writer.h"
+#include "engine/models/model.h"
+#include "golden_support.h"
+
+namespace llorch::golden {
+namespace {
+
+namespace bj = boost::json;
+using base::ErrorCode;
+using engine::contract::DType;
+using engine::io::GgufFile;
+using engine::io::GgufValue;
+using engine::io::GgufWriter;
+using engine::io::HfConfig;
+using engine::io::ModelFiles;
+using engine::io::SafetensorsFile;
+using engine::models::CompiledModel;
+
+using Edit = std::function<void(bj::object&)>;
+
+// A family's fixture under a changed configuration.
+struct Model {
+  Model(const std::string& family, const Edit& edit) : Model(family, edited(family, edit)) {}
+  Model(const std::string& family, const std::string& json)
+      : files(ModelFiles::from_hugging_face(HfConfig::parse(json).value(), tensors(family)).value()),
+        model(engine::models::compile_model(files, DType::kF32)) {}
+
+  static std::string text(const std::string& family) {
+    return base::read_file(family_folder(family) / "config.json", 1 << 20).value();
+  }
+  static std::string edited(const std::string& family, const Edit& edit) {
+    bj::value config = bj::parse(text(family));
+    edit(config.get_object());
+    return bj::serialize(config);
+  }
+  static std::vector<SafetensorsFile> tensors(const std::string& family) {
+    std::vector<SafetensorsFile> files;
+    files.push_back(SafetensorsFile::open(family_folder(family) / "model.safetensors").value());
+    return files;
+  }
+
+  ModelFiles files;
+  base::Result<CompiledModel> model;
+};
+
+Edit set(const char* key, bj::value value) {
+  return [=](bj::object& config) { config[key] = value; };
+}
+Edit drop(std::initializer_list<const char*> keys) {
+  return [keys = std::vector<const char*>(keys)](bj::object& config) {
+    for (const char* key : keys) config.erase(key);
+  };
+}
+Edit rope(const char* key, bj::value value) {
+  return [=](bj::object& config) { config["rope_parameters"].get_object()[key] = value; };
+}
+Edit both(const Edit& first, const Edit& second) {
+  return [=](bj::object& config) {
+    first(config);
+    second(config);
+  };
+}
+
+struct Wrong {
+  const char* name;
+  const char* family;
+  Edit edit;
+  ErrorCode code;
+  const char* mentions;
+};
+void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.name; }
+
+class Refused : public testing::TestWithParam<Wrong> {};
+
+TEST_P(Refused, WithItsOwnCodeAndTheKey) {
+  const Model wrong(GetParam().family, GetParam().edit);
+  ASSERT_FALSE(wrong.model);
+  EXPECT_EQ(wrong.model.error().code, GetParam().code) << wrong.model.error().message;
+  EXPECT_NE(wrong.model.error().message.find(GetParam().mentions), std::string::npos) << wrong.model.error().message;
+}
+
+constexpr auto kMissing = ErrorCode::kConfigKeyMissing;
+constexpr auto kInvalid = ErrorCode::kConfigKeyInvalid;
+
+const Wrong kBasics[] = {
+    {"no_type", "llama3", drop({"model_type"}), kMissing, "model_type"},
+    {"unknown_type", "llama3", set("model_type", "lama"), ErrorCode::kUnknownArchitecture, "llama, mistral"},
+    {"no_width", "llama3", drop({"hidden_size"}), kMissing, "hidden_size"},
+    {"no_layers", "llama3", drop({"num_hidden_layers"}), kMissing, "num_hidden_layers"},
+    {"no_heads", "llama3", drop({"num_attention_heads"}), kMissing, "num_attention_heads"},
+    {"no_ffn", "llama3", drop({"intermediate_size"}), kMissing, "intermediate_size"},
+    {"no_context", "llama3", drop({"max_position_embeddings"}), kMissing, "max_position_embeddings"},
+    {"zero_width", "llama3", set("hidden_size", 0), kInvalid, "hidden_size"},
+    {"huge_layers", "llama3", set("num_hidden_layers", 1e9), kInvalid, "num_hidden_layers"},
+    {"text_for_a_number", "llama3", set("hidden_size", "64"), kInvalid, "hidden_size"},
+    {"kv_heads", "llama3", set("num_key_value_heads", 3), kInvalid, "num_key_value_heads"},
+    {"heads_and_width", "qwen2", set("num_attention_heads", 6), kInvalid, "num_attention_heads"},
+    {"eps", "llama3", set("rms_norm_eps", 2), kInvalid, "rms_norm_eps"},
+    {"activation", "llama3", set("hidden_act", "relu"), kInvalid, "relu"},
+    {"odd_rotation", "llama3", set("head_dim", 15), kInvalid, "15"},
+    {"shape", "llama3", set("intermediate_size", 96), ErrorCode::kWeightShapeMismatch, "mlp.gate_proj.weight"},
+    {"layer_past_the_end", "llama3", set("num_hidden_layers", 2), ErrorCode::kUnclaimedWeight, "layers.2."},
+    {"layer_too_few", "llama3", set("num_hidden_layers", 4), ErrorCode::kMissingWeight, "layers.3."},
+};
+const Wrong kRopes[] = {
+    {"kind", "llama3", rope("rope_type", "ntk"), kInvalid, "ntk"},
+    {"no_factor", "llama3", [](bj::object& c) { c["rope_parameters"].get_object().erase("factor"); }, kMissing,
+     "factor"},
+    {"negative_factor", "llama3", rope("factor", -1), kInvalid, "factor"},
+    {"frequencies", "llama3", rope("high_freq_factor", 1), kInvalid, "high_freq_factor"},
+    {"base", "llama3", rope("rope_theta", 0.5), kInvalid, "rope_theta"},
+    {"betas", "deepseek_v3", rope("beta_fast", 0), kInvalid, "beta_fast"},
+    {"flat_keys_of_gemma3", "gemma3", rope("rope_theta", 10000), kInvalid, "full_attention"},
+    {"share", "phi3", rope("partial_rotary_factor", 1.5), kInvalid, "partial_rotary_factor"},
+    {"factors_too_few", "phi3", rope("long_factor", {1.5, 2.0}), kInvalid, "long_factor"},
+    {"factor_not_positive", "phi3", rope("short_factor", {1.0, 1.0, 0.0, 1.0, 1.0, 1.0}), kInvalid, "divisor"},
+};
+const Wrong kLayers[] = {
+    {"types_too_few", "gemma2", set("layer_types", {"full_attention"}), kInvalid, "layer_types"},
+    {"type_unknown", "gemma2", set("layer_types", {"a", "b", "c", "d"}), kInvalid, "layer_types"},
+    {"mlp_types_too_few", "qwen3_moe", set("mlp_layer_types", {"sparse"}), kInvalid, "mlp_layer_types"},
+    {"mlp_type_unknown", "qwen3_moe", set("mlp_layer_types", {"sparse", "dense", "?"}), kInvalid, "mlp_layer_types"},
+    {"dense_behind_sparse", "deepseek_v3", set("mlp_layer_types", {"sparse", "dense", "sparse"}), kInvalid,
+     "mlp_layer_types"},
+    {"attention_at_no_layer", "lfm2", both(drop({"layer_types"}), set("full_attn_idxs", {1, 9})), kInvalid,
+     "full_attn_idxs"},
+    {"types_against_tensors", "lfm2", set("layer_types", {"full_attention", "conv", "conv", "full_attention"}),
+     ErrorCode::kMissingWeight, "layers.0."},
+};
+const Wrong kMixers[] = {
+    {"no_experts", "gpt_oss", drop({"num_local_experts"}), kMissing, "num_local_experts"},
+    {"more_chosen_than_there", "qwen3_moe", set("num_experts_per_tok", 9), kInvalid, "num_experts_per_tok"},
+    {"experts_against_tensors", "qwen3_moe", set("num_local_experts", 9), ErrorCode::kWeightShapeMismatch,
+     "mlp.gate.weight"},
+    {"groups", "deepseek_v3", set("n_group", 3), kInvalid, "n_group"},
+    {"groups_used", "deepseek_v3", set("topk_group", 5), kInvalid, "topk_group"},
+    {"groups_too_small", "deepseek_v3", set("topk_group", 1), kInvalid, "topk_group"},
+    {"no_rank", "deepseek_v3", drop({"kv_lora_rank"}), kMissing, "kv_lora_rank"},
+    {"latent_shape", "deepseek_v3", set("v_head_dim", 8), ErrorCode::kWeightShapeMismatch, "kv_b_proj"},
+    {"mamba_heads", "granite_hybrid", set("mamba_n_heads", 7), kInvalid, "mamba_n_heads"},
+    {"mamba_groups", "mamba2", set("n_groups", 3), kInvalid, "n_groups"},
+    {"mamba_taps", "granite_hybrid", set("mamba_d_conv", 1), kInvalid, "conv_kernel"},
+    {"mamba_expand", "mamba2", set("expand", -1), kInvalid, "expand"},
+    {"step_limit", "mamba2", set("time_step_limit", {1.0, 0.5}), kInvalid, "time_step_limit"},
+    {"step_limits", "mamba2", set("time_step_limit", {1.0}), kInvalid, "time_step_limit"},
+    {"logits_divided_by_zero", "granite_hybrid", set("logits_scaling", 0), kInvalid, "logits_scaling"},
+    {"taps", "lfm2", set("conv_L_cache", 1), kInvalid, "conv_L_cache"},
+    {"query_scalar", "gemma2", set("query_pre_attn_scalar", -16), kInvalid, "query_pre_attn_scalar"},
+};
+
+std::string name_of(const testing::TestParamInfo<Wrong>& test) { return test.param.name; }
+INSTANTIATE_TEST_SUITE_P(Basics, Refused, testing::ValuesIn(kBasics), name_of);
+INSTANTIATE_TEST_SUITE_P(Ropes, Refused, testing::ValuesIn(kRopes), name_of);
+INSTANTIATE_TEST_SUITE_P(Layers, Refused, testing::ValuesIn(kLayers), name_of);
+INSTANTIATE_TEST_SUITE_P(Mixers, Refused, testing::ValuesIn(kMixers), name_of);
+
+// Moves the rotation's dictionary to where transformers 4 has it.
+void rope_as_in_4(bj::object& config, const char* kind_key) {
+  bj::object dictionary = config["rope_parameters"].get_object();
+  config.erase("rope_parameters");
+  config["rope_theta"] = dictionary["rope_theta"];
+  dictionary[kind_key] = dictionary["rope_type"];
+  if (std::string_view(kind_key) != "rope_type") dictionary.erase("rope_type");
+  dictionary.erase("rope_theta");
+  config["rope_scaling"] = dictionary["rope_type"] == "default" ? bj::value() : dictionary;
+}
+
+struct Spelling {
+  const char* name;
+  const char* family;
+  Edit edit;
+};
+void PrintTo(const Spelling& spelling, std::ostream* out) { *out << spelling.name; }
+
+class Spellings : public testing::TestWithParam<Spelling> {};
+
+TEST_P(Spellings, MeanTheSame) {
+  const Model as_saved(GetParam().family, [](bj::object&) {});
+  const Model other(GetParam().family, GetParam().edit);
+  ASSERT_TRUE(as_saved.model && other.model) << (other.model ? "" : other.model.error().message);
+  EXPECT_EQ(as_saved.model->plans.decoder_prefill.plan_hash, other.model->plans.decoder_prefill.plan_hash);
+  EXPECT_EQ(as_saved.model->config.context_tokens, other.model->config.context_tokens);
+  ASSERT_EQ(as_saved.model->rope_tables.size(), other.model->rope_tables.size());
+  for (std::size_t i = 0; i < other.model->rope_tables.size(); ++i) {
+    EXPECT_EQ(as_saved.model->rope_tables[i].inv_freq, other.model->rope_tables[i].inv_freq);
+    EXPECT_EQ(as_saved.model->rope_tables[i].attn_factor, other.model->rope_tables[i].attn_factor);
+  }
+}
+
+const Spelling kSpellings[] = {
+    {"llama_4", "llama3", [](bj::object& c) { rope_as_in_4(c, "rope_type"); }},
+    {"llama_type", "llama3", [](bj::object& c) { rope_as_in_4(c, "type"); }},
+    {"llama_no_head_dim", "llama3", set("head_dim", nullptr)},
+    {"llama_nested", "llama3",
+     [](bj::object& c) {
+       const bj::object text = c;
+       c = {{"model_type", "llama"}, {"text_config", text}};
+     }},
+    {"qwen2_window_not_used", "qwen2", set("sliding_window", 24)},
+    {"qwen3_moe_4", "qwen3_moe", both(drop({"num_local_experts"}), set("num_experts", 8))},
+    {"qwen3_moe_types", "qwen3_moe",
+     both(drop({"mlp_only_layers", "decoder_sparse_step"}), set("mlp_layer_types", {"sparse", "dense", "sparse"}))},
+    {"phi3_su", "phi3",
+     [](bj::object& c) {
+       rope_as_in_4(c, "type");
+       c["rope_scaling"].get_object()["type"] = "su";
+     }},
+    {"phi3_yarn", "phi3", [](bj::object& c) { c["rope_parameters"].get_object()["rope_type"] = "yarn"; }},
+    {"phi3_no_window", "phi3", set("sliding_window", 0)},
+    {"gemma2_4", "gemma2",
+     both([](bj::object& c) { rope_as_in_4(c, "rope_type"); },
+          drop({"layer_types", "hidden_activation", "final_logit_softcapping"}))},
+    {"gemma2_gelu", "gemma2", set("hidden_activation", "gelu")},
+    {"gemma3_4", "gemma3",
+     [](bj::object& c) {
+       c.erase("rope_parameters");
+       c.erase("layer_types");
+       c.erase("_sliding_window_pattern");
+       c["rope_scaling"] = nullptr;
+       c["rope_theta"] = 1e6;
+       c["rope_local_base_freq"] = 1e4;
+       c["sliding_window_pattern"] = 6;
+     }},
+    {"gemma3_bare", "gemma3",
+     [](bj::object& c) {
+       for (const char* key : {"rope_parameters", "layer_types", "_sliding_window_pattern", "final_logit_softcapping"})
+         c.erase(key);
+       c["attn_logit_softcapping"] = 50;  // gemma3 has no such cap, whatever the key says
+     }},
+    {"gpt_oss_bare", "gpt_oss", drop({"rope_parameters", "layer_types", "swiglu_alpha", "swiglu_limit"})},
+    {"gpt_oss_4", "gpt_oss",
+     both([](bj::object& c) { rope_as_in_4(c, "rope_type"); },
+          both(set("experts_per_token", 2), set("initial_context_length", 4096)))},
+    {"granite_4", "granite_hybrid",
+     [](bj::object& c) {
+       c["layers_block_type"] = {"mamba", "attention", "mamba", "attention"};
+       c.erase("layer_types");
+       c["mamba_d_head"] = "auto";
+       c["time_step_limit"] = nullptr;
+     }},
+    {"mamba2_bare", "mamba2", drop({"time_step_limit"})},
+    {"lfm2_4", "lfm2",
+     [](bj::object& c) {
+       c.erase("layer_types");
+       c["full_attn_idxs"] = {1, 3};
+       c["block_ff_dim"] = 160;
+       c["intermediate_size"] = 9999;
+       c.erase("tie_word_embeddings");
+       c["tie_embedding"] = true;
+     }},
+    {"lfm2_adjusted", "lfm2",  // int(2 * 225 / 3) = 150, up to the next multiple of 32
+     [](bj::object& c) {
+       c["intermediate_size"] = 225;
+       c["block_auto_adjust_ff_dim"] = true;
+       c["block_ffn_dim_multiplier"] = 1.0;
+       c["block_multiple_of"] = 32;
+     }},
+    {"deepseek_v3_4", "deepseek_v3",
+     [](bj::object& c) {
+       rope_as_in_4(c, "type");
+       c["scoring_func"] = "sigmoid";
+       c["topk_method"] = "noaux_tc";
+       c.erase("head_dim");
+       c.erase("qk_head_dim");
+       c.erase("rope_interleave");
+     }},
+    {"deepseek_v2_groups_not_asked_for", "deepseek_v2", both(set("n_group", 4), set("norm_topk_prob", true))},
+};
+INSTANTIATE_TEST_SUITE_P(Hf, Spellings, testing::ValuesIn(kSpellings),
+                         [](const testing::TestParamInfo<Spelling>& test) { return std::string(test.param.name); });
+
+// Not legal JSON, but what transformers 4 writes.
+TEST(Spellings, BareInfinity) {
+  std::string json = Model::text("mamba2");
+  const std::size_t begin = json.find('{', 1);
+  ASSERT_NE(begin, std::string::npos);
+  json.replace(begin, json.find('}', begin) + 1 - begin, "Infinity");
+  const Model as_saved("mamba2", [](bj::object&) {});
+  const Model bare("mamba2", json);
+  ASSERT_TRUE(bare.model) << bare.model.error().message;
+  EXPECT_EQ(as_saved.model->plans.decoder_prefill.plan_hash, bare.model->plans.decoder_prefill.plan_hash);
+}
+
+// llama3 untied: saying that it is tied makes the stored head useless, as it does in the library.
+TEST(TiedHead, TheFlagWinsAndIsNoted) {
+  const Model tied("llama3", set("tie_word_embeddings", true));
+  ASSERT_TRUE(tied.model) << tied.model.error().message;
+  const auto& plan = tied.model->plans.decoder_prefill;
+  EXPECT_EQ(plan.diagnostics.size(), 2U);
+  for (const auto& tensor : tied.model->tensors) EXPECT_NE(tensor.name, "lm_head.weight");
+}
+
+// A family's GGUF fixture with other metadata and tensors.
+struct GgufEdit {
+  std::map<std::string, GgufValue> keys;                       // set instead of, or beside, the usual ones
+  std::map<std::string, std::vector<std::int32_t>> lists;      // the same
+  std::vector<std::string> without;                            // keys and tensors left out
+  std::map<std::string, const engine::io::FileTensor*> extra;  // tensors from elsewhere
+};
+
+struct GgufModel {
+  GgufModel(const std::string& family, const GgufEdit& edit)
+      : bytes(rewritten(GgufFile::open(*family_model(family, Format::kGguf)).value(), edit)),
+        files(ModelFiles::from_gguf(GgufFile::parse(bytes, family).value()).value()),
+        model(engine::models::compile_model(files, DType::kF32)) {}
+
+  static std::vector<std::byte> rewritten(const GgufFile& file, const GgufEdit& edit) {
+    const auto replaced = [&](std::string_view name) {
+      const std::string key(name);
+      return edit.keys.contains(key) || edit.lists.contains(key) ||
+             std::find(edit.without.begin(), edit.without.end(), key) != edit.without.end();
+    };
+    GgufWriter writer;
+    for (const auto& entry : file.metadata()) {
+      if (!replaced(entry.key) && !entry.key.starts_with("tokenizer.")) writer.put(entry.key, entry.value);
+    }
+    for (const auto& [key, value] : edit.keys) writer.put(key, value);
+    for (const auto& [key, values] : edit.lists) writer.put_i32s(key, values);
+    for (const auto& tensor : file.tensors()) {
+      if (replaced(tensor.name)) continue;
+      writer.add_tensor(
+          {std::string(tensor.name), tensor.dtype, {tensor.dims.begin(), tensor.dims.begin() + tensor.rank}},
+          tensor.data);
+    }
+    for (const auto& [name, tensor] : edit.extra) {
+      std::vector<std::uint64_t> dims(tensor->shape().rbegin(), tensor->shape().rend());
+      writer.add_tensor({name, *engine::io::dtype_of(tensor->type), dims}, tensor->data);
+    }
+    return writer.to_bytes().value();
+  }
+
+  std::vector<std::byte> bytes;
+  ModelFiles files;
+  base::Result<CompiledModel> model;
+};
+
+struct WrongGguf {
+  const char* name;
+  const char* family;
+  GgufEdit edit;
+  ErrorCode code;
+  const char* mentions;
+};
+void PrintTo(const WrongGguf& wrong, std::ostream* out) { *out << wrong.name; }
+
+class RefusedGguf : public testing::TestWithParam<WrongGguf> {};
+
+TEST_P(RefusedGguf, WithItsOwnCodeAndTheKey) {
+  const GgufModel wrong(GetParam().family, GetParam().edit);
+  ASSERT_FALSE(wrong.model);
+  EXPECT_EQ(wrong.model.error().code, GetParam().code) << wrong.model.error().message;
+  EXPECT_NE(wrong.model.error().message.find(GetParam().mentions), std::string::npos) << wrong.model.error().message;
+}
+
+GgufEdit without(const char* name) { return {.keys = {}, .lists = {}, .without = {name}, .extra = {}}; }
+GgufEdit with(const char* key, GgufValue value) {
+  return {.keys = {{key, value}}, .lists = {}, .without = {}, .extra = {}};
+}
+GgufEdit with_list(const char* key, std::vector<std::int32_t> values) {
+  return {.keys = {}, .lists = {{key, std::move(values)}}, .without = {}, .extra = {}};
+}
+constexpr std::uint32_t operator""_u32(unsigned long long value) { return static_cast<std::uint32_t>(value); }
+
+const WrongGguf kWrongGguf[] = {
+    {"heads_per_layer", "granite_hybrid", with_list("granitehybrid.attention.head_count_kv", {0, 2}), kInvalid,
+     "each of 4 layers"},
+    {"negative_heads", "lfm2", with_list("lfm2.attention.head_count_kv", {0, -2, 0, 2}), kInvalid, "head_count_kv"},
+    {"no_inner_size", "granite_hybrid", without("granitehybrid.ssm.inner_size"), kMissing, "ssm.inner_size"},
+    {"mamba_heads", "mamba2", with("mamba2.ssm.time_step_rank", 7_u32), kInvalid, "ssm.time_step_rank"},
+    {"logits_divided_by_zero", "granite_hybrid", with("granitehybrid.logit_scale", 0.0F), kInvalid, "logit_scale"},
+    {"no_taps", "lfm2", without("lfm2.shortconv.l_cache"), kMissing, "shortconv.l_cache"},
+    {"no_latent_rank", "deepseek_v3", without("deepseek2.attention.kv_lora_rank"), kMissing, "kv_lora_rank"},
+    {"no_room_beside_rotation", "deepseek_v3", with("deepseek2.attention.key_length_mla", 8_u32), kInvalid,
+     "key_length_mla"},
+    {"gate_unknown", "deepseek_v3", with("deepseek2.expert_gating_func", 7_u32), kInvalid, "expert_gating_func"},
+    {"groups", "deepseek_v3", with("deepseek2.expert_group_count", 3_u32), kInvalid, "expert_group_count"},
+    {"no_experts", "qwen3_moe_sparse", without("qwen3moe.expert_count"), kMissing, "expert_count"},
+    {"more_chosen_than_there", "gpt_oss", with("gpt-oss.expert_used_count", 5_u32), kInvalid, "expert_used_count"},
+    {"pattern_too_short", "gpt_oss", with_list("gpt-oss.attention.sliding_window_pattern", {1, 0}), kInvalid,
+     "sliding_window_pattern"},
+    {"pattern_zero", "gemma3", with("gemma3.attention.sliding_window_pattern", 0_u32), kInvalid,
+     "sliding_window_pattern"},
+    {"local_base", "gemma3", with("gemma3.rope.freq_base_swa", 0.5F), kInvalid, "0.5"},
+    {"long_rotation_of_what", "phi3", without("phi3.rope.scaling.original_context_length"), kMissing,
+     "original_context_length"},
+    {"half_a_long_rotation", "phi3", without("rope_factors_long.weight"), ErrorCode::kMissingWeight, "rope_factors"},
+    {"experts_against_tensors", "gpt_oss", with("gpt-oss.expert_count", 5_u32), ErrorCode::kWeightShapeMismatch,
+     "ffn_gate_inp"},
+};
+INSTANTIATE_TEST_SUITE_P(Families, RefusedGguf, testing::ValuesIn(kWrongGguf),
+                         [](const testing::TestParamInfo<WrongGguf>& test) { return std::string(test.param.name); });
+
+TEST(GgufSpellings, PatternsOfWindows) {
+  const GgufModel as_saved("gemma3", {});
+  const std::byte flags[] = {std::byte{1}, std::byte{1}, std::byte{1}, std::byte{1}, std::byte{1}, std::byte{0}};
+  const engine::io::GgufArray list{.element_type = engine::io::GgufType::kBool, .count = 6, .bytes = flags};
+  for (const GgufEdit& edit :
+       {with("gemma3.attention.sliding_window_pattern", 6_u32), with("gemma3.attention.sliding_window_pattern", list),
+        with_list("gemma3.attention.sliding_window_pattern", {1, 1, 1, 1, 1, 0})}) {
+    const GgufModel other("gemma3", edit);
+    ASSERT_TRUE(other.model) << other.model.error().message;
+    EXPECT_EQ(as_saved.model->plans.decoder_prefill.plan_hash, other.model->plans.decoder_prefill.plan_hash);
+  }
+  const GgufModel all_global("gemma3", with("gemma3.attention.sliding_window_pattern", 1_u32));
+  EXPECT_NE(as_saved.model->plans.decoder_prefill.plan_hash, all_global.model->plans.decoder_prefill.plan_hash);
+}
+
+// Old files have the two halves of latent attention in one matrix, as the library does.
+TEST(GgufSpellings, LatentAttentionInOneMatrix) {
+  const Model library("deepseek_v3", [](bj::object&) {});
+  GgufEdit edit;
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string block = "blk." + std::to_string(layer) + ".attn_";
+    for (const char* half : {"k_b.weight", "v_b.weight"}) edit.without.push_back(block + half);
+    edit.extra[block + "kv_b.weight"] =
+        library.files.find_tensor("model.layers." + std::to_string(layer) + ".self_attn.kv_b_proj.weight");
+  }
+  const GgufModel as_saved("deepseek_v3", {});
+  const GgufModel old("deepseek_v3", edit);
+  ASSERT_TRUE(old.model) << old.model.error().message;
+  engine::models::FetchScratch a, b;
+  ASSERT_EQ(as_saved.model->tensors.size(), old.model->tensors.size());
+  for (std::size_t i = 0; i < old.model->tensors.size(); ++i) {
+    const auto expected = as_saved.model->tensors[i].fetch(a), got = old.model->tensors[i].fetch(b);
+    EXPECT_EQ(expected.shape, got.shape) << old.model->tensors[i].name;
+    EXPECT_TRUE(std::ranges::equal(expected.bytes, got.bytes)) << old.model->tensors[i].name;
+  }
+}
+
+}  // namespace
+}  // namespace llorch::golden
