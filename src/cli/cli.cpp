@@ -11,38 +11,10 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
+#include "cli/model/commands.h"
 
 namespace llorch::cli {
 namespace {
-
-void add_model_commands(CLI::App& app, GlobalOptions& global, std::string& file, std::string& text,
-                        LogitsOptions& logits, int& code) {
-  CLI::App* model = app.add_subcommand("model", "Model files, without any daemon")->require_subcommand(1);
-  CLI::App* show = model->add_subcommand("show", "Architecture, sizes, and the memory a worker would need");
-  show->add_option("FILE", file, "A .gguf file")->required();
-  show->callback([&] { code = model_show(global, file); });
-
-  CLI::App* tokenize = model->add_subcommand("tokenize", "Token ids of a text");
-  tokenize->add_option("FILE", file, "A .gguf file")->required();
-  tokenize->add_option("TEXT", text, "Text, or @FILE")->required();
-  tokenize->callback([&] { code = model_tokenize(global, file, text); });
-
-  CLI::App* run =
-      model->add_subcommand("logits", "Teacher-forced logits of given token ids, as raw f32 [tokens, vocab]");
-  run->add_option("FILE", logits.file, "A .gguf file")->required();
-  run->add_option("--tokens", logits.tokens, "Ids separated by commas or blanks, or @FILE")->required();
-  run->add_option("--out", logits.out, "File to write")->required();
-  run->add_option("--chunk", logits.chunk, "Rows of one step; never changes a bit")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  run->add_option("--threads", logits.threads, "0 is all cores; never changes a bit")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  run->add_option("--kv-dtype", logits.kv_dtype, "Element type of the KV cache")
-      ->check(CLI::IsMember({"f16", "f32"}))
-      ->capture_default_str();
-  run->callback([&] { code = model_logits(global, logits); });
-}
 
 // The common ones; the API takes all (docs/guide/sampling.md). orchestratord checks them together.
 void add_sampling_options(CLI::App& prompt, RunOptions& run) {
@@ -99,8 +71,7 @@ int run_cli(int argc, const char* const* argv) {
   GlobalOptions global;
   UpOptions up_options;
   RunOptions run;
-  LogitsOptions logits;
-  std::string job_id, file, text;
+  std::string job_id;
   int code = kOk;
 
   CLI::App app("llorch: run language models on your own machines", "llorch");
@@ -120,7 +91,7 @@ int run_cli(int argc, const char* const* argv) {
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
   add_job_commands(app, global, run, job_id, code);
-  add_model_commands(app, global, file, text, logits, code);
+  model::add_commands(app, global, code);
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {
     code = doctor(global);
   });

@@ -38,19 +38,6 @@ int cancel_job(const GlobalOptions& global, const std::string& job_id);
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 
-int model_show(const GlobalOptions& global, const std::string& file);
-int model_tokenize(const GlobalOptions& global, const std::string& file, const std::string& text);
-
-struct LogitsOptions {
-  std::string file;
-  std::string tokens;  // "1,2,3" or @FILE with numbers separated by blanks or commas
-  std::string out;
-  std::int64_t chunk = 64;
-  std::int64_t threads = 0;
-  std::string kv_dtype = "f16";
-};
-int model_logits(const GlobalOptions& global, const LogitsOptions& options);
-
 // Parses the command line and runs one command.
 int run_cli(int argc, const char* const* argv);
 

@@ -121,7 +121,7 @@ CASES = {
         "odd_vocabulary": dict(vocab_size=389),
         "groups": dict(n_groups=2, state_size=24),
         "biases": dict(use_bias=True),
-        "long": dict(tokens=2000, num_hidden_layers=2),
+        "long": dict(max_position_embeddings=2048, tokens=2000, num_hidden_layers=2),
         "tied": dict(tie_word_embeddings=True),
     },
     "lfm2": {

@@ -1,0 +1,123 @@
+// llorch model show | tokenize
+#include <fmt/core.h>
+
+#include <boost/json.hpp>
+#include <map>
+
+#include "cli/model/commands.h"
+#include "engine/inference/engine.h"
+#include "engine/io/model_files.h"
+#include "engine/io/tokenizer_json/tokenizer_folder.h"
+#include "engine/models/model.h"
+#include "engine/text/tokenizer.h"
+
+namespace llorch::cli::model {
+namespace {
+
+namespace bj = boost::json;
+using base::ErrorCode;
+using engine::inference::Engine;
+using engine::inference::EngineOptions;
+
+constexpr std::size_t kTextFileBytesMax = 64 << 20;
+
+struct MemoryRow {
+  std::uint32_t context_tokens;
+  std::uint64_t bytes;
+};
+
+// What a worker of one slot would need at a few context lengths, the model's own last.
+base::Result<std::vector<MemoryRow>> memory_rows(const std::string& file, engine::contract::Backend& backend) {
+  std::vector<MemoryRow> rows;
+  const auto full = TRY(Engine::predict(file, EngineOptions{}, backend));
+  for (std::uint32_t context = 512; context < full.context_tokens; context *= 4) {
+    const auto plan = TRY(Engine::predict(file, EngineOptions{.context_tokens = context}, backend));
+    rows.push_back({context, plan.total_bytes()});
+  }
+  rows.push_back({full.context_tokens, full.total_bytes()});
+  return rows;
+}
+
+base::Result<engine::text::Tokenizer> tokenizer_of(const std::string& model) {
+  return engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(model)));
+}
+
+base::Result<bj::object> describe(const std::string& path) {
+  const auto files = TRY(engine::io::ModelFiles::open(path));
+  const auto compiled = TRY(engine::models::compile_model(files, engine::contract::DType::kF16));
+  std::uint64_t parameters = 0;
+  std::map<std::string, std::uint64_t> bytes_by_type;
+  for (const auto& tensor : files.tensors()) {
+    parameters += tensor.elements_count();
+    bytes_by_type[std::string(engine::io::stored_type_info(tensor.type).name)] += tensor.data.size();
+  }
+  bj::object out{
+      {"file", path},
+      {"format", files.gguf() != nullptr ? fmt::format("GGUF v{}", files.gguf()->version()) : "Hugging Face"},
+      {"file_bytes", files.file_bytes()},
+      {"architecture", compiled.config.architecture},
+      {"name", compiled.config.name},
+      {"layers", compiled.config.layers.size()},
+      {"width", compiled.config.width},
+      {"tensors", files.tensors().size()},
+      {"parameters", parameters}};
+  bj::object types;
+  for (const auto& [name, bytes] : bytes_by_type) types[name] = bytes;
+  out["bytes_by_type"] = std::move(types);
+  out["vocab_size"] = compiled.config.vocab;
+  const auto tokenizer = tokenizer_of(path);
+  out["tokenizer"] = tokenizer ? std::string(tokenizer->facts().kind) : tokenizer.error().message;
+  auto backend = TRY(cpu_backend(1));
+  bj::array memory;
+  for (const MemoryRow& row : TRY(memory_rows(path, *backend))) {
+    memory.push_back(bj::object{{"context_tokens", row.context_tokens}, {"bytes", row.bytes}});
+  }
+  out["memory"] = std::move(memory);
+  return out;
+}
+
+}  // namespace
+
+int show(const GlobalOptions& global, const std::string& file) {
+  const auto facts = describe(file);
+  if (!facts) return report(facts.error(), global.json);
+  if (global.json) return fmt::print("{}\n", bj::serialize(*facts)), kOk;
+  const auto text = [&](const char* key) { return std::string(facts->at(key).get_string()); };
+  const auto number = [&](const char* key) { return facts->at(key).to_number<std::int64_t>(); };
+  fmt::print("file          {} ({}, {})\narchitecture  {}\n", file, text("format"), human_bytes(number("file_bytes")),
+             text("architecture"));
+  if (!text("name").empty()) fmt::print("name          {}\n", text("name"));
+  fmt::print("parameters    {:.2f} M in {} tensors\n", static_cast<double>(number("parameters")) / 1e6,
+             number("tensors"));
+  for (const auto& [type, bytes] : facts->at("bytes_by_type").get_object()) {
+    fmt::print("  {:<12}{}\n", std::string(type), human_bytes(bytes.to_number<std::int64_t>()));
+  }
+  fmt::print(
+      "layers        {}, {} wide\ntokenizer     {}, {} tokens\nmemory for one slot (CPU reference device, f16 cache)\n",
+      number("layers"), number("width"), text("tokenizer"), number("vocab_size"));
+  for (const auto& row : facts->at("memory").get_array()) {
+    fmt::print("  {:>8} tokens of context  {}\n", row.at("context_tokens").to_number<std::int64_t>(),
+               human_bytes(row.at("bytes").to_number<std::int64_t>()));
+  }
+  return kOk;
+}
+
+int tokenize(const GlobalOptions& global, const std::string& file, const std::string& text) {
+  const auto tokens = [&]() -> base::Result<std::vector<base::TokenId>> {
+    const std::string content = TRY(literal_or_file(text, kTextFileBytesMax));
+    return TRY(tokenizer_of(file)).encode(content);
+  }();
+  if (!tokens) return report(tokens.error(), global.json);
+  if (global.json) {
+    bj::array ids;
+    for (const base::TokenId id : *tokens) ids.emplace_back(base::index(id));
+    fmt::print("{}\n", bj::serialize(bj::object{{"tokens", std::move(ids)}, {"count", tokens->size()}}));
+    return kOk;
+  }
+  std::string ids;
+  for (const base::TokenId id : *tokens) ids += fmt::format("{}{}", ids.empty() ? "" : " ", base::index(id));
+  fmt::print("{}\n", ids);
+  return kOk;
+}
+
+}  // namespace llorch::cli::model

@@ -1,0 +1,58 @@
+// llorch model plan
+#include <fmt/core.h>
+
+#include <boost/json.hpp>
+#include <vector>
+
+#include "base/sha256.h"
+#include "cli/model/commands.h"
+#include "engine/io/model_files.h"
+#include "engine/models/model.h"
+#include "engine/models/plan/dump.h"
+
+namespace llorch::cli::model {
+namespace {
+
+using engine::contract::CompiledPlan;
+
+const CompiledPlan* plan_of(const engine::contract::ModelPlans& plans, const std::string& mode) {
+  if (mode == "prefill") return &plans.decoder_prefill;
+  if (mode == "decode") return &plans.decoder_decode;
+  if (mode != "vision") return nullptr;
+  return plans.vision_encode ? &*plans.vision_encode : nullptr;
+}
+
+struct Plan {
+  std::string hash, text;
+};
+
+base::Result<Plan> describe(const PlanOptions& options) {
+  const auto files = TRY(engine::io::ModelFiles::open(options.model));
+  const auto kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16;
+  const auto compiled = TRY(engine::models::compile_model(files, kv_dtype));
+  const CompiledPlan* plan = plan_of(compiled.plans, options.mode);
+  if (plan == nullptr) {
+    return base::fail(base::ErrorCode::kInvalidParams,
+                      fmt::format("{} is a text model: it has no {} plan; use --mode prefill or decode", options.model,
+                                  options.mode));
+  }
+  std::vector<std::string> names;
+  for (const auto& tensor : compiled.tensors) names.emplace_back(tensor.name);
+  return Plan{.hash = base::to_hex(plan->plan_hash), .text = engine::models::dump(*plan, names)};
+}
+
+}  // namespace
+
+int plan(const GlobalOptions& global, const PlanOptions& options) {
+  const auto described = describe(options);
+  if (!described) return report(described.error(), global.json);
+  if (global.json) {
+    fmt::print("{}\n", boost::json::serialize(boost::json::object{
+                           {"mode", options.mode}, {"plan_hash", described->hash}, {"text", described->text}}));
+  } else {
+    fmt::print("{}", described->text);
+  }
+  return kOk;
+}
+
+}  // namespace llorch::cli::model

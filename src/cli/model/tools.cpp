@@ -1,0 +1,101 @@
+#include "cli/model/tools.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <thread>
+
+#include "base/file.h"
+#include "engine/compute/cpu/backend.h"
+
+namespace llorch::cli::model {
+
+using base::ErrorCode;
+
+namespace {
+
+constexpr std::size_t kTokensFileBytesMax = 64 << 20;
+
+}  // namespace
+
+base::Result<std::string> literal_or_file(const std::string& text, std::size_t bytes_max) {
+  if (!text.starts_with('@')) return text;
+  return base::read_file(text.substr(1), bytes_max);
+}
+
+base::Result<std::vector<base::TokenId>> parse_tokens(const std::string& argument) {
+  const std::string text = TRY(literal_or_file(argument, kTokensFileBytesMax));
+  std::vector<base::TokenId> tokens;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at != end) {
+    if (*at == ',' || *at == ' ' || *at == '\n' || *at == '\r' || *at == '\t') {
+      ++at;
+      continue;
+    }
+    std::uint32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) {
+      return base::fail(ErrorCode::kInvalidParams,
+                        fmt::format("--tokens holds something that is no token id at byte {}", at - text.data()));
+    }
+    tokens.push_back(base::TokenId{id});
+    at = next;
+  }
+  if (tokens.empty()) return base::fail(ErrorCode::kInvalidParams, "--tokens names no token");
+  return tokens;
+}
+
+base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads) {
+  return engine::compute::cpu::make_cpu_backend(
+      {.threads_count =
+           threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : static_cast<std::uint32_t>(threads),
+       .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()});
+}
+
+base::Result<LoadedRun> load_run(const RunOptions& options) {
+  LoadedRun run;
+  run.tokens = TRY(parse_tokens(options.tokens));
+  run.backend = TRY(cpu_backend(options.threads));
+  const auto chunk =
+      static_cast<std::uint32_t>(std::min<std::size_t>(static_cast<std::size_t>(options.chunk), run.tokens.size()));
+  const engine::inference::EngineOptions engine_options{
+      .context_tokens = static_cast<std::uint32_t>(run.tokens.size()),
+      .kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
+      .prefill_chunk = chunk,
+      .output_rows_max = chunk};
+  run.engine = TRY(engine::inference::Engine::load(options.model, engine_options, *run.backend));
+  return run;
+}
+
+void show_progress(std::string_view what, std::size_t done, std::size_t total) {
+  if (!isatty(STDERR_FILENO)) return;
+  constexpr std::size_t kWidth = 32;
+  const std::size_t filled = total == 0 ? kWidth : done * kWidth / total;
+  fmt::print(stderr, "\r{} [{:<{}}] {}/{}{}", what, std::string(filled, '#'), kWidth, done, total,
+             done == total ? "\n" : "");
+}
+
+PartialFile::PartialFile(const std::string& path)
+    : path_(path), partial_(path + ".partial"), out_(partial_, std::ios::binary | std::ios::trunc) {}
+
+PartialFile::~PartialFile() {
+  if (!complete_) std::remove(partial_.c_str());
+}
+
+base::Result<> PartialFile::check() const {
+  if (!out_) return base::fail(base::io_error("cannot create", path_, errno));
+  return {};
+}
+
+base::Result<> PartialFile::commit() {
+  out_.close();
+  complete_ = out_ && std::rename(partial_.c_str(), path_.c_str()) == 0;
+  if (!complete_) return base::fail(base::io_error("cannot write", path_, errno));
+  return {};
+}
+
+}  // namespace llorch::cli::model

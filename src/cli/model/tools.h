@@ -1,0 +1,63 @@
+#pragma once
+// What the model commands share: token lists, the device of a tool, files that appear complete or not at all.
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "engine/contract/backend.h"
+#include "engine/inference/engine.h"
+
+namespace llorch::cli::model {
+
+// `text`, or the content of FILE when it reads @FILE. Errors: IO_ERROR, and a file above `bytes_max`.
+base::Result<std::string> literal_or_file(const std::string& text, std::size_t bytes_max);
+// Ids separated by commas or blanks, or @FILE with such. Errors: INVALID_PARAMS.
+base::Result<std::vector<base::TokenId>> parse_tokens(const std::string& argument);
+
+// How a tool runs a model on given tokens; serves nobody.
+struct RunOptions {
+  std::string model;   // .gguf file or Hugging Face folder
+  std::string tokens;  // see parse_tokens
+  std::int64_t chunk = 64;
+  std::int64_t threads = 0;  // 0 = all
+  std::string kv_dtype = "f16";
+};
+
+// An engine of one slot with the tokens it will be given, ready to score them.
+struct LoadedRun {
+  std::vector<base::TokenId> tokens;
+  std::unique_ptr<engine::contract::Backend> backend;
+  std::unique_ptr<engine::inference::Engine> engine;
+};
+base::Result<LoadedRun> load_run(const RunOptions& options);
+
+base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads);
+
+// A bar on a terminal, nothing in a pipe.
+void show_progress(std::string_view what, std::size_t done, std::size_t total);
+
+// Writes beside the file that is wanted, which appears only when it is complete.
+class PartialFile {
+ public:
+  explicit PartialFile(const std::string& path);
+  ~PartialFile();
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+
+  // The state of the stream is checked by commit(). Errors: IO_ERROR (cannot be created).
+  base::Result<> check() const;
+  std::ofstream& out() { return out_; }
+  base::Result<> commit();
+
+ private:
+  const std::string path_, partial_;
+  std::ofstream out_;
+  bool complete_ = false;
+};
+
+}  // namespace llorch::cli::model

@@ -1,0 +1,67 @@
+"""llorch model ...: the tools that need no daemon, as a user types them."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LLORCH = Path(os.environ["LLORCH_BIN_DIR"]) / "llorch"
+MODEL = ROOT / "models/demo/fairytale-5m-q8_0.gguf"
+TOKENS = "1,17,400,33,250,9,77,301"
+
+
+def llorch(*arguments, status=0):
+    done = subprocess.run([LLORCH, "model", *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr + done.stdout
+    return done
+
+
+def trace(*arguments, status=0):
+    return llorch("trace", MODEL, "--tokens", TOKENS, *arguments, status=status)
+
+
+def test_plan_names_every_instruction():
+    text = llorch("plan", MODEL).stdout
+    plan = json.loads(llorch("--json", "plan", MODEL).stdout)
+    assert plan["text"] == text and plan["plan_hash"] in text
+    assert text.count("multihead_attention") == text.count("swiglu") > 0
+    assert llorch("plan", MODEL, "--mode", "decode").stdout.count("rmsnorm") == text.count("rmsnorm")
+    assert "no vision plan" in llorch("plan", MODEL, "--mode", "vision", status=2).stderr
+
+
+def test_a_trace_is_the_same_however_the_run_is_cut(tmp_path):
+    recorded = tmp_path / "whole.jsonl"
+    trace("--out", recorded)
+    rows = recorded.read_text().splitlines()
+    assert len(rows) > 1 and (len(rows) - 1) % len(TOKENS.split(",")) == 0
+    assert not any("17" == str(row.get("token")) for row in map(json.loads, rows)), "a trace holds no tokens"
+    for options in (["--chunk", "3"], ["--chunk", "1", "--threads", "2"]):
+        assert "all equal" in trace("--against", recorded, *options).stdout
+    assert json.loads(trace("--against", recorded, "--json").stdout)["equal"] is True
+
+
+def test_a_trace_stops_where_runs_part(tmp_path):
+    recorded, dump = tmp_path / "f16.jsonl", tmp_path / "row.f32"
+    trace("--out", recorded)
+    out = trace("--against", recorded, "--kv-dtype", "f32", "--dump", dump, status=1).stdout
+    assert "first difference: instruction 2 (multihead_attention)" in out
+    width = json.loads(recorded.read_text().splitlines()[3])["width"]
+    assert dump.stat().st_size == 4 * width
+    assert "all equal" in trace("--against", recorded, "--kv-dtype", "f32", "--tolerance", "0.05").stdout
+
+
+@pytest.mark.parametrize("content,why", [("", "no header"), ("{}", "no header of a trace"), ("nonsense", "no JSON object"),
+                                         ('{"trace": 2}', "no header of a trace")])
+def test_a_broken_trace_is_refused(tmp_path, content, why):
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(content)
+    assert why in trace("--against", broken, status=2).stderr
+
+
+def test_a_trace_of_other_tokens_is_refused(tmp_path):
+    recorded = tmp_path / "other.jsonl"
+    llorch("trace", MODEL, "--tokens", "1,2,3", "--out", recorded)
+    assert "tokens_sha256 is not that of this run" in trace("--against", recorded, status=2).stderr
+    assert "say --out to record" in trace(status=2).stderr
