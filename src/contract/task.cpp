@@ -1,5 +1,7 @@
 #include "contract/task.h"
 
+#include <algorithm>
+
 #include "contract/field.h"
 #include "contract/sampling_fields.h"
 
@@ -37,13 +39,57 @@ struct EnumNames<StopReason> {
                                            std::pair{StopReason::kContext, std::string_view("context")}};
 };
 
+namespace {
+
+bool holds_nul(const bj::value& value) {
+  const auto in_text = [](std::string_view text) { return text.find('\0') != std::string_view::npos; };
+  if (value.is_string()) return in_text(value.get_string());
+  if (value.is_array()) return std::ranges::any_of(value.get_array(), holds_nul);
+  if (!value.is_object()) return false;
+  return std::ranges::any_of(value.get_object(),
+                             [&](const auto& m) { return in_text(m.key()) || holds_nul(m.value()); });
+}
+
+// Bounds count the bytes of the JSON text.
+template <class T>
+struct JsonTextCodec {
+  static constexpr bool kArray = std::is_same_v<T, JsonArray>;
+
+  static base::Result<T> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys unknown) {
+    if (kArray ? !v.is_array() : !v.is_object())
+      return field_error(path, "type", fmt::format("{} must be {}", path, kArray ? "an array" : "an object"));
+    T out{bj::serialize(v)};
+    if (static_cast<double>(out.text.size()) > b.max)
+      return field_error(path, "length",
+                         fmt::format("{} has {} bytes of JSON; allowed are {}", path, out.text.size(), b.max));
+    if (unknown == UnknownKeys::kRefuse && holds_nul(v))
+      return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
+    return out;
+  }
+  static bj::value write(const T& v) { return bj::parse(v.text); }
+  static bj::object schema(const Bounds&) { return {{"type", kArray ? "array" : "object"}}; }
+};
+
+}  // namespace
+
+template <>
+struct Codec<JsonArray> : JsonTextCodec<JsonArray> {};
+template <>
+struct Codec<JsonObject> : JsonTextCodec<JsonObject> {};
+
 template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
   static constexpr auto own = std::tuple{
       optional("model", &S::model, "Model reference: an alias, file:/absolute/path.gguf or hf:org/repo.", {1, 512}),
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
-      required("prompt", &S::prompt, "Text to continue.", {1, 4 << 20}),
+      optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
+      optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),
+      optional("tools", &S::tools, "Functions the model may call, for the chat template.", {0, 4 << 20}),
+      optional("documents", &S::documents, "Texts the model may quote, for the chat template.", {0, 4 << 20}),
+      optional("chat_template_kwargs", &S::chat_template_kwargs, "More variables for the chat template.", {0, 1 << 16}),
+      optional("add_generation_prompt", &S::add_generation_prompt,
+               "Whether the chat template ends with the start of an answer. Omitted: true."),
       required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
       optional("task_id", &S::task_id, "The client's own id; a repeated call with the same body is answered the same.",
                {1, 256}),
@@ -62,6 +108,13 @@ struct Table<SubmitRequest> {
   static base::Result<> validate(const S& r) {
     if (r.model.has_value() == r.model_ref.has_value()) {
       return field_error("model", "missing", "give exactly one of model and model_ref");
+    }
+    if (r.prompt.has_value() == r.messages.has_value()) {
+      return field_error("prompt", "missing", "give exactly one of prompt and messages");
+    }
+    if (!r.messages && (r.tools || r.documents || r.chat_template_kwargs || r.add_generation_prompt)) {
+      return field_error("messages", "combination",
+                         "tools, documents, chat_template_kwargs and add_generation_prompt need messages");
     }
     for (const auto* id : {&r.task_id, &r.session_id}) {
       if (id->has_value() && !base::is_valid_identifier(**id)) {

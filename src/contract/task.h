@@ -22,11 +22,25 @@ constexpr bool is_terminal(JobStatus s) {
   return s == JobStatus::kCompleted || s == JobStatus::kFailed || s == JobStatus::kCancelled;
 }
 
+// JSON that is handed on as it came, for what reads it: the chat template.
+struct JsonArray {
+  std::string text;
+};
+struct JsonObject {
+  std::string text;
+};
+
 // POST /v2/tasks. Exactly one spelling of the model must be present (`model`, or `model_ref` of the older form).
 struct SubmitRequest {
   std::optional<std::string> model;
   std::optional<std::string> model_ref;
-  std::string prompt;
+  // Exactly one of `prompt` and `messages`; the four after `messages` belong to it.
+  std::optional<std::string> prompt;
+  std::optional<JsonArray> messages;
+  std::optional<JsonArray> tools;
+  std::optional<JsonArray> documents;
+  std::optional<JsonObject> chat_template_kwargs;
+  std::optional<bool> add_generation_prompt;  // omitted: true
   std::int64_t max_tokens = 0;
   std::optional<std::string> task_id;
   std::optional<std::string> session_id;

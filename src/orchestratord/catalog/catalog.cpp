@@ -16,7 +16,6 @@ namespace {
 
 using base::Error;
 using base::ErrorCode;
-using engine::text::Tokenizer;
 
 // A pool answers from its own cache in a fraction of a millisecond; a replaced file is noticed after this.
 constexpr std::int64_t kFreshMs = 5000;
@@ -32,9 +31,15 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
   return std::move(response->body);
 }
 
-base::Result<std::shared_ptr<const Tokenizer>> tokenizer_of(const std::string& blob) {
+base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) {
   auto data = TRY(engine::text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
-  return std::shared_ptr<const Tokenizer>(std::make_shared<Tokenizer>(TRY(Tokenizer::create(std::move(data)))));
+  engine::text::Chat chat(data);
+  return std::shared_ptr<const ModelText>(
+      std::make_shared<ModelText>(ModelText{TRY(engine::text::Tokenizer::create(std::move(data))), std::move(chat)}));
+}
+
+KnownModel known_model(contract::ModelFacts facts, const std::shared_ptr<const ModelText>& text) {
+  return {std::move(facts), {text, &text->tokenizer}, {text, &text->chat}};
 }
 
 // Whether another pool may answer better.
@@ -122,12 +127,12 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   auto facts = contract::decode<contract::ModelFacts>(*body);
   if (!facts)
     return settle(question.model_ref, base::fail(unready("the pool's description of the model is not valid")));
-  std::shared_ptr<const Tokenizer> cached;
+  std::shared_ptr<const ModelText> cached;
   {
     const std::lock_guard lock(mutex_);
-    cached = tokenizers_[facts->digest].lock();
+    cached = texts_[facts->digest].lock();
   }
-  if (cached != nullptr) return settle(question.model_ref, KnownModel{std::move(*facts), std::move(cached)});
+  if (cached != nullptr) return settle(question.model_ref, known_model(std::move(*facts), cached));
   net::ClientRequest request;
   request.url =
       fmt::format("{}/v2/models/{}/tokenizer", question.endpoints.front(), net::http::percent_encode(facts->digest));
@@ -144,13 +149,13 @@ void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts,
     return settle(question.model_ref,
                   base::fail(pool_gone ? unready("the pool went away; try again") : std::move(body).error()));
   }
-  auto tokenizer = tokenizer_of(*body);
-  if (!tokenizer) return settle(question.model_ref, base::fail(std::move(tokenizer).error()));
+  auto text = text_of(*body);
+  if (!text) return settle(question.model_ref, base::fail(std::move(text).error()));
   {
     const std::lock_guard lock(mutex_);
-    tokenizers_[facts.digest] = *tokenizer;
+    texts_[facts.digest] = *text;
   }
-  settle(question.model_ref, KnownModel{std::move(facts), std::move(*tokenizer)});
+  settle(question.model_ref, known_model(std::move(facts), *text));
 }
 
 void Catalog::settle(const std::string& model_ref, base::Result<KnownModel> result) {

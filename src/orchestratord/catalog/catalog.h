@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "contract/pool.h"
+#include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 #include "net/client.h"
 
@@ -19,6 +20,13 @@ namespace llorch::orchestratord::catalog {
 struct KnownModel {
   contract::ModelFacts facts;
   std::shared_ptr<const engine::text::Tokenizer> tokenizer;
+  std::shared_ptr<const engine::text::Chat> chat;
+};
+
+// Tokenizer and chat templates of one digest; what KnownModel points into.
+struct ModelText {
+  engine::text::Tokenizer tokenizer;
+  engine::text::Chat chat;
 };
 
 struct CatalogOptions {
@@ -70,8 +78,8 @@ class Catalog {
   const CatalogOptions options_;
   std::mutex mutex_;
   std::vector<std::string> endpoints_;
-  std::map<std::string, Entry> entries_;                                            // by model_ref
-  std::map<std::string, std::weak_ptr<const engine::text::Tokenizer>> tokenizers_;  // by digest
+  std::map<std::string, Entry> entries_;                         // by model_ref
+  std::map<std::string, std::weak_ptr<const ModelText>> texts_;  // by digest
   std::uint64_t waiters_count_ = 0;
 };
 

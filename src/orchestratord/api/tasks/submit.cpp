@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
+
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "contract/json.h"
+#include "engine/text/chat.h"
 #include "engine/text/text_stream.h"
 #include "orchestratord/api/tasks/job_view.h"
 
@@ -32,6 +35,22 @@ std::string params_json(const contract::ExecuteRequest& r) {
                      changed.empty() ? "" : ",", changed);
 }
 
+// What the worker is to continue, and the text whose hash is kept.
+base::Result<engine::text::ChatPrompt> prompt_of(const contract::SubmitRequest& request,
+                                                 const catalog::KnownModel& model, base::Time now) {
+  if (request.prompt) return engine::text::ChatPrompt{model.tokenizer->encode(*request.prompt), *request.prompt};
+  const auto text_of = [](const auto& part) { return part ? std::optional(part->text) : std::nullopt; };
+  return model.chat->prompt(
+      *model.tokenizer,
+      {.messages = request.messages->text,
+       .tools = text_of(request.tools),
+       .documents = text_of(request.documents),
+       .template_kwargs = text_of(request.chat_template_kwargs),
+       .add_generation_prompt = request.add_generation_prompt.value_or(true),
+       .now = std::chrono::floor<std::chrono::seconds>(
+           std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)))});
+}
+
 Error stopping_error() {
   return Error{ErrorCode::kShuttingDown, "orchestratord is stopping; try again when it is back", {}}.with(
       "retry_after_ms", std::int64_t{1000});
@@ -42,11 +61,14 @@ Error stopping_error() {
 base::Result<contract::SubmitRequest> parse_submission(const std::string& body, const contract::LimitsConfig& limits) {
   if (!base::is_valid_utf8(body)) return invalid("", "utf8", "the body is not valid UTF-8");
   auto request = TRY(contract::decode<contract::SubmitRequest>(body, contract::UnknownKeys::kRefuse));
-  const auto prompt_bytes = static_cast<std::int64_t>(request.prompt.size());
-  if (prompt_bytes > limits.prompt_bytes_max) {
-    return invalid("prompt", "length",
+  std::size_t input_bytes = request.prompt ? request.prompt->size() : 0;
+  for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
+    if (*part) input_bytes += (*part)->text.size();
+  }
+  if (static_cast<std::int64_t>(input_bytes) > limits.prompt_bytes_max) {
+    return invalid(request.prompt ? "prompt" : "messages", "length",
                    fmt::format("the prompt has {} bytes; this server takes up to {} (limits.prompt_bytes_max)",
-                               prompt_bytes, limits.prompt_bytes_max));
+                               input_bytes, limits.prompt_bytes_max));
   }
   if (request.max_tokens > limits.max_tokens) {
     return invalid("max_tokens", "range",
@@ -141,10 +163,10 @@ void Submitter::find_model(const PendingPtr& pending) {
 
 void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model) {
   contract::SubmitRequest& request = pending->request;
+  auto prompt = prompt_of(request, model, context_.clock->now());
+  if (!prompt) return refuse_pending(pending, std::move(prompt).error());
   std::vector<std::int32_t> tokens;
-  for (const auto token : model.tokenizer->encode(request.prompt)) {
-    tokens.push_back(static_cast<std::int32_t>(base::index(token)));
-  }
+  for (const auto token : prompt->tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
   if (tokens.empty()) {
     return refuse_pending(pending, invalid("prompt", "empty", "the prompt has no tokens").value());
   }
@@ -163,7 +185,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.model = request.model ? *request.model : *request.model_ref;
   record.model_ref = model_ref;
   record.facts = model.facts;
-  record.prompt_sha256 = base::to_hex(base::sha256(request.prompt));
+  record.prompt_sha256 = base::to_hex(base::sha256(prompt->text));
   record.max_tokens = request.max_tokens;
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
@@ -176,7 +198,12 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
                                            .prompt_sha256 = record.prompt_sha256,
                                            .seed = record.seed});
   record.params = params_json(job->request);
-  request.prompt.clear();  // from here on only the tokens are held
+  // From here on only the tokens are held.
+  request.prompt.reset();
+  request.messages.reset();
+  request.tools.reset();
+  request.documents.reset();
+  request.chat_template_kwargs.reset();
   submit(pending, job);
 }
 

@@ -101,7 +101,7 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
       continue;
     }
     ++accepted;
-    EXPECT_TRUE(base::is_valid_utf8(parsed->prompt));
+    EXPECT_TRUE(base::is_valid_utf8(parsed->prompt.value_or("")));
     EXPECT_GE(parsed->max_tokens, 1);
     EXPECT_LE(parsed->max_tokens, limits.max_tokens);
     EXPECT_NE(parsed->model.has_value(), parsed->model_ref.has_value());

@@ -309,7 +309,6 @@ base::Result<ExprPtr> ExpressionParser::subscript(ExprPtr node) {
     return make(ExprKind::kItem, line, children_of(std::move(node), std::move(index)));
   }
   TRY(stream_.expect_operator("["));
-  if (stream_.current().is_operator("]")) return base::fail(stream_.unexpected("an index"));
   std::vector<ExprPtr> parts;  // start, stop, step of a slice; one of an index
   bool is_slice = false;
   while (!stream_.current().is_operator("]")) {
@@ -325,8 +324,8 @@ base::Result<ExprPtr> ExpressionParser::subscript(ExprPtr node) {
     if (!parts.empty()) break;
     parts.push_back(TRY(expression()));
   }
-  if (stream_.current().is_operator(",") && !is_slice) {
-    // x[a, b] looks up the tuple (a, b).
+  if (parts.empty() || (stream_.current().is_operator(",") && !is_slice)) {
+    // x[a, b] looks up the tuple (a, b), and x[] the empty one.
     while (stream_.skip_operator(",")) parts.push_back(TRY(expression()));
     ExprPtr key = TRY(make(ExprKind::kTuple, line, std::move(parts)));
     parts = children_of(std::move(key));

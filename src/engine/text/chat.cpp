@@ -1,0 +1,95 @@
+#include "engine/text/chat.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+
+namespace llorch::engine::text {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kTemplateForTools = "tool_use";  // the name models give it
+
+base::Error refused(std::string_view field, std::string_view reason, std::string message) {
+  return base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
+      .with("field", std::string(field))
+      .with("reason", std::string(reason));
+}
+
+std::optional<std::string> spelling(const TokenizerData& data, const std::optional<TokenId>& id) {
+  if (!id || index(*id) >= data.tokens.size()) return std::nullopt;
+  return data.tokens[index(*id)];
+}
+
+base::Result<json::value> parsed(std::string_view field, const std::string& text, json::kind wanted) {
+  json::error_code error;
+  json::value value = json::parse(text, error);
+  if (error || value.kind() != wanted)
+    return base::fail(refused(
+        field, "type", fmt::format("{} must be {}", field, wanted == json::kind::array ? "an array" : "an object")));
+  return value;
+}
+
+base::Result<> check_messages(const json::array& messages) {
+  if (messages.empty()) return base::fail(refused("messages", "length", "messages is empty; send at least one"));
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const json::object* message = messages[i].if_object();
+    const json::value* role = message != nullptr ? message->if_contains("role") : nullptr;
+    if (role == nullptr || !role->is_string())
+      return base::fail(refused(fmt::format("messages[{}].role", i), "type",
+                                fmt::format("messages[{}] must be an object with a string `role`", i)));
+  }
+  return {};
+}
+
+// What the template sees. Absent tools and documents are none, as templates expect.
+base::Result<json::object> variables_of(const ChatInput& input) {
+  json::object variables;
+  if (input.template_kwargs) {
+    const json::value kwargs = TRY(parsed("chat_template_kwargs", *input.template_kwargs, json::kind::object));
+    variables = kwargs.get_object();
+    for (const std::string_view own :
+         {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"}) {
+      if (variables.contains(own))
+        return base::fail(
+            refused("chat_template_kwargs", "unknown", fmt::format("chat_template_kwargs must not hold {}", own)));
+    }
+  }
+  json::value messages = TRY(parsed("messages", input.messages, json::kind::array));
+  TRY(check_messages(messages.get_array()));
+  variables["messages"] = std::move(messages);
+  variables["tools"] = input.tools ? TRY(parsed("tools", *input.tools, json::kind::array)) : json::value();
+  variables["documents"] =
+      input.documents ? TRY(parsed("documents", *input.documents, json::kind::array)) : json::value();
+  variables["add_generation_prompt"] = input.add_generation_prompt;
+  return variables;
+}
+
+}  // namespace
+
+Chat::Chat(const TokenizerData& data) : bos_token_(spelling(data, data.bos)), eos_token_(spelling(data, data.eos)) {
+  if (!data.chat_template.empty()) default_ = jinja::ChatTemplate::parse(data.chat_template);
+  for (const NamedChatTemplate& named : data.named_chat_templates) {
+    if (named.name == kTemplateForTools) with_tools_ = jinja::ChatTemplate::parse(named.text);
+  }
+}
+
+base::Result<ChatPrompt> Chat::prompt(const Tokenizer& tokenizer, const ChatInput& input) const {
+  const Parsed& chosen = input.tools && with_tools_ ? with_tools_ : default_;
+  if (!chosen) {
+    return base::fail(refused("messages", "no_chat_template",
+                              "the model has no chat template; send the whole text as `prompt` instead"));
+  }
+  if (!*chosen) return base::fail(chosen->error());
+  jinja::RenderInput render;
+  render.variables = TRY(variables_of(input));
+  render.bos_token = bos_token_;
+  render.eos_token = eos_token_;
+  render.now = input.now;
+  auto rendered = (*chosen)->render(render);
+  if (!rendered) return base::fail(refused("messages", "chat_template", std::move(rendered.error().message)));
+  return ChatPrompt{.tokens = tokenizer.encode(rendered->runs, false), .text = rendered->text()};
+}
+
+}  // namespace llorch::engine::text

@@ -1,0 +1,46 @@
+#pragma once
+// A conversation to the tokens of a prompt: the model's chat template renders, its tokenizer encodes, and only the
+// template's own text may spell control tokens (docs/internals/chat-templates.md).
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/text/jinja/chat_template.h"
+#include "engine/text/tokenizer.h"
+
+namespace llorch::engine::text {
+
+// As a client sends them: JSON texts.
+struct ChatInput {
+  std::string messages;                        // array of objects, each with a string `role`; at least one
+  std::optional<std::string> tools;            // array
+  std::optional<std::string> documents;        // array
+  std::optional<std::string> template_kwargs;  // object: more variables for the template
+  bool add_generation_prompt = true;
+  std::chrono::sys_seconds now{};  // what strftime_now shows
+};
+
+struct ChatPrompt {
+  std::vector<TokenId> tokens;
+  std::string text;  // what the template rendered, to hash; never to keep
+};
+
+// The chat templates of one model. Immutable after create; thread-safe.
+class Chat {
+ public:
+  // Never fails: a template that cannot be used is refused when it is.
+  explicit Chat(const TokenizerData& data);
+
+  // INVALID_PARAMS with details {field, reason}: malformed input, a model without a template, what the template refuses,
+  // a limit. CONFIG_KEY_INVALID: the model's template is none. Messages hold nothing of the input.
+  base::Result<ChatPrompt> prompt(const Tokenizer& tokenizer, const ChatInput& input) const;
+
+ private:
+  using Parsed = std::optional<base::Result<jinja::ChatTemplate>>;
+  Parsed default_, with_tools_;  // absent: the model has none
+  std::optional<std::string> bos_token_, eos_token_;
+};
+
+}  // namespace llorch::engine::text
