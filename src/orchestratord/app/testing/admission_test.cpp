@@ -42,6 +42,20 @@ TEST_F(AdmissionTest, AJobRunsFromSubmissionToItsEnd) {
   EXPECT_EQ(pool_->last_request().temperature, 0.7);
 }
 
+TEST_F(AdmissionTest, AConversationIsRenderedByTheModelsTemplate) {
+  start_with_pool();
+  const std::string job_id = client_->submit(
+      R"({"model":"demo","messages":[{"role":"user","content":"Hi"},{"role":"x","content":""}],"max_tokens":1})");
+  client_->read(events_path(job_id));
+  EXPECT_EQ(pool_->last_request().prompt_tokens->size(), std::string("<user>Hi<x>").size());
+  EXPECT_EQ(pool_->last_request().prompt_sha256, base::to_hex(base::sha256("<user>Hi<x>")));
+  const net::Response refused =
+      client_->call("POST", "/v2/tasks", R"({"model":"demo","messages":["secret words"],"max_tokens":1})");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("messages[0] must be an object with a string `role`"), std::string::npos) << refused.body;
+  EXPECT_EQ((refused.body + log()).find("secret words"), std::string::npos);
+}
+
 // SYS-5.6.1, ORCH-1092: the caller's correlation id reaches the worker and the log.
 TEST_F(AdmissionTest, TheCorrelationIdGoesAllTheWay) {
   start_with_pool();

@@ -130,7 +130,9 @@ void FakePool::add_routes() {
     exchange->respond(net::http::json_response(200, contract::encode(facts)));
   });
   server_.route("GET", "/v2/models/{digest}/tokenizer", [](const net::Request&, const net::ExchangePtr& exchange) {
-    exchange->respond({200, {}, engine::text::serialize(engine::text::byte_bpe_data({}))});
+    auto data = engine::text::byte_bpe_data({});
+    data.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    exchange->respond({200, {}, engine::text::serialize(data)});
   });
   server_.route("POST", "/v2/workers/start", [this](const net::Request& request, const net::ExchangePtr& exchange) {
     const auto start = contract::decode<contract::StartWorkerRequest>(request.body).value();
