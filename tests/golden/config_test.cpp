@@ -157,11 +157,23 @@ const Wrong kMixers[] = {
     {"query_scalar", "gemma2", set("query_pre_attn_scalar", -16), kInvalid, "query_pre_attn_scalar"},
 };
 
+// What a flag promises, or the family always has.
+const Wrong kPromises[] = {
+    {"attention_bias", "llama3", set("attention_bias", true), ErrorCode::kMissingWeight, "q_proj.bias"},
+    {"mlp_bias", "llama3", set("mlp_bias", true), ErrorCode::kMissingWeight, "gate_proj.bias"},
+    {"qwen3_bias", "qwen3", set("attention_bias", true), ErrorCode::kMissingWeight, "q_proj.bias"},
+    {"projection_bias", "granite_hybrid", set("mamba_proj_bias", true), ErrorCode::kMissingWeight, "in_proj.bias"},
+    {"conv_bias", "lfm2", set("conv_bias", true), ErrorCode::kMissingWeight, "conv.bias"},
+    {"latent_bias", "deepseek_v3", set("attention_bias", true), ErrorCode::kMissingWeight, "bias"},
+    {"query_compression", "deepseek_v2", set("q_lora_rank", 24), ErrorCode::kMissingWeight, "q_a_proj"},
+};
+
 std::string name_of(const testing::TestParamInfo<Wrong>& test) { return test.param.name; }
 INSTANTIATE_TEST_SUITE_P(Basics, Refused, testing::ValuesIn(kBasics), name_of);
 INSTANTIATE_TEST_SUITE_P(Ropes, Refused, testing::ValuesIn(kRopes), name_of);
 INSTANTIATE_TEST_SUITE_P(Layers, Refused, testing::ValuesIn(kLayers), name_of);
 INSTANTIATE_TEST_SUITE_P(Mixers, Refused, testing::ValuesIn(kMixers), name_of);
+INSTANTIATE_TEST_SUITE_P(Promises, Refused, testing::ValuesIn(kPromises), name_of);
 
 // Moves the rotation's dictionary to where transformers 4 has it.
 void rope_as_in_4(bj::object& config, const char* kind_key) {
@@ -392,6 +404,7 @@ const WrongGguf kWrongGguf[] = {
     {"local_base", "gemma3", with("gemma3.rope.freq_base_swa", 0.5F), kInvalid, "0.5"},
     {"long_rotation_of_what", "phi3", without("phi3.rope.scaling.original_context_length"), kMissing,
      "original_context_length"},
+    {"qwen2_without_a_bias", "qwen2", without("blk.1.attn_k.bias"), ErrorCode::kMissingWeight, "blk.1.attn_k.bias"},
     {"half_a_long_rotation", "phi3", without("rope_factors_long.weight"), ErrorCode::kMissingWeight, "rope_factors"},
     {"experts_against_tensors", "gpt_oss", with("gpt-oss.expert_count", 5_u32), ErrorCode::kWeightShapeMismatch,
      "ffn_gate_inp"},

@@ -11,6 +11,12 @@ namespace llorch::engine::inference::memory {
 
 using namespace contract;
 
+namespace {
+
+constexpr std::uint64_t kStateBytesMax = std::uint64_t{1} << 52;
+
+}  // namespace
+
 std::uint64_t workspace_bytes(const models::CompiledModel& model, const Backend& backend, const StepLimits& limits) {
   std::uint64_t bytes = 0;
   for (const CompiledPlan* plan : {&model.plans.decoder_prefill, &model.plans.decoder_decode}) {
@@ -43,8 +49,11 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   MemoryPlan plan{.context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
   for (const models::BoundTensor& tensor : model.tensors)
     plan.weights_bytes += backend.packed_weight_bytes(tensor.stored);
-  for (const StateDescriptor& desc : states)
-    plan.state_bytes += limits.slots_max * slot_state_bytes(desc, limits.context_tokens_max);
+  for (const StateDescriptor& desc : states) {
+    // Sizes are the file's to claim: what no device has is capped, so that sums hold and the refusal is the usual one.
+    const std::uint64_t per_slot = std::min(slot_state_bytes(desc, limits.context_tokens_max), kStateBytesMax);
+    plan.state_bytes += std::min(limits.slots_max * per_slot, kStateBytesMax);
+  }
   for (const PhysicalSpec& buffer : input.buffers) plan.activations_bytes += buffer.size_bytes;
   plan.workspace_bytes = workspace_bytes(model, backend, limits);
   plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) +

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/contract/slots.h"
+
 namespace llorch::engine::models {
 
 using base::ErrorCode;
@@ -53,7 +55,6 @@ KeyNames HfKeys::names() const {
 Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& defaults) {
   ModelConfig config;
   config.architecture = TRY(keys.root().string("model_type"));
-  config.name = TRY(keys.root().string_or("_name_or_path", ""));
   config.context_tokens = defaults.context != 0 ? TRY(keys.count_or("max_position_embeddings", defaults.context))
                                                 : TRY(keys.count("max_position_embeddings", kContextMax));
   config.width = TRY(keys.count("hidden_size"));
@@ -62,6 +63,21 @@ Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& default
   config.head_tied = TRY(
       keys.root().boolean_or("tie_word_embeddings", TRY(keys.text().boolean_or("tie_word_embeddings", defaults.tied))));
   return config;
+}
+
+Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, contract::Opcode opcode,
+                   std::initializer_list<std::uint8_t> slots, ModelConfig& config) {
+  if (!TRY(keys.text().boolean_or(flag, absent))) return {};
+  for (const std::uint8_t slot : slots) config.demanded.push_back({opcode, slot});
+  return {};
+}
+
+Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config) {
+  using contract::AttentionSlot;
+  return demand_if(keys, "attention_bias", false, contract::Opcode::kMultiheadAttention,
+                   {slot_number(AttentionSlot::kQBias), slot_number(AttentionSlot::kKBias),
+                    slot_number(AttentionSlot::kVBias), slot_number(AttentionSlot::kOBias)},
+                   config);
 }
 
 Result<> read_hf_heads(const HfKeys& keys, const HfDefaults& defaults, ModelConfig& config) {

@@ -1,6 +1,7 @@
 #pragma once
 // The config.json of a Hugging Face folder by meaning, in the spellings of transformers 4 and 5 (engine.md 2.0).
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,6 +58,16 @@ base::Result<ModelConfig> read_hf_basics(const HfKeys& keys, const HfDefaults& d
 base::Result<> read_hf_heads(const HfKeys& keys, const HfDefaults& defaults, ModelConfig& config);
 
 base::Result<> read_hf_ffn(const HfKeys& keys, ModelConfig& config);
+
+template <class Slot>
+constexpr std::uint8_t slot_number(Slot slot) {
+  return static_cast<std::uint8_t>(slot);
+}
+// A flag that promises weights: when it is set, a file without them is not this model.
+base::Result<> demand_if(const HfKeys& keys, std::string_view flag, bool absent, contract::Opcode opcode,
+                         std::initializer_list<std::uint8_t> slots, ModelConfig& config);
+// attention_bias: on q, k, v and o.
+base::Result<> demand_attention_biases(const HfKeys& keys, ModelConfig& config);
 
 // hidden_act or another key; absent is silu. `gelu_is_tanh`: what the word "gelu" means.
 base::Result<contract::Activation> read_hf_activation(const HfKeys& keys, std::string_view name,

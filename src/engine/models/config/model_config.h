@@ -101,6 +101,12 @@ struct ShortconvConfig {
   std::uint32_t l_cache = 0;  // taps
 };
 
+// A slot that the configuration says is filled, though the family does not always fill it.
+struct DemandedSlot {
+  contract::Opcode opcode{};
+  std::uint8_t slot = 0;
+};
+
 struct ModelConfig {
   std::string architecture;          // as the file calls it
   std::string name;                  // general.name, may be empty
@@ -109,6 +115,7 @@ struct ModelConfig {
   std::uint32_t vocab = 0;           // V, rows of the embedding table
   std::vector<LayerConfig> layers;   // [L]
   std::vector<RopeConfig> ropes;
+  std::vector<DemandedSlot> demanded;
 
   float norm_eps = 0;
   float norm_offset = 0;  // of every RMS norm's weight, q and k norms too

@@ -191,6 +191,15 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_latent(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  TRY(demand_if(keys, "attention_bias", false, Opcode::kMlaAttention,
+                {slot_number(MlaSlot::kKvABias), slot_number(MlaSlot::kOBias)}, config));
+  if (config.mla.q_lora != 0) {
+    TRY(demand_if(keys, "attention_bias", false, Opcode::kMlaAttention, {slot_number(MlaSlot::kQABias)}, config));
+    for (const MlaSlot slot : {MlaSlot::kQA, MlaSlot::kQANorm, MlaSlot::kQB})
+      config.demanded.push_back({Opcode::kMlaAttention, slot_number(slot)});
+  } else {
+    config.demanded.push_back({Opcode::kMlaAttention, slot_number(MlaSlot::kQ)});
+  }
   const std::uint32_t dense_layers = TRY(read_hf_dense_layers(keys, config.layers.size()));
   if (dense_layers != 0) TRY(read_hf_ffn(keys, config));
   if (dense_layers < config.layers.size()) TRY(read_hf_experts(keys, config));

@@ -72,6 +72,7 @@ base::Result<ModelConfig> read_hf(const HfKeys& keys, const HfDefaults& defaults
   TRY(read_hf_ffn(keys, config));
   const std::string_view act = keys.has("hidden_activation") ? "hidden_activation" : "hidden_act";
   config.ffn.activation = TRY(read_hf_activation(keys, act, contract::Activation::kGeluTanh, true));
+  TRY(demand_attention_biases(keys, config));
   config.norm_offset = 1.0F;
   config.embedding_scale = std::sqrt(static_cast<float>(config.width));
   const float scalar = TRY(keys.text().f32_or("query_pre_attn_scalar", 256.0F));

@@ -43,7 +43,7 @@ constexpr std::array kOthers{
     gate_up_bias(MoeSlot::kUpBias, "blk.{}.ffn_up_exps.bias"),
     row(MoeSlot::kDownBias, "blk.{}.ffn_down_exps.bias", "layers.{}.mlp.experts.down_proj_bias"),
 };
-constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, kAttentionBiases, kOthers);
+constexpr auto kWeights = concat(kGlobalWeights, kNorms, kAttentionWeights, required(kAttentionBiases), kOthers);
 
 constexpr std::array<std::string_view, 1> kGguf{"gpt-oss"};
 constexpr std::array<std::string_view, 1> kHf{"gpt_oss"};

@@ -114,6 +114,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(read_hf_feed_forward(keys, config));
   TRY(read_hf_layers(keys, config.moe.experts != 0, config));
   TRY(read_hf_mamba(keys, {}, config));
+  TRY(demand_attention_biases(keys, config));
+  TRY(demand_if(keys, "mamba_conv_bias", true, Opcode::kMambaMixer, {slot_number(MambaSlot::kConvBias)}, config));
+  TRY(demand_if(keys, "mamba_proj_bias", false, Opcode::kMambaMixer,
+                {slot_number(MambaSlot::kInBias), slot_number(MambaSlot::kOutBias)}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
   config.attention.scale = TRY(keys.text().f32_or("attention_multiplier", 1));
   config.embedding_scale = TRY(keys.text().f32_or("embedding_multiplier", 1));

@@ -135,6 +135,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   for (LayerConfig& layer : config.layers) layer.ffn = ffn;
   config.shortconv.l_cache = TRY(keys.count_or("conv_L_cache", 3));
   TRY(check_taps(keys.key("conv_L_cache"), config.shortconv.l_cache));
+  TRY(demand_if(keys, "conv_bias", false, Opcode::kShortconv,
+                {slot_number(ShortconvSlot::kConvBias), slot_number(ShortconvSlot::kInBias),
+                 slot_number(ShortconvSlot::kOutBias)},
+                config));
   choose_programmes(dense_layers, config);
   TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {.theta_absent = 1e6}, config));
   return config;

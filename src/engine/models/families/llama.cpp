@@ -40,6 +40,10 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   TRY(read_hf_heads(keys, {}, config));
   TRY(read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  TRY(demand_attention_biases(keys, config));
+  TRY(demand_if(keys, "mlp_bias", false, Opcode::kSwiglu,
+                {slot_number(FfnSlot::kGateBias), slot_number(FfnSlot::kUpBias), slot_number(FfnSlot::kDownBias)},
+                config));
   if (config.architecture == "mistral") {
     const std::uint32_t window = TRY(read_hf_window(keys, 4096));
     for (LayerConfig& layer : config.layers) layer.window = window;

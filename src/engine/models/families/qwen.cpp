@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::array<Programme, 1> kProgrammes{kDenseBlock};
 
-constexpr auto kQwen2Weights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kFfnWeights);
+constexpr auto kQwen2Weights =
+    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, required(kQkvBiases), kOutputBias, kFfnWeights);
 constexpr auto kQwen3Weights =
     concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights);
 
@@ -39,6 +40,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files, const HfDefaults&
   TRY(read_hf_heads(keys, defaults, config));
   TRY(read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  TRY(demand_attention_biases(keys, config));
   TRY(read_windows(keys, config));
   TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {}, config));
   return config;

@@ -61,6 +61,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   ModelConfig config = TRY(read_hf_basics(keys, {}));
   TRY(read_hf_heads(keys, {}, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
+  TRY(demand_attention_biases(keys, config));
   MoeConfig& moe = config.moe;
   moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));

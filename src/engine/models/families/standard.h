@@ -51,6 +51,11 @@ template <class Slot>
 constexpr WeightRow optional_row(Slot slot, Source gguf, Source hf) {
   return optional(row(slot, gguf, hf));
 }
+template <std::size_t N>
+constexpr std::array<WeightRow, N> required(std::array<WeightRow, N> rows) {
+  for (WeightRow& any : rows) any.required = true;
+  return rows;
+}
 // A model without one reads its logits off the embedding table, so it is never required.
 constexpr WeightRow head_row(Source gguf, Source hf) {
   return optional(weight(Opcode::kLmHead, LmHeadSlot::kWeight, gguf, hf));
@@ -97,12 +102,15 @@ inline constexpr std::array kAttentionWeights{
     row(AttentionSlot::kO, "blk.{}.attn_output.weight", "layers.{}.self_attn.o_proj.weight"),
 };
 
-inline constexpr std::array kAttentionBiases{
+inline constexpr std::array kQkvBiases{
     optional_row(AttentionSlot::kQBias, "blk.{}.attn_q.bias", "layers.{}.self_attn.q_proj.bias"),
     optional_row(AttentionSlot::kKBias, "blk.{}.attn_k.bias", "layers.{}.self_attn.k_proj.bias"),
     optional_row(AttentionSlot::kVBias, "blk.{}.attn_v.bias", "layers.{}.self_attn.v_proj.bias"),
+};
+inline constexpr std::array kOutputBias{
     optional_row(AttentionSlot::kOBias, "blk.{}.attn_output.bias", "layers.{}.self_attn.o_proj.bias"),
 };
+inline constexpr auto kAttentionBiases = concat(kQkvBiases, kOutputBias);
 
 inline constexpr std::array kHeadNorms{
     row(AttentionSlot::kQNorm, "blk.{}.attn_q_norm.weight", "layers.{}.self_attn.q_norm.weight"),

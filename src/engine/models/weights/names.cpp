@@ -18,10 +18,11 @@ using contract::WeightKey;
 constexpr std::size_t kNamesShownMax = 5;
 
 // What Hugging Face folders hold beside a text model: rotation buffers of old files, and the towers of models that also see.
-constexpr std::array<std::string_view, 6> kHfIgnored{"layers.{}.self_attn.rotary_emb.inv_freq",
+constexpr std::array<std::string_view, 7> kHfIgnored{"layers.{}.self_attn.rotary_emb.inv_freq",
                                                      "rotary_emb.inv_freq",
                                                      "^vision_tower.*",
                                                      "^model.vision_tower.*",
+                                                     "^model.visual.*",
                                                      "^multi_modal_projector.*",
                                                      "^model.multi_modal_projector.*"};
 
@@ -128,7 +129,10 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
       if (is_fp8) census.known.insert(name + "_scale_inv");
       census.known.insert(std::move(name));
     }
-    if (!seen.insert(row.slot).second || !row.required) continue;
+    const bool demanded = std::ranges::any_of(config.demanded, [&](const DemandedSlot& demand) {
+      return demand.opcode == opcode && demand.slot == row.slot;
+    });
+    if (!seen.insert(row.slot).second || !(row.required || demanded)) continue;
     if (!find({.layer = layer, .opcode = opcode, .slot = row.slot, .variant = row.variant}))
       census.missing.push_back(full_name(source.name, layer));
   }
