@@ -74,6 +74,7 @@ namespace llorch::base {
   X(ConfigKeyMissing,        "CONFIG_KEY_MISSING",         2010, 500, false, "the model file lacks a required key")       \
   X(ConfigKeyInvalid,        "CONFIG_KEY_INVALID",         2011, 500, false, "a key of the model file has an impossible value") \
   X(UnknownArchitecture,     "UNKNOWN_ARCHITECTURE",       2012, 500, false, "no model family has this architecture name") \
+  X(FormatCannotExpress,     "FORMAT_CANNOT_EXPRESS",      2013, 500, false, "the file format to write has no way to say what the model needs") \
   X(MissingWeight,           "MISSING_WEIGHT",             2020, 500, false, "the model file lacks a required tensor")    \
   X(UnclaimedWeight,         "UNCLAIMED_WEIGHT",           2021, 500, false, "the model file holds a tensor nothing uses") \
   X(WeightShapeMismatch,     "WEIGHT_SHAPE_MISMATCH",      2022, 500, false, "a tensor has another shape than the configuration says") \

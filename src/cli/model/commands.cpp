@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "cli/model/make.h"
+
 namespace llorch::cli::model {
 namespace {
 
@@ -89,6 +91,8 @@ void add_commands(::CLI::App& app, const GlobalOptions& global, int& code) {
         command.add_option("--dump", options.dump, "File for the values of the first row that differs, raw f32");
       },
       trace);
+  add_quantize(model, global, code);
+  add_synth(model, global, code);
 }
 
 }  // namespace llorch::cli::model

@@ -139,6 +139,11 @@ void GgufWriter::put_i32s(std::string_view key, std::span<const std::int32_t> va
 }
 
 void GgufWriter::add_tensor(TensorSpec spec, Producer producer) {
+  add_tensor(std::move(spec),
+             Stream([producer = std::move(producer)](const Sink& sink) -> Result<> { return sink(TRY(producer())); }));
+}
+
+void GgufWriter::add_tensor(TensorSpec spec, Stream stream) {
   const auto info = contract::dtype_info(spec.dtype);
   ASSERT(!spec.name.empty() && names_.insert(spec.name).second, "tensor '{}' is unnamed or given twice", spec.name);
   ASSERT(!spec.dims.empty() && spec.dims.size() <= 4, "tensor '{}' has {} dimensions", spec.name, spec.dims.size());
@@ -148,11 +153,11 @@ void GgufWriter::add_tensor(TensorSpec spec, Producer producer) {
   ASSERT(bytes > 0, "tensor '{}' is empty", spec.name);
   const std::uint64_t offset = align_up(data_bytes_, alignment_);
   data_bytes_ = offset + bytes;
-  tensors_.push_back({std::move(spec), std::move(producer), bytes, offset});
+  tensors_.push_back({std::move(spec), std::move(stream), bytes, offset});
 }
 
 void GgufWriter::add_tensor(TensorSpec spec, std::span<const std::byte> data) {
-  add_tensor(std::move(spec), [data]() -> Result<std::span<const std::byte>> { return data; });
+  add_tensor(std::move(spec), Stream([data](const Sink& sink) { return sink(data); }));
 }
 
 std::vector<std::byte> GgufWriter::header() const {
@@ -179,16 +184,21 @@ Result<> GgufWriter::stream(const Sink& sink) const {
   std::uint64_t position = 0;
   for (const auto& tensor : tensors_) {
     TRY(sink(std::span(zeros).first(tensor.offset - position)));
-    const auto data = TRY(tensor.producer());
-    if (data.size() != tensor.bytes) {
+    std::uint64_t bytes = 0;
+    TRY(tensor.stream([&](std::span<const std::byte> data) {
+      bytes += data.size();
+      return sink(data);
+    }));
+    if (bytes != tensor.bytes) {
       return fail(ErrorCode::kWeightShapeMismatch, fmt::format("tensor {} came with {} bytes, its shape takes {}",
-                                                               tensor.spec.name, data.size(), tensor.bytes));
+                                                               tensor.spec.name, bytes, tensor.bytes));
     }
-    TRY(sink(data));
     position = tensor.offset + tensor.bytes;
   }
   return {};
 }
+
+std::uint64_t GgufWriter::file_bytes() const { return header().size() + data_bytes_; }
 
 Result<std::vector<std::byte>> GgufWriter::to_bytes() const {
   std::vector<std::byte> out;

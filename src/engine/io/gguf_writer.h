@@ -1,5 +1,5 @@
 #pragma once
-// Writes GGUF version 3 files in one pass. Memory: the header and one tensor's bytes at a time.
+// Writes GGUF version 3 files in one pass. Memory: the header and what a producer hands over at a time.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +21,9 @@ class GgufWriter {
  public:
   // Called once per tensor while writing, in declaration order; the bytes must stay valid until the next call.
   using Producer = std::function<base::Result<std::span<const std::byte>>()>;
+  // The same in pieces: calls the sink as often as it likes; bytes must stay valid during that call only.
+  using Sink = std::function<base::Result<>(std::span<const std::byte>)>;
+  using Stream = std::function<base::Result<>(const Sink&)>;
 
   struct TensorSpec {
     std::string name;
@@ -39,21 +42,23 @@ class GgufWriter {
 
   // REQUIRES: each name once; the producer's bytes have exactly the size the spec implies (an error otherwise).
   void add_tensor(TensorSpec spec, Producer producer);
+  void add_tensor(TensorSpec spec, Stream stream);
   // The same for bytes that outlive the writer.
   void add_tensor(TensorSpec spec, std::span<const std::byte> data);
 
   // Writes beside `path`, syncs and renames: readers never see a part. Errors: IO_ERROR, or what a producer returned.
   base::Result<> write(const std::filesystem::path& path) const;
   base::Result<std::vector<std::byte>> to_bytes() const;
+  // Size of the file that write() makes.
+  std::uint64_t file_bytes() const;
 
  private:
   struct Tensor {
     TensorSpec spec;
-    Producer producer;
+    Stream stream;
     std::uint64_t bytes = 0;
     std::uint64_t offset = 0;  // in the data section
   };
-  using Sink = std::function<base::Result<>(std::span<const std::byte>)>;
 
   std::vector<std::byte> header() const;
   base::Result<> stream(const Sink& sink) const;

@@ -56,14 +56,14 @@ base::Result<> check_sizes(const text::TokenizerData& data) {
   return {};
 }
 
-base::Result<std::optional<TokenId>> read_id(const GgufFile& file, std::string_view key) {
-  if (!file.contains(key)) return std::optional<TokenId>();
-  return std::optional<TokenId>(TokenId{TRY(file.u32(key))});
+base::Result<> read_id(const GgufFile& file, std::string_view key, std::optional<TokenId>& id) {
+  if (file.contains(key)) id = TokenId{TRY(file.u32(key))};
+  return {};
 }
 
-base::Result<std::optional<bool>> read_flag(const GgufFile& file, std::string_view key) {
-  if (!file.contains(key)) return std::optional<bool>();
-  return std::optional<bool>(TRY(file.boolean(key)));
+base::Result<> read_flag(const GgufFile& file, std::string_view key, std::optional<bool>& flag) {
+  if (file.contains(key)) flag = TRY(file.boolean(key));
+  return {};
 }
 
 base::Result<std::string> read_chat_template(const GgufFile& file, std::string_view key) {
@@ -90,6 +90,18 @@ base::Result<> read_chat_templates(const GgufFile& file, text::TokenizerData& da
 
 }  // namespace
 
+base::Result<> read_tokenizer_roles(const GgufFile& file, text::TokenizerData& data) {
+  TRY(read_id(file, "tokenizer.ggml.bos_token_id", data.bos));
+  TRY(read_id(file, "tokenizer.ggml.eos_token_id", data.eos));
+  TRY(read_id(file, "tokenizer.ggml.eot_token_id", data.eot));
+  TRY(read_id(file, "tokenizer.ggml.eom_token_id", data.eom));
+  TRY(read_id(file, "tokenizer.ggml.unknown_token_id", data.unknown));
+  TRY(read_flag(file, "tokenizer.ggml.add_bos_token", data.add_bos));
+  TRY(read_flag(file, "tokenizer.ggml.add_eos_token", data.add_eos));
+  TRY(read_flag(file, "tokenizer.ggml.add_space_prefix", data.add_space_prefix));
+  return read_chat_templates(file, data);
+}
+
 base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file) {
   using Limits = text::TokenizerLimits;
   text::TokenizerData data;
@@ -105,15 +117,7 @@ base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file) {
     data.pre = TRY(file.string_or("tokenizer.ggml.pre", ""));
     data.merges = TRY(read_strings(file, "tokenizer.ggml.merges", Limits::kMergesMax));
   }
-  data.bos = TRY(read_id(file, "tokenizer.ggml.bos_token_id"));
-  data.eos = TRY(read_id(file, "tokenizer.ggml.eos_token_id"));
-  data.eot = TRY(read_id(file, "tokenizer.ggml.eot_token_id"));
-  data.eom = TRY(read_id(file, "tokenizer.ggml.eom_token_id"));
-  data.unknown = TRY(read_id(file, "tokenizer.ggml.unknown_token_id"));
-  data.add_bos = TRY(read_flag(file, "tokenizer.ggml.add_bos_token"));
-  data.add_eos = TRY(read_flag(file, "tokenizer.ggml.add_eos_token"));
-  data.add_space_prefix = TRY(read_flag(file, "tokenizer.ggml.add_space_prefix"));
-  TRY(read_chat_templates(file, data));
+  TRY(read_tokenizer_roles(file, data));
   TRY(check_sizes(data));
   return data;
 }

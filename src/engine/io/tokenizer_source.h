@@ -9,5 +9,8 @@ namespace llorch::engine::io {
 // Reads the tokenizer.ggml.* keys (engine.md §4.1); copies, so the file may close. CONFIG_KEY_MISSING,
 // CONFIG_KEY_INVALID. Whether this build can run the tokenizer is text::Tokenizer::create's to say.
 base::Result<text::TokenizerData> read_tokenizer_data(const GgufFile& file);
+// Only what tokens are for: begin, end and unknown, what is added to a text, chat templates. Keys that are not there leave
+// what `data` has.
+base::Result<> read_tokenizer_roles(const GgufFile& file, text::TokenizerData& data);
 
 }  // namespace llorch::engine::io

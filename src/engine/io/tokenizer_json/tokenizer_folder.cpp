@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "engine/io/huggingface/hf_config.h"
 #include "engine/io/tokenizer_json/fields.h"
+#include "engine/io/tokenizer_json/gguf_tokenizer.h"
 #include "engine/io/tokenizer_json/sections.h"
 #include "engine/io/tokenizer_source.h"
 
@@ -188,7 +189,11 @@ base::Result<TokenizerData> read_tokenizer_folder(const std::filesystem::path& f
 base::Result<TokenizerData> read_tokenizer(const std::filesystem::path& model) {
   std::error_code ec;
   if (std::filesystem::is_directory(model, ec)) return read_tokenizer_folder(model);
-  return read_tokenizer_data(TRY(GgufFile::open(model)));
+  const GgufFile file = TRY(GgufFile::open(model));
+  if (!file.contains(kEmbeddedKey)) return read_tokenizer_data(file);
+  TokenizerData data = TRY(parse_tokenizer_files({.tokenizer = std::string(TRY(file.string(kEmbeddedKey)))}));
+  TRY(read_tokenizer_roles(file, data));
+  return data;
 }
 
 }  // namespace llorch::engine::io::tokenizer_json

@@ -27,7 +27,8 @@ base::Result<text::TokenizerData> parse_tokenizer_files(const TokenizerFiles& fi
 // The same from the files of `folder`. IO_ERROR too.
 base::Result<text::TokenizerData> read_tokenizer_folder(const std::filesystem::path& folder);
 
-// The tokenizer of a model: a Hugging Face folder's or a GGUF file's.
+// The tokenizer of a model: a Hugging Face folder's or a GGUF file's. In a file with a tokenizer.json inside
+// (gguf_tokenizer.h) that one counts; begin and end tokens and chat templates are the keys' then.
 base::Result<text::TokenizerData> read_tokenizer(const std::filesystem::path& model);
 
 }  // namespace llorch::engine::io::tokenizer_json

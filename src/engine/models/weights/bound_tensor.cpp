@@ -106,11 +106,13 @@ contract::StoredTensor BoundTensor::fetch(FetchScratch& scratch) const {
   }
   scratch.result.resize(bytes_count());
   std::byte* out = scratch.result.data();
+  const io::FileTensor* widened = nullptr;  // what scratch.widened holds
   for (const TensorPart& part : parts) {
     switch (step) {
       case TensorStep::kGather: gather(part, stored.dtype, part.source->data.data(), out); break;
       case TensorStep::kWiden:
-        widen(part, *this, scratch.widened);
+        if (part.source != widened) widen(part, *this, scratch.widened);
+        widened = part.source;
         gather(part, stored.dtype, scratch.widened.data(), out);
         break;
       case TensorStep::kNegExp: negative_exponentials(part, out); break;

@@ -1,0 +1,45 @@
+#pragma once
+// llorch model quantize | synth: new GGUF files. Each function adds its command to `model`; a run writes its exit code to
+// `code`.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/context.h"
+#include "engine/models/synth/shape.h"
+
+namespace CLI {
+class App;
+}
+
+namespace llorch::cli::model {
+
+// What both commands say about the file they write.
+struct OutputOptions {
+  std::string out;
+  std::string type;
+  std::string head_type, embedding_type;  // empty: by `type`
+  std::vector<std::string> tensors;       // PATTERN=TYPE
+  std::int64_t threads = 0;               // 0 = all; never changes a bit
+  bool force = false;
+};
+
+struct QuantizeOptions {
+  std::string in;  // .gguf file or Hugging Face folder
+  OutputOptions output;
+  bool allow_requantise = false;
+};
+int quantize(const GlobalOptions& global, const QuantizeOptions& options);
+void add_quantize(::CLI::App& model, const GlobalOptions& global, int& code);
+
+struct SynthOptions {
+  std::string architecture;
+  std::string preset;  // empty: none
+  engine::models::SynthShape shape;
+  std::uint64_t seed = 0;
+  OutputOptions output;
+};
+int synth(const GlobalOptions& global, const SynthOptions& options);
+void add_synth(::CLI::App& model, const GlobalOptions& global, int& code);
+
+}  // namespace llorch::cli::model

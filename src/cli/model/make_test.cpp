@@ -1,0 +1,93 @@
+#include "cli/model/make.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace llorch::cli::model {
+namespace {
+
+class MakeModels : public testing::Test {
+ protected:
+  MakeModels() { std::filesystem::create_directories(folder_); }
+  ~MakeModels() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::size_t files_count() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+  int make(const std::string& name, SynthOptions options = {}) const {
+    if (options.architecture.empty()) options.architecture = "llama";
+    if (options.output.type.empty()) options.output.type = "F32";
+    options.output.out = file(name);
+    return synth({.json = true}, options);
+  }
+  int convert(const std::string& in, const std::string& out, const std::string& type, bool force = false) const {
+    return quantize({.json = true}, {.in = file(in), .output = {.out = file(out), .type = type, .force = force}});
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / ("llorch-make-" + std::to_string(::getpid()));
+};
+
+TEST_F(MakeModels, AFileOfAnotherType) {
+  ASSERT_EQ(make("a.gguf"), kOk);
+  ASSERT_EQ(convert("a.gguf", "b.gguf", "q4_k"), kOk);
+  EXPECT_LT(std::filesystem::file_size(file("b.gguf")), std::filesystem::file_size(file("a.gguf")) / 4);
+}
+
+TEST_F(MakeModels, WhatIsThereStaysWithoutForce) {
+  ASSERT_EQ(make("a.gguf"), kOk);
+  std::ofstream(file("b.gguf")) << "mine";
+  EXPECT_EQ(convert("a.gguf", "b.gguf", "Q8_0"), kFailed);
+  EXPECT_EQ(std::filesystem::file_size(file("b.gguf")), 4U);
+  EXPECT_EQ(convert("a.gguf", "b.gguf", "Q8_0", true), kOk);
+  EXPECT_GT(std::filesystem::file_size(file("b.gguf")), 4U);
+}
+
+TEST_F(MakeModels, MistakesLeaveNothing) {
+  ASSERT_EQ(make("a.gguf"), kOk);
+  EXPECT_EQ(convert("a.gguf", "b.gguf", "Q9"), kUsage);
+  EXPECT_EQ(convert("none.gguf", "b.gguf", "Q8_0"), kFailed);
+  EXPECT_EQ(convert("a.gguf", "none/b.gguf", "Q8_0"), kFailed);
+  EXPECT_EQ(make("b.gguf", {.architecture = "abacus"}), kFailed);
+  EXPECT_EQ(make("b.gguf", {.preset = "gpt-5"}), kUsage);
+  EXPECT_EQ(make("b.gguf", {.preset = "qwen3-8b"}), kUsage);  // of another architecture than llama
+  EXPECT_EQ(files_count(), 1U);
+}
+
+TEST_F(MakeModels, AFullDiskLeavesNothing) {
+  ASSERT_EQ(make("a.gguf"), kOk);
+  // Files may not grow past 64 KiB in a child: what a write gets is an error as on a full disk.
+  const auto convert_and_exit = [&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{65536, 65536};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    std::_Exit(convert("a.gguf", "b.gguf", "F16"));
+  };
+  EXPECT_EXIT(convert_and_exit(), testing::ExitedWithCode(kFailed), "cannot write");
+  EXPECT_EQ(files_count(), 1U);
+}
+
+TEST_F(MakeModels, AStopSignalLeavesNothing) {
+  SynthOptions large{.architecture = "llama", .preset = "llama-8b"};
+  large.shape.layers = 8;
+  const auto stop_and_exit = [&] {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      ::kill(::getpid(), SIGINT);
+    }).detach();
+    std::_Exit(make("b.gguf", large));
+  };
+  EXPECT_EXIT(stop_and_exit(), testing::ExitedWithCode(kInterrupted), "CANCELLED");
+  EXPECT_EQ(files_count(), 0U);
+}
+
+}  // namespace
+}  // namespace llorch::cli::model

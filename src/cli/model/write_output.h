@@ -1,0 +1,31 @@
+#pragma once
+// From a model in parts to a file, with what people want to see meanwhile and afterwards.
+#include <boost/json.hpp>
+
+#include "base/result.h"
+#include "cli/model/make.h"
+#include "engine/models/gguf_export/export_model.h"
+
+namespace CLI {
+class App;
+}
+
+namespace llorch::cli::model {
+
+void add_output_options(::CLI::App& command, OutputOptions& options, const char* default_type);
+
+// Errors before anything is read: INVALID_PARAMS (a type nobody knows), CONFLICT (the file exists and --force is not given).
+base::Result<> check_output(const OutputOptions& options);
+
+struct Written {
+  std::uint64_t bytes = 0;
+  boost::json::object facts;  // out, bytes, parameters, types, fallbacks, notes
+};
+// A progress line on a terminal; SIGINT and SIGTERM stop the work and leave nothing behind (CANCELLED).
+base::Result<Written> write_output(const engine::models::ExportModel& model, const OutputOptions& options,
+                                   bool allow_requantise);
+
+// The facts as lines for people.
+void print_written(const Written& written);
+
+}  // namespace llorch::cli::model

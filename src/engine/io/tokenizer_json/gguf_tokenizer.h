@@ -1,0 +1,29 @@
+#pragma once
+// The tokenizer of a Hugging Face folder as GGUF metadata.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/io/gguf_metadata.h"
+#include "engine/text/tokenizer_data.h"
+
+namespace llorch::engine::io::tokenizer_json {
+
+// A whole tokenizer.json inside of a GGUF file; it goes before the tokenizer.ggml keys (read_tokenizer).
+inline constexpr std::string_view kEmbeddedKey = "tokenizer.huggingface.json";
+
+struct GgufTokenizer {
+  GgufMetadata metadata;
+  std::vector<std::string> notes;  // for people: what had to be kept in another form, or is missing
+};
+
+// tokenizer.ggml keys for byte-level BPE cut by a pattern that GGUF has a name for. What GGUF's keys cannot say, or say
+// only nearly, stands in kEmbeddedKey too. Ends of generation, begin tokens and chat templates are keys in any case.
+// Without a tokenizer.json: nothing but a note. Errors: IO_ERROR; CORRUPT_FILE (no JSON).
+base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& folder);
+
+// The same from what the files say; `json` is the text of tokenizer.json.
+GgufTokenizer gguf_tokenizer(const text::TokenizerData& data, std::string json);
+
+}  // namespace llorch::engine::io::tokenizer_json

@@ -1,0 +1,195 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/models/gguf_export/model_keys.h"
+#include "engine/models/gguf_export/tensor_list.h"
+#include "engine/models/rope.h"
+
+namespace llorch::engine::models {
+namespace {
+
+// f32 roundings of a factor that was stored as another; of a frequency that was stored as a divisor.
+constexpr double kFactorTolerance = 1e-6;
+constexpr double kFrequencyTolerance = 1e-6;
+
+class Comparison {
+ public:
+  Comparison(const Family& family, const ModelConfig& wanted, const ModelConfig& got)
+      : family_(family), wanted_(wanted), got_(got) {}
+
+  KeyDifferences run() {
+    check("width", wanted_.width, got_.width);
+    check("context", wanted_.context_tokens, got_.context_tokens);
+    near("norm epsilon", wanted_.norm_eps, got_.norm_eps);
+    near("embedding scale", wanted_.embedding_scale, got_.embedding_scale);
+    near("residual scale", wanted_.residual_scale, got_.residual_scale);
+    near("logit scale", wanted_.logit_mul, got_.logit_mul);
+    near("cap of the logits", wanted_.logit_softcap, got_.logit_softcap);
+    if (wanted_.layers.size() != got_.layers.size()) {
+      check("number of layers", wanted_.layers.size(), got_.layers.size());
+      return std::move(out_);
+    }
+    if (!ropes()) return std::move(out_);
+    for (layer_ = 0; layer_ < wanted_.layers.size(); ++layer_) compare_layer();
+    if (any(OpType::kAttention)) attention();
+    if (any(OpType::kMlaAttention)) latent();
+    if (any(OpType::kFfn) || any(OpType::kMoe)) activation();
+    if (any(OpType::kMoe)) experts();
+    if (any(OpType::kMambaMixer)) mamba();
+    if (any(OpType::kShortconv)) check("taps", wanted_.shortconv.l_cache, got_.shortconv.l_cache);
+    return std::move(out_);
+  }
+
+ private:
+  bool any(OpType type) const {
+    return std::ranges::any_of(wanted_.layers, [&](const LayerConfig& l) { return layer_has(family_, l, type); });
+  }
+  void lost(std::string text) {
+    if (std::ranges::find(out_.lost, text) == out_.lost.end()) out_.lost.push_back(std::move(text));
+  }
+  template <class T>
+  void check(std::string_view what, T wanted, T got) {
+    if (wanted == got) return;
+    if constexpr (std::is_enum_v<T>) {
+      lost(fmt::format("its {}", what));
+    } else {
+      lost(fmt::format("{} {} (readers would take {})", what, wanted, got));
+    }
+  }
+  static bool is_near(double a, double b, double tolerance) {
+    if (!std::isfinite(a) || !std::isfinite(b)) return a == b;
+    return std::abs(a - b) <= tolerance * std::max(std::abs(a), std::abs(b));
+  }
+  void near(std::string_view what, double wanted, double got) {
+    if (!is_near(wanted, got, kFactorTolerance)) check(what, wanted, got);
+  }
+
+  // All tables of both models; false when one cannot be made.
+  bool ropes() {
+    auto wanted = make_rope_tables(wanted_.ropes);
+    auto got = make_rope_tables(got_.ropes);
+    if (!wanted || !got) {
+      lost("its rotation");
+      return false;
+    }
+    wanted_tables_ = *std::move(wanted);
+    got_tables_ = *std::move(got);
+    return true;
+  }
+
+  void table(std::uint32_t wanted, std::uint32_t got) {
+    const bool none = wanted == contract::kNoRopeTable;
+    if (none != (got == contract::kNoRopeTable)) return lost(fmt::format("the rotation of layer {}", layer_));
+    if (none) return;
+    const RopeTableData& a = wanted_tables_[wanted];
+    const RopeTableData& b = got_tables_[got];
+    near("factor of the rotation", a.attn_factor, b.attn_factor);
+    const bool same =
+        std::ranges::equal(a.inv_freq, b.inv_freq, [](float x, float y) { return is_near(x, y, kFrequencyTolerance); });
+    if (!same) lost("its rotation's frequencies");
+  }
+
+  // A window that no context passes is none.
+  static std::uint32_t window(const ModelConfig& config, const LayerConfig& layer) {
+    return layer.window >= config.context_tokens ? 0 : layer.window;
+  }
+
+  void compare_layer() {
+    const LayerConfig& a = wanted_.layers[layer_];
+    const LayerConfig& b = got_.layers[layer_];
+    if (a.programme != b.programme) return lost(fmt::format("the kind of layer that layer {} is", layer_));
+    if (layer_has(family_, a, OpType::kFfn)) check("feed-forward width", a.ffn, b.ffn);
+    const bool attends = layer_has(family_, a, OpType::kAttention);
+    if (!attends && !layer_has(family_, a, OpType::kMlaAttention)) return;
+    check("heads", a.heads, b.heads);
+    check("kv heads", a.kv_heads, b.kv_heads);
+    if (window(wanted_, a) != window(got_, b)) {
+      lost(fmt::format("the window of {} positions in layer {}{}", a.window, layer_,
+                       b.window == 0 ? ": readers of this architecture know no window" : ""));
+    }
+    const RopeTableIds wanted = rope_table_ids(wanted_.ropes, a.rope);
+    const RopeTableIds got = rope_table_ids(got_.ropes, b.rope);
+    table(wanted.table, got.table);
+    table(wanted.long_table, got.long_table);
+    check("length of the original context", long_rope_context(wanted_.ropes), long_rope_context(got_.ropes));
+  }
+
+  void attention() {
+    const AttentionConfig& a = wanted_.attention;
+    const AttentionConfig& b = got_.attention;
+    check("head size", a.d_qk, b.d_qk);
+    check("value size", a.d_v, b.d_v);
+    near("attention scale", a.scale, b.scale);
+    near("cap of the attention", a.logit_softcap, b.logit_softcap);
+    check("kind of positions", a.mrope, b.mrope);
+    if (a.sections != b.sections) lost("its sections of positions");
+  }
+
+  void latent() {
+    const MlaConfig& a = wanted_.mla;
+    const MlaConfig& b = got_.mla;
+    check("q rank", a.q_lora, b.q_lora);
+    check("kv rank", a.kv_lora, b.kv_lora);
+    check("head size", a.d_nope, b.d_nope);
+    check("rotated head size", a.d_rope, b.d_rope);
+    check("value size", a.d_v, b.d_v);
+    near("attention scale", a.scale, b.scale);
+    // One key for all norms. These act on sums of hundreds of squares near one: the difference is that of the epsilons.
+    if (a.norm_eps != b.norm_eps) {
+      out_.notes.push_back(fmt::format("GGUF has one epsilon for all norms: those inside attention get {:g} for {:g}",
+                                       b.norm_eps, a.norm_eps));
+    }
+  }
+
+  void activation() {
+    check("activation", wanted_.ffn.activation, got_.ffn.activation);
+    near("activation's alpha", wanted_.ffn.alpha, got_.ffn.alpha);
+    near("activation's limit", wanted_.ffn.limit, got_.ffn.limit);
+  }
+
+  void experts() {
+    const MoeConfig& a = wanted_.moe;
+    const MoeConfig& b = got_.moe;
+    check("experts", a.experts, b.experts);
+    check("experts used", a.experts_used, b.experts_used);
+    check("width of an expert", a.ffn_expert, b.ffn_expert);
+    check("width of the shared expert", a.ffn_shared, b.ffn_shared);
+    check("expert groups", a.groups, b.groups);
+    check("expert groups used", a.groups_used, b.groups_used);
+    if (a.groups != 0) check("score of expert groups", a.group_score, b.group_score);
+    check("gate of the experts", a.gate, b.gate);
+    // Softmax over the chosen ones sums to one by itself.
+    if (a.gate != contract::MoeGate::kSoftmaxAfterTopk && a.norm_topk != b.norm_topk)
+      lost(fmt::format("that weights of experts are {}renormalised", a.norm_topk ? "" : "not "));
+    near("scale of the experts", a.weights_scale, b.weights_scale);
+  }
+
+  void mamba() {
+    const MambaConfig& a = wanted_.mamba;
+    const MambaConfig& b = got_.mamba;
+    check("state-space width", a.d_inner, b.d_inner);
+    check("state-space heads", a.heads, b.heads);
+    check("state size", a.d_state, b.d_state);
+    check("state-space groups", a.groups, b.groups);
+    check("taps", a.d_conv, b.d_conv);
+    near("least time step", a.dt_min, b.dt_min);
+    near("greatest time step", a.dt_max, b.dt_max);
+  }
+
+  const Family& family_;
+  const ModelConfig& wanted_;
+  const ModelConfig& got_;
+  std::vector<RopeTableData> wanted_tables_, got_tables_;
+  std::size_t layer_ = 0;
+  KeyDifferences out_;
+};
+
+}  // namespace
+
+KeyDifferences compare(const Family& family, const ModelConfig& wanted, const ModelConfig& got) {
+  return Comparison(family, wanted, got).run();
+}
+
+}  // namespace llorch::engine::models

@@ -1,0 +1,308 @@
+#include "engine/models/gguf_export/model_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "base/assert.h"
+#include "engine/io/gguf_writer.h"
+#include "engine/models/config/rules.h"
+#include "engine/models/gguf_export/tensor_list.h"
+#include "engine/models/portable_math.h"
+
+namespace llorch::engine::models {
+namespace {
+
+using contract::RopeLayout;
+
+// What architectures say beyond the keys all have.
+enum Feature : std::uint32_t {
+  kFewExpertKeys = 1U << 0,   // counts and sizes of a mixture; the rest goes without saying
+  kAllExpertKeys = 1U << 1,   // its gate, scale and groups too
+  kWindows = 1U << 2,         // attention.sliding_window is honoured
+  kScaleKey = 1U << 3,        // attention.scale is written whatever it is: readers would guess it from the depth
+  kMambaKeys = 1U << 4,       //
+  kLatentKeys = 1U << 5,      //
+  kShortconvKeys = 1U << 6,   //
+  kMultiplierKeys = 1U << 7,  // embedding_scale, residual_scale, logit_scale, and whether there is a rotation
+  kSecondBase = 1U << 8,      // rope.freq_base_swa
+  kSectionKeys = 1U << 9,     // rope.dimension_sections
+  kZeroCounts = 1U << 10,     // no attention, no feed-forward: readers want the keys nevertheless
+};
+
+struct Dialect {
+  std::string_view family;  // Family::name
+  RopeLayout rope_layout;
+  std::uint32_t features = 0;
+  std::uint32_t window_period = 1;  // what readers assume without sliding_window_pattern
+};
+
+constexpr std::array kDialects{
+    Dialect{"llama", RopeLayout::kInterleaved},
+    Dialect{"qwen2", RopeLayout::kHalf},
+    Dialect{"qwen3", RopeLayout::kHalf},
+    Dialect{"phi3", RopeLayout::kHalf},
+    Dialect{"gemma2", RopeLayout::kHalf, kWindows | kScaleKey, 2},
+    Dialect{"gemma3", RopeLayout::kHalf, kWindows | kScaleKey | kSecondBase, 6},
+    Dialect{"qwen3_moe", RopeLayout::kHalf, kFewExpertKeys},
+    Dialect{"qwen3_vl", RopeLayout::kHalf, kFewExpertKeys | kSectionKeys},
+    Dialect{"gpt_oss", RopeLayout::kHalf, kFewExpertKeys | kWindows, 2},
+    Dialect{"granite_hybrid", RopeLayout::kInterleaved, kFewExpertKeys | kMambaKeys | kMultiplierKeys},
+    Dialect{"mamba2", RopeLayout::kNone, kMambaKeys | kZeroCounts},
+    Dialect{"lfm2", RopeLayout::kHalf, kAllExpertKeys | kShortconvKeys},
+    Dialect{"deepseek", RopeLayout::kInterleaved, kAllExpertKeys | kLatentKeys},
+};
+
+// A family that is not in the table is plain: what every decoder has, pairs half a head apart.
+Dialect dialect_of(const Family& family) {
+  const auto at = std::ranges::find(kDialects, family.name, &Dialect::family);
+  return at == kDialects.end() ? Dialect{family.name, RopeLayout::kHalf} : *at;
+}
+
+// Factors that come out of a formula in f32 differ from what a reader gets by roundings.
+bool close(double a, double b, double tolerance = 1e-6) {
+  return a == b || std::abs(a - b) <= tolerance * std::max(std::abs(a), std::abs(b));
+}
+
+class Writer {
+ public:
+  Writer(const Family& family, const ModelConfig& config)
+      : family_(family),
+        config_(config),
+        dialect_(dialect_of(family)),
+        prefix_(std::string(gguf_architecture(family, config)) + ".") {}
+
+  GgufModelKeys run() {
+    keys_.metadata.put("general.architecture", std::string(gguf_architecture(family_, config_)));
+    put("block_count", static_cast<std::uint32_t>(config_.layers.size()));
+    put("context_length", config_.context_tokens);
+    put("embedding_length", config_.width);
+    put("vocab_size", config_.vocab);
+    put("attention.layer_norm_rms_epsilon", config_.norm_eps);
+    feed_forward();
+    if (has(kLatentKeys)) {
+      latent();
+    } else if (any_layer(OpType::kAttention)) {
+      attention();
+    } else {
+      put("attention.head_count", 0U);
+    }
+    if (config_.logit_softcap != 0) put("final_logit_softcapping", config_.logit_softcap);
+    if (any_layer(OpType::kMoe)) experts();
+    if (has(kMambaKeys)) mamba();
+    if (has(kShortconvKeys)) put("shortconv.l_cache", config_.shortconv.l_cache);
+    if (has(kMultiplierKeys)) multipliers();
+    return std::move(keys_);
+  }
+
+ private:
+  bool has(Feature feature) const { return (dialect_.features & feature) != 0; }
+  bool any_layer(OpType type) const {
+    return std::ranges::any_of(config_.layers, [&](const LayerConfig& l) { return layer_has(family_, l, type); });
+  }
+  void put(std::string_view name, io::GgufMetadataValue value) {
+    keys_.metadata.put(prefix_ + std::string(name), std::move(value));
+  }
+
+  // One number when all layers agree, else one for each.
+  void per_layer(std::string_view name, const std::function<std::uint32_t(const LayerConfig&)>& of) {
+    std::vector<std::int32_t> values;
+    for (const LayerConfig& layer : config_.layers) values.push_back(static_cast<std::int32_t>(of(layer)));
+    if (std::ranges::adjacent_find(values, std::ranges::not_equal_to()) == values.end()) {
+      put(name, static_cast<std::uint32_t>(values.front()));
+    } else {
+      put(name, std::move(values));
+    }
+  }
+
+  // Layers without a dense one repeat the next best, so that one number will do for all.
+  void feed_forward() {
+    std::uint32_t fallback = config_.moe.ffn_expert;
+    for (const LayerConfig& layer : config_.layers) {
+      if (layer_has(family_, layer, OpType::kFfn)) fallback = layer.ffn;
+    }
+    per_layer("feed_forward_length",
+              [&](const LayerConfig& layer) { return layer_has(family_, layer, OpType::kFfn) ? layer.ffn : fallback; });
+  }
+
+  void attention() {
+    const AttentionConfig& a = config_.attention;
+    std::uint32_t fallback = 0;  // readers take the head count of layers without attention from this key too
+    for (const LayerConfig& layer : config_.layers) fallback = std::max(fallback, layer.heads);
+    per_layer("attention.head_count",
+              [&](const LayerConfig& layer) { return layer.heads != 0 ? layer.heads : fallback; });
+    per_layer("attention.head_count_kv", [](const LayerConfig& layer) { return layer.kv_heads; });
+    put("attention.key_length", a.d_qk);
+    put("attention.value_length", a.d_v);
+    if (has(kScaleKey) || !close(a.scale, 1.0 / std::sqrt(static_cast<double>(a.d_qk))))
+      put("attention.scale", a.scale);
+    if (a.logit_softcap != 0) put("attn_logit_softcapping", a.logit_softcap);
+    if (has(kWindows)) windows();
+    rope(config_.ropes.front());
+    if (has(kSecondBase)) put("rope.freq_base_swa", static_cast<float>(config_.ropes.back().base));
+    if (has(kSectionKeys)) {
+      const auto& s = a.sections;
+      put("rope.dimension_sections",
+          std::vector<std::int32_t>{static_cast<std::int32_t>(s[0]), static_cast<std::int32_t>(s[1]),
+                                    static_cast<std::int32_t>(s[2]), 0});
+    }
+  }
+
+  void windows() {
+    std::uint32_t window = 0;
+    io::GgufFlags flags;
+    bool usual = true;  // layer N is global iff N % p == p - 1
+    for (std::size_t n = 0; n < config_.layers.size(); ++n) {
+      window = std::max(window, config_.layers[n].window);
+      flags.values.push_back(config_.layers[n].window != 0);
+      usual &= (config_.layers[n].window != 0) == (n % dialect_.window_period != dialect_.window_period - 1);
+    }
+    put("attention.sliding_window", window);
+    if (!usual && window != 0) put("attention.sliding_window_pattern", std::move(flags));
+  }
+
+  void rope(const RopeConfig& rope) {
+    put("rope.dimension_count", rope.dims);
+    put("rope.freq_base", static_cast<float>(rope.base));
+    if (rope.kind == RopeKind::kLinear || rope.kind == RopeKind::kYarn) {
+      put("rope.scaling.type", std::string(rope.kind == RopeKind::kYarn ? "yarn" : "linear"));
+      put("rope.scaling.factor", static_cast<float>(rope.factor));
+    }
+    if (rope.kind == RopeKind::kYarn) yarn(rope);
+    if (!rope.divisors_long.empty()) {
+      put("rope.scaling.type", std::string("longrope"));
+      put("rope.scaling.original_context_length", rope.original_context);
+      put("rope.scaling.attn_factor", rope.attn_factor);
+      keys_.rope_tensors.push_back({"rope_factors_long.weight", rope.divisors_long});
+      keys_.rope_tensors.push_back({"rope_factors_short.weight", rope.divisors});
+    } else if (rope.kind == RopeKind::kLlama3) {
+      keys_.rope_tensors.push_back({"rope_freqs.weight", llama3_divisors(rope)});
+    } else if (!rope.divisors.empty()) {
+      keys_.rope_tensors.push_back({"rope_freqs.weight", rope.divisors});
+    }
+  }
+
+  void yarn(const RopeConfig& rope) {
+    put("rope.scaling.original_context_length", rope.original_context);
+    put("rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
+    put("rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
+    if (latent_magnitude_per_log() != 0) return;
+    const double given = rope.attn_factor / yarn_magnitude(1, rope.factor);
+    if (!close(given, 1)) put("rope.scaling.attn_factor", static_cast<float>(given));
+  }
+
+  // Readers divide the frequencies by these; the scaling itself has no keys (engine.md 2.0).
+  static std::vector<float> llama3_divisors(const RopeConfig& rope) {
+    constexpr double kTwoPi = 6.283185307179586;
+    std::vector<float> divisors;
+    for (std::uint32_t i = 0; i < rope.dims / 2; ++i) {
+      const double turn = kTwoPi * portable_exp(portable_log(rope.base) * 2.0 * i / rope.dims);
+      const double length = rope.original_context / turn;
+      const double smooth =
+          std::clamp((length - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0);
+      divisors.push_back(static_cast<float>(1.0 / ((1.0 - smooth) / rope.factor + smooth)));
+    }
+    return divisors;
+  }
+
+  void latent() {
+    const MlaConfig& mla = config_.mla;
+    put("attention.head_count", config_.layers.front().heads);
+    put("attention.head_count_kv", 1U);  // of the cache: one row for all heads
+    put("attention.key_length", mla.kv_lora + mla.d_rope);
+    put("attention.value_length", mla.kv_lora);
+    put("attention.key_length_mla", mla.d_nope + mla.d_rope);
+    put("attention.value_length_mla", mla.d_v);
+    if (mla.q_lora != 0) put("attention.q_lora_rank", mla.q_lora);
+    put("attention.kv_lora_rank", mla.kv_lora);
+    rope(config_.ropes.front());
+    if (const float per_log = latent_magnitude_per_log(); per_log != 0)
+      put("rope.scaling.yarn_log_multiplier", per_log);
+  }
+
+  // 0.1 * mscale_all_dim, out of the scale it went into: scale = m^2 / sqrt(d), m = 1 + 0.1 mscale_all_dim ln(factor).
+  float latent_magnitude_per_log() const {
+    const RopeConfig& rope = config_.ropes.front();
+    if (!has(kLatentKeys) || rope.kind != RopeKind::kYarn || rope.factor <= 1) return 0;
+    const double d = config_.mla.d_nope + config_.mla.d_rope;
+    const double magnitude = std::sqrt(config_.mla.scale * std::sqrt(d));
+    // The scale was rounded; published values have at most four digits.
+    return static_cast<float>(std::round((magnitude - 1) / portable_log(rope.factor) * 1e5) / 1e5);
+  }
+
+  void experts() {
+    const MoeConfig& moe = config_.moe;
+    put("expert_count", moe.experts);
+    put("expert_used_count", moe.experts_used);
+    put("expert_feed_forward_length", moe.ffn_expert);
+    if (has(kMultiplierKeys)) put("expert_shared_feed_forward_length", moe.ffn_shared);
+    if (!has(kAllExpertKeys)) return;
+    std::uint32_t dense = 0;
+    while (dense < config_.layers.size() && !layer_has(family_, config_.layers[dense], OpType::kMoe)) ++dense;
+    put("leading_dense_block_count", dense);
+    if (moe.ffn_shared != 0) put("expert_shared_count", moe.ffn_shared / moe.ffn_expert);
+    if (has(kLatentKeys)) {
+      put("expert_group_count", std::max(moe.groups, 1U));
+      put("expert_group_used_count", std::max(moe.groups_used, 1U));
+    }
+    put("expert_gating_func", static_cast<std::uint32_t>(moe.gate));
+    put("expert_weights_scale", moe.weights_scale);
+    put("expert_weights_norm", moe.norm_topk);
+  }
+
+  void mamba() {
+    const MambaConfig& m = config_.mamba;
+    put("ssm.conv_kernel", m.d_conv);
+    put("ssm.state_size", m.d_state);
+    put("ssm.group_count", m.groups);
+    put("ssm.inner_size", m.d_inner);
+    put("ssm.time_step_rank", m.heads);
+  }
+
+  void multipliers() {
+    put("embedding_scale", config_.embedding_scale);
+    put("residual_scale", config_.residual_scale);
+    put("logit_scale", 1 / config_.logit_mul);
+    const bool rotates =
+        std::ranges::any_of(config_.layers, [](const LayerConfig& layer) { return layer.rope != kNoRope; });
+    put("rope.scaling.finetuned", rotates);
+  }
+
+  const Family& family_;
+  const ModelConfig& config_;
+  const Dialect dialect_;
+  const std::string prefix_;
+  GgufModelKeys keys_;
+};
+
+}  // namespace
+
+RopeLayout gguf_rope_layout(const Family& family) { return dialect_of(family).rope_layout; }
+
+std::string_view gguf_architecture(const Family& family, const ModelConfig& config) {
+  ASSERT(!family.gguf.empty(), "family {} has no name in GGUF", family.name);
+  const bool sparse = std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
+    return layer.programme < family.programmes.size() && layer_has(family, layer, OpType::kMoe);
+  });
+  const auto mixture = std::ranges::find_if(family.gguf, [](std::string_view name) { return name.ends_with("moe"); });
+  return sparse && mixture != family.gguf.end() ? *mixture : family.gguf.front();
+}
+
+GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config) { return Writer(family, config).run(); }
+
+base::Result<ModelConfig> read_back(const Family& family, const GgufModelKeys& keys, std::uint32_t vocab) {
+  io::GgufWriter writer;
+  keys.metadata.write_to(writer);
+  for (const RopeTensor& tensor : keys.rope_tensors) {
+    writer.add_tensor({tensor.name, contract::DType::kF32, {tensor.values.size()}},
+                      std::as_bytes(std::span(tensor.values)));
+  }
+  const std::vector<std::byte> bytes = TRY(writer.to_bytes());
+  const io::ModelFiles files = TRY(io::ModelFiles::from_gguf(TRY(io::GgufFile::parse(bytes, "the new metadata"))));
+  ModelConfig config = TRY(family.read_gguf(files));
+  config.vocab = vocab;
+  return config;
+}
+
+}  // namespace llorch::engine::models

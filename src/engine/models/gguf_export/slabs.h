@@ -1,0 +1,41 @@
+#pragma once
+// A stored tensor in pieces of bounded size, whatever it is made of.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/contract/dtype.h"
+#include "engine/models/weights/bound_tensor.h"
+
+namespace llorch::engine::models {
+
+struct Slab {
+  contract::DType dtype = contract::DType::kF32;
+  std::span<const std::byte> bytes;  // valid during the call that gets them
+};
+using SlabSink = std::function<base::Result<>(const Slab&)>;
+// Gives a tensor's elements in order, whole rows of a matrix at a time.
+using SlabReader = std::function<base::Result<>(const SlabSink&)>;
+
+// About as many elements as one slab has. What must be widened first (FP8, a transposed matrix of blocks) comes as a whole
+// matrix; a stack of them, matrix by matrix.
+inline constexpr std::uint64_t kSlabElements = 1U << 20;
+
+// Reads `pieces`, one behind the other. REQUIRES: their files stay open.
+SlabReader read_slabs(std::vector<BoundTensor> pieces);
+
+// Where the rows of each head stand that a rotation turns in pairs: [first, first + dims) of head_rows.
+struct HeadRows {
+  std::uint32_t heads = 0;
+  std::uint32_t head_rows = 0;
+  std::uint32_t first = 0;
+  std::uint32_t dims = 0;  // even
+};
+// The tensor with rows (or elements of a vector) x[i] and x[i + dims/2] of every head moved side by side, as x[2i] and
+// x[2i + 1] (engine.md 2.0). REQUIRES: one part that is a matrix or a vector of heads * head_rows rows.
+BoundTensor with_pairs_as_neighbours(BoundTensor tensor, const HeadRows& rows);
+
+}  // namespace llorch::engine::models

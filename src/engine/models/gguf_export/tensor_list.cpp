@@ -1,0 +1,143 @@
+#include "engine/models/gguf_export/tensor_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "engine/contract/slots.h"
+#include "engine/models/plan/opcode_map.h"
+#include "engine/models/plan/params.h"
+#include "engine/models/weights/names.h"
+
+namespace llorch::engine::models {
+namespace {
+
+using base::Result;
+using contract::MambaSlot;
+using contract::Opcode;
+using contract::SlotSpec;
+using contract::WeightKey;
+using Shape = std::vector<std::uint64_t>;
+
+template <contract::ParamStruct P>
+Shape shape_of(const SlotSpec& slot, const P& params) {
+  alignas(contract::kParamBlockAlign) const P aligned = params;
+  const contract::ParamBlock block{contract::kParamBlockVersion, P::kOpcode, std::as_bytes(std::span(&aligned, 1))};
+  Shape shape;
+  for (std::uint8_t d = 0; d < slot.rank; ++d) shape.push_back(*contract::dim_value(slot.dims[d], block));
+  return shape;
+}
+
+// Row-major. REQUIRES: an operation with weights.
+Shape shape_of(const SlotSpec& slot, OpType type, std::uint16_t layer, const ModelConfig& config) {
+  switch (type) {
+    case OpType::kEmbedding: return shape_of(slot, embedding_params(config));
+    case OpType::kNorm: return shape_of(slot, norm_params(config, layer));
+    case OpType::kAttention: return shape_of(slot, attention_params(config, layer, 0));
+    case OpType::kMlaAttention: return shape_of(slot, mla_params(config, layer));
+    case OpType::kFfn: return shape_of(slot, ffn_params(config, layer, 0));
+    case OpType::kMoe: return shape_of(slot, moe_params(config, 0));
+    case OpType::kMambaMixer: return shape_of(slot, mamba_params(config, layer));
+    case OpType::kShortconv: return shape_of(slot, shortconv_params(config, layer));
+    case OpType::kLmHead: return shape_of(slot, head_params(config, false));
+    default: break;
+  }
+  ASSERT(false, "operation {} has no weights of a text model", static_cast<int>(type));
+}
+
+// The converters store these with a further dimension.
+Shape stored_shape(const WeightKey& key, Shape shape, const ModelConfig& config) {
+  if (key.opcode != Opcode::kMambaMixer) return shape;
+  const auto slot = static_cast<MambaSlot>(key.slot);
+  if (slot == MambaSlot::kA || slot == MambaSlot::kDSkip) return {shape[0], 1};
+  if (slot == MambaSlot::kNorm) return {config.mamba.groups, shape[0] / config.mamba.groups};
+  return shape;
+}
+
+class Lister {
+ public:
+  Lister(const Family& family, const ModelConfig& config, const SlotPresence& present)
+      : family_(family), config_(config), present_(present), head_is_stored_(present({.opcode = Opcode::kLmHead})) {}
+
+  Result<std::vector<GgufTensorShape>> run() {
+    for (const LayerOp& op : family_.before) TRY(add(op, contract::kNoLayer));
+    for (const LayerOp& op : family_.after) TRY(add(op, contract::kNoLayer));
+    for (std::size_t n = 0; n < config_.layers.size(); ++n) {
+      for (const LayerOp& op : family_.programmes[config_.layers[n].programme])
+        TRY(add(op, static_cast<std::uint16_t>(n)));
+    }
+    return std::move(tensors_);
+  }
+
+ private:
+  // The first name GGUF has for a slot: files are written the way current ones are.
+  const Source* source_of(const WeightKey& key) const {
+    for (const WeightRow& row : family_.weights) {
+      if (row.opcode == key.opcode && row.slot == key.slot && row.variant == key.variant && !row.gguf.name.empty())
+        return &row.gguf;
+    }
+    return nullptr;
+  }
+
+  Result<> add(const LayerOp& op, std::uint16_t layer) {
+    const std::span<const SlotSpec> slots = *contract::weight_slots(opcode_of(op.type));
+    for (std::size_t s = 0; s < slots.size(); ++s) {
+      const WeightKey key{layer, opcode_of(op.type), static_cast<std::uint8_t>(s), op.variant};
+      if (present_(key)) TRY(add(key, slots[s], op.type));
+    }
+    return {};
+  }
+
+  Result<> add(const WeightKey& key, const SlotSpec& slot, OpType type) {
+    const Source* source = source_of(key);
+    if (source == nullptr ||
+        (source->load != Load::kWhole && source->load != Load::kReshaped && source->load != Load::kRows)) {
+      return base::fail(base::ErrorCode::kFormatCannotExpress,
+                        fmt::format("GGUF's architecture {} has no tensor for the weight {} of {}{}", family_.gguf[0],
+                                    slot.name, contract::opcode_name(key.opcode),
+                                    key.layer == contract::kNoLayer ? "" : fmt::format(" in layer {}", key.layer)));
+    }
+    Shape shape = stored_shape(key, shape_of(slot, type, key.layer, config_), config_);
+    std::ranges::reverse(shape);
+    const std::string name = tensor_name(source->name, key.layer);
+    const auto [at, is_new] = numbers_.try_emplace(name, tensors_.size());
+    if (is_new) {
+      tensors_.push_back({name, std::move(shape), tensor_role(key, head_is_stored_), {key}});
+    } else {
+      tensors_[at->second].dims.back() += shape.back();
+      tensors_[at->second].slots.push_back(key);
+    }
+    return {};
+  }
+
+  const Family& family_;
+  const ModelConfig& config_;
+  const SlotPresence& present_;
+  const bool head_is_stored_;
+  std::vector<GgufTensorShape> tensors_;
+  std::map<std::string, std::size_t, std::less<>> numbers_;
+};
+
+}  // namespace
+
+Result<std::vector<GgufTensorShape>> gguf_tensors(const Family& family, const ModelConfig& config,
+                                                  const SlotPresence& present) {
+  return Lister(family, config, present).run();
+}
+
+TensorRole tensor_role(const WeightKey& key, bool head_is_stored) {
+  if (key.opcode == Opcode::kEmbedding) return head_is_stored ? TensorRole::kEmbedding : TensorRole::kHead;
+  if (key.opcode == Opcode::kLmHead) return TensorRole::kHead;
+  if (key.opcode == Opcode::kMoe && static_cast<contract::MoeSlot>(key.slot) == contract::MoeSlot::kRouter)
+    return TensorRole::kRouter;
+  const SlotSpec& slot = (*contract::weight_slots(key.opcode))[key.slot];
+  return slot.use == contract::WeightUse::kVector ? TensorRole::kFloats : TensorRole::kMatrix;
+}
+
+bool layer_has(const Family& family, const LayerConfig& layer, OpType type) {
+  return std::ranges::any_of(family.programmes[layer.programme], [&](const LayerOp& op) { return op.type == type; });
+}
+
+}  // namespace llorch::engine::models
