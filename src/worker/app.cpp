@@ -18,9 +18,8 @@
 #include "contract/json.h"
 #include "contract/pool.h"
 #include "engine/compute/cpu/backend.h"
-#include "engine/io/gguf.h"
 #include "engine/io/model_digest.h"
-#include "engine/io/tokenizer_source.h"
+#include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "worker/http_api.h"
 #include "worker/self_test.h"
 
@@ -65,8 +64,7 @@ base::Result<Loaded> load(const Options& o) {
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, *loaded.backend, [](unsigned percent) {
     base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
   }));
-  const auto file = TRY(engine::io::GgufFile::open(o.model));
-  loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::read_tokenizer_data(file))));
+  loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
   loaded.model_digest = "sha256:" + TRY(engine::io::model_digest(o.model));
   base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
                   {{"model_digest", loaded.model_digest},

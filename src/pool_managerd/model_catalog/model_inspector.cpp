@@ -6,9 +6,8 @@
 
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/engine.h"
-#include "engine/io/gguf.h"
 #include "engine/io/model_files.h"
-#include "engine/io/tokenizer_source.h"
+#include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "engine/models/model.h"
 #include "engine/text/tokenizer_data.h"
 
@@ -50,8 +49,7 @@ class EngineInspector final : public ModelInspector {
 
  private:
   base::Result<std::string> read_blob(const std::filesystem::path& file) const {
-    const auto gguf = TRY(engine::io::GgufFile::open(file));
-    return engine::text::serialize(TRY(engine::io::read_tokenizer_data(gguf)));
+    return engine::text::serialize(TRY(engine::io::tokenizer_json::read_tokenizer(file)));
   }
 
   base::Result<ModelPlan> inspect_file(const std::filesystem::path& file, const WorkerShape& shape) const {
