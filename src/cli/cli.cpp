@@ -38,7 +38,7 @@ void add_sampling_options(CLI::App& prompt, RunOptions& run) {
 
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
-  prompt->add_option("MODEL", run.model, "Alias, .gguf file, or file:/path")->required();
+  prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face folder, or file:/path")->required();
   prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input");
   prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
       ->check(CLI::Range(1, 1'000'000))
@@ -86,7 +86,7 @@ int run_cli(int argc, const char* const* argv) {
 
   CLI::App* up_command = app.add_subcommand("up", "Start orchestratord and pool-managerd and keep them running");
   up_command->add_flag("--cpu", up_options.cpu, "Offer the CPU reference device");
-  up_command->add_option("--model", up_options.model, "A .gguf file or an alias to offer");
+  up_command->add_option("--model", up_options.model, "A .gguf file, a Hugging Face folder or an alias to offer");
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });

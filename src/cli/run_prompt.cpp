@@ -132,10 +132,11 @@ class InterruptWatch {
   bool fired_ = false;
 };
 
-// A path that exists is meant as a file; everything else is an alias or a full reference.
+// A path of a model that exists is meant as one; everything else is an alias or a full reference.
 std::string model_reference(const std::string& model) {
   std::error_code ec;
-  if (model.ends_with(".gguf") && std::filesystem::exists(model, ec)) {
+  const bool file = model.ends_with(".gguf") && std::filesystem::exists(model, ec);
+  if (file || std::filesystem::exists(std::filesystem::path(model) / "config.json", ec)) {
     if (const auto path = std::filesystem::canonical(model, ec); !ec) return "file:" + path.string();
   }
   return model;

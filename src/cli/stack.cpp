@@ -231,10 +231,11 @@ base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& opt
   if (const auto here = std::filesystem::current_path(ec); !ec) out.model_roots.push_back(here.string());
   if (options.cpu) out.set.push_back("devices.allow_cpu=true");
   if (options.model.empty()) return out;
-  if (std::filesystem::is_regular_file(options.model, ec)) {
+  if (std::filesystem::is_regular_file(options.model, ec) ||
+      std::filesystem::is_regular_file(std::filesystem::path(options.model) / "config.json", ec)) {
     const auto path = std::filesystem::canonical(options.model, ec);
     if (ec) return base::fail(base::io_error("cannot resolve", options.model, ec.value()));
-    out.offered = path.stem().string();
+    out.offered = (std::filesystem::is_directory(path, ec) ? path.filename() : path.stem()).string();
     if (!base::is_valid_identifier(out.offered, 128)) {
       return base::fail(
           ErrorCode::kInvalidParams,
@@ -245,8 +246,9 @@ base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& opt
     return out;
   }
   if (!config.models.aliases.contains(options.model)) {
-    return base::fail(ErrorCode::kModelNotFound,
-                      fmt::format("{} is neither a file nor an alias of models.aliases", options.model));
+    return base::fail(
+        ErrorCode::kModelNotFound,
+        fmt::format("{} is neither a model file, a Hugging Face folder nor an alias of models.aliases", options.model));
   }
   out.offered = options.model;
   return out;

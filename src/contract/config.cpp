@@ -216,7 +216,7 @@ template <>
 struct Table<ModelsConfig> {
   using S = ModelsConfig;
   static constexpr auto fields =
-      std::tuple{optional("aliases", &S::aliases, "Short name to file:/absolute/path.gguf."),
+      std::tuple{optional("aliases", &S::aliases, "Short name to file:/absolute/path."),
                  optional("allowed_roots", &S::allowed_roots, "Folders that file: references may point into."),
                  optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
   static base::Result<> validate(const S& m) {
@@ -228,7 +228,7 @@ struct Table<ModelsConfig> {
     for (const auto& [name, ref] : m.aliases) {
       if (!base::is_valid_identifier(name, 128) || !(ref.starts_with("file:/") || ref.starts_with("hf:"))) {
         return field_error("models.aliases", "reference",
-                           "models.aliases maps plain names to file:/absolute/path.gguf or hf:org/repo");
+                           "models.aliases maps plain names to file:/absolute/path or hf:org/repo");
       }
     }
     return {};

@@ -81,7 +81,9 @@ template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
   static constexpr auto own = std::tuple{
-      optional("model", &S::model, "Model reference: an alias, file:/absolute/path.gguf or hf:org/repo.", {1, 512}),
+      optional("model", &S::model,
+               "Model reference: an alias, file:/absolute/path (a .gguf file or a Hugging Face folder) or hf:org/repo.",
+               {1, 512}),
       optional("model_ref", &S::model_ref, "Older spelling of `model`; give exactly one of the two.", {1, 512}),
       optional("prompt", &S::prompt, "Text to continue; this or `messages`.", {1, 4 << 20}),
       optional("messages", &S::messages, "Conversation to continue, for the model's chat template.", {0, 4 << 20}),

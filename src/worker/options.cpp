@@ -18,12 +18,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
         return base::is_valid_identifier(text, 64) ? std::string() : "use 1 to 64 characters of A-Z, a-z, 0-9, _ and -";
       },
       "ID");
-  const auto absolute_gguf = CLI::Validator(
-      [](std::string& text) {
-        return text.starts_with('/') && text.ends_with(".gguf") ? std::string()
-                                                                : "must be an absolute path of a .gguf file";
-      },
-      "PATH");
+  const auto absolute = CLI::Validator(
+      [](std::string& text) { return text.starts_with('/') ? std::string() : "must be an absolute path"; }, "PATH");
   const auto device = CLI::Validator(
       [](std::string& text) {
         const bool number =
@@ -32,7 +28,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       },
       "DEVICE");
   app.add_option("--worker-id", o.worker_id, "Unique in the pool")->check(identifier)->capture_default_str();
-  app.add_option("--model", o.model, "Model file")->required()->check(absolute_gguf);
+  app.add_option("--model", o.model, "Model file")->required()->check(absolute);
   app.add_option("--model-ref", o.model_ref, "Reference to report (default: file:MODEL)");
   app.add_option("--gpu-device,--gpu", o.gpu_device, "GPU number, or cpu for the reference device")
       ->required()

@@ -10,7 +10,7 @@ namespace llorch::worker {
 
 struct Options {
   std::string worker_id = "worker-standalone";
-  std::string model;       // absolute path of a .gguf file
+  std::string model;       // absolute path of a .gguf file or a Hugging Face folder
   std::string model_ref;   // what the callback reports; empty: file:<model>
   std::string gpu_device;  // "cpu", or the number of a GPU
   std::string bind = "127.0.0.1";

@@ -47,18 +47,18 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
   const std::string_view ref = alias == aliases.end() ? model : std::string_view(alias->second);
   if (ref.starts_with("hf:")) {
     return refuse(ErrorCode::kModelNotFound, "hf",
-                  "hf: references are not fetched yet: download the GGUF file into the model cache and name it as "
-                  "file:/absolute/path.gguf");
+                  "hf: references are not fetched yet: download the model into the model cache and name it as "
+                  "file:/absolute/path");
   }
   if (!ref.starts_with(kFile)) {
     return refuse(ErrorCode::kModelNotFound, "unknown_alias",
                   "no model has this name: use an alias of models.aliases (GET /v2/catalog/models lists them) or "
-                  "file:/absolute/path.gguf");
+                  "file:/absolute/path");
   }
   const fs::path path(ref.substr(kFile.size()));
   if (!path.is_absolute()) {
     return refuse(ErrorCode::kInvalidParams, "relative_path",
-                  "a file: reference needs an absolute path: file:/absolute/path.gguf");
+                  "a file: reference needs an absolute path: file:/absolute/path");
   }
   const fs::path real = real_path(path);
   const bool allowed = std::any_of(roots.folders.begin(), roots.folders.end(),

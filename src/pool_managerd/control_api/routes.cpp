@@ -64,8 +64,8 @@ void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
   server.route("GET", "/v2/models/describe", [ops, shape](Request request, ExchangePtr exchange) {
     const auto ref = request.query_param("ref");
     if (!ref || ref->empty()) {
-      return void(exchange->respond_error(
-          Error{ErrorCode::kInvalidParams, "the query needs ref=file:/absolute/path.gguf", {}}.with(
+      return void(
+          exchange->respond_error(Error{ErrorCode::kInvalidParams, "the query needs ref=file:/absolute/path", {}}.with(
               "field", std::string("ref"))));
     }
     auto wanted = shape_of(request, shape);

@@ -50,6 +50,9 @@ TEST_F(Folder, ReferencesStayInside) {
   const auto resolve = [&](const std::string& r) { return resolve_model_file(r, roots); };
   EXPECT_EQ(*resolve(ref("models/a.gguf")), folder / "models/a.gguf");
   EXPECT_EQ(*resolve(ref("elsewhere/in.gguf")), folder / "models/a.gguf");
+  write("models/hf/config.json", "{}");
+  EXPECT_EQ(*resolve(ref("models/hf")), folder / "models/hf");
+  EXPECT_EQ(*resolve(ref("root/hf/")), folder / "models/hf");
   EXPECT_EQ(*resolve(ref("models/../models/a.gguf")), folder / "models/a.gguf");
   const auto refused = [&](const std::string& r) {
     const auto result = resolve(r);
@@ -61,7 +64,7 @@ TEST_F(Folder, ReferencesStayInside) {
   EXPECT_EQ(refused(ref("models/out.gguf")), "outside_allowed_roots");
   EXPECT_EQ(refused(ref("models/../elsewhere/b.gguf")), "outside_allowed_roots");
   EXPECT_EQ(refused(ref("models/none.gguf")), "missing");
-  EXPECT_EQ(refused(ref("models")), "syntax");
+  EXPECT_EQ(refused(ref("models")), "missing") << "a folder without a config.json is no model";
   EXPECT_EQ(refused("file:relative.gguf"), "syntax");
   EXPECT_EQ(refused("hf:org/repo"), "scheme");
   EXPECT_EQ(refused("tale"), "scheme");

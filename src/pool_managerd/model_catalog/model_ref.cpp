@@ -26,21 +26,21 @@ base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std:
   constexpr std::string_view kScheme = "file:";
   if (model_ref.starts_with("hf:")) {
     return not_found("scheme",
-                     "this pool does not download hf: models; download the .gguf file and name it as "
-                     "file:/absolute/path.gguf");
+                     "this pool does not download hf: models; download the model and name it as "
+                     "file:/absolute/path (a .gguf file or a Hugging Face folder)");
   }
   if (!model_ref.starts_with(kScheme)) {
-    return not_found("scheme",
-                     "a model reference is file:/absolute/path.gguf here; aliases are resolved by orchestratord");
+    return not_found("scheme", "a model reference is file:/absolute/path here; aliases are resolved by orchestratord");
   }
   const fs::path named(model_ref.substr(kScheme.size()));
-  if (!named.is_absolute() || named.extension() != ".gguf") {
-    return not_found("syntax", "a file: reference is an absolute path that ends in .gguf");
-  }
+  if (!named.is_absolute()) return not_found("syntax", "a file: reference is an absolute path");
   std::error_code ec;
   const fs::path file = fs::canonical(named, ec);
-  if (ec || !fs::is_regular_file(file, ec)) {
-    return not_found("missing", "the model file does not exist, or a folder on the way to it cannot be read");
+  const bool folder = !ec && fs::is_directory(file, ec) && fs::is_regular_file(file / "config.json", ec);
+  if (!folder && (ec || !fs::is_regular_file(file, ec) || file.extension() != ".gguf")) {
+    return not_found("missing",
+                     "there is no .gguf file and no Hugging Face folder (with a config.json) at this path, or a folder "
+                     "on the way to it cannot be read");
   }
   const bool allowed = std::any_of(allowed_roots.begin(), allowed_roots.end(), [&](const fs::path& root) {
     std::error_code root_ec;
@@ -53,7 +53,7 @@ base::Result<fs::path> resolve_model_file(std::string_view model_ref, const std:
         "the model file lies outside the folders models may come from; move it into the model cache or add "
         "its folder to models.allowed_roots");
   }
-  if (access(file.c_str(), R_OK) != 0) {
+  if (access(file.c_str(), folder ? R_OK | X_OK : R_OK) != 0) {
     return not_found("not_readable", "the model file exists but pool-managerd may not read it; check its permissions");
   }
   return file;

@@ -1,4 +1,5 @@
 #include "orchestratord/api/tasks/submit.h"
+#include "orchestratord/api/tasks/constraint.h"
 
 #include <fmt/core.h>
 
@@ -174,6 +175,9 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   if (!fits) return refuse_pending(pending, fits.error());
   const auto stops = engine::text::validate_stop_strings(*model.tokenizer, request.stop);
   if (!stops) return refuse_pending(pending, stops.error());
+  if (const auto constraint = check_constraint(request.sampling); !constraint) {
+    return refuse_pending(pending, constraint.error());
+  }
   const auto job = std::make_shared<LiveJobData>();
   state_store::JobRecord& record = job->record;
   record.job_id = pending->job_id;

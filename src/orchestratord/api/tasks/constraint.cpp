@@ -1,0 +1,22 @@
+#include "orchestratord/api/tasks/constraint.h"
+
+#include "engine/sampling/grammar/grammar.h"
+
+namespace llorch::orchestratord::api::tasks {
+
+using engine::sampling::grammar::Grammar;
+using engine::sampling::grammar::Limits;
+
+base::Result<> check_constraint(const contract::SamplingRequest& request) {
+  const auto check = [](const char* field, auto compile, const std::string& text) -> base::Result<> {
+    auto compiled = compile(text, Limits{});
+    if (!compiled) return base::fail(std::move(compiled.error()).with("field", std::string(field)));
+    return {};
+  };
+  if (request.json_schema) return check("json_schema", Grammar::from_json_schema, request.json_schema->text);
+  if (request.regex) return check("regex", Grammar::from_regex, *request.regex);
+  if (request.grammar) return check("grammar", Grammar::from_gbnf, *request.grammar);
+  return {};
+}
+
+}  // namespace llorch::orchestratord::api::tasks

@@ -1,0 +1,102 @@
+"""A Hugging Face folder behind the daemons: config.json, model.safetensors and tokenizer.json, nothing converted.
+
+Also what a request can ask of any model: token log-probabilities, a JSON Schema, a regular expression.
+"""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from stack import Stack, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+VOCABULARY = 384
+
+
+def byte_letters():
+    """GPT-2's printable stand-in of every byte."""
+    keep = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [b for b in range(256) if b not in keep]
+    return {**{b: chr(b) for b in keep}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+
+
+def tokenizer_json():
+    special = ["<pad>", "<s>", "</s>"]
+    letters = byte_letters()
+    words = special + [letters[b] for b in range(256)]
+    words += [f"{letters[0x20]}filler{i}" for i in range(VOCABULARY - len(words))]
+    return {
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False} for i, t in enumerate(special)],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {word: i for i, word in enumerate(words)}, "merges": []},
+    }
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
+    folder.mkdir()
+    with tarfile.open(ROOT / "tests/golden/families/llama3.tar.xz") as archive:
+        for member in archive.getmembers():
+            name = Path(member.name).name
+            if name in ("config.json", "model.safetensors"):
+                (folder / name).write_bytes(archive.extractfile(member).read())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    settings = {"models.aliases.folder": f"file:{folder}", "models.allowed_roots": str(folder.parent)}
+    with Stack(settings) as stack:
+        yield stack
+
+
+def run(stack, **fields):
+    body = {"model": "folder", "prompt": "Once upon a time", "max_tokens": 24, "seed": 5, **fields}
+
+    def submitted():
+        response = stack.request("POST", "/v2/tasks", body)
+        return None if response.status == 503 else response  # the pool is still looking at the folder
+
+    response = wait_for("the folder to be known", submitted)
+    assert response.status == 202, response.body
+    events = stack.read_to_end(response.json["job_id"])
+    return [e.data for e in events if e.name == "token"], events[-1]
+
+
+def text_of(tokens):
+    return "".join(token["t"] for token in tokens)
+
+
+def test_a_folder_is_served_and_answers_the_same_twice(stack):
+    first, end = run(stack)
+    assert end.name == "end", end
+    assert end.data["tokens_out"] == len(first) <= 24
+    assert run(stack)[0] == first
+
+
+def test_logprobs_come_with_the_tokens(stack):
+    tokens, end = run(stack, logprobs=True, top_logprobs=3, temperature=0)
+    assert end.name == "end", end
+    for token in tokens:
+        logprobs = token["logprobs"]
+        assert logprobs["logprob"] <= 0 and len(logprobs["top_logprobs"]) == 3
+        assert logprobs["top_logprobs"][0]["logprob"] == logprobs["logprob"], "greedy takes the likeliest"
+
+
+def test_an_output_follows_its_schema_and_its_expression(stack):
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer", "minimum": 0,
+              "maximum": 99}}, "required": ["name", "age"], "additionalProperties": False}
+    tokens, end = run(stack, json_schema=schema, max_tokens=200)
+    assert end.name == "end", end
+    value = json.loads(text_of(tokens))
+    assert set(value) == {"name", "age"} and len(value["name"]) <= 5 and 0 <= value["age"] <= 99
+    tokens, end = run(stack, regex="(yes|no)!{2}", max_tokens=50)
+    assert text_of(tokens) in ("yes!!", "no!!"), end
+    response = stack.request("POST", "/v2/tasks", {"model": "folder", "prompt": "x", "regex": "a", "json_schema": {}})
+    assert response.status == 400, "one constraint at most"
