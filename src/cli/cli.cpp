@@ -40,6 +40,12 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face folder, or file:/path")->required();
   prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input");
+  CLI::Option* chat = prompt->add_flag("--chat", run.chat, "PROMPT is a user's message for the model's chat template");
+  prompt->add_option("--system", run.system, "A system message before it")->needs(chat);
+  prompt->add_option("--messages", run.messages, "A conversation: a file with a JSON array of messages")
+      ->check(CLI::ExistingFile)
+      ->excludes("PROMPT")
+      ->excludes(chat);
   prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();

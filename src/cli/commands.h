@@ -21,6 +21,9 @@ int down(const GlobalOptions& global);
 struct RunOptions {
   std::string model;
   std::optional<std::string> prompt;  // absent: standard input
+  bool chat = false;                  // the prompt is what a user says, the model's chat template makes the text
+  std::optional<std::string> system;  // a system message before it
+  std::string messages;               // file with a JSON array of messages; empty: none
   std::int64_t max_tokens = 256;
   std::optional<double> temperature;
   std::optional<std::uint64_t> seed;

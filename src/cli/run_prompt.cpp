@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
 #include "cli/stream/job_stream.h"
@@ -183,21 +184,42 @@ base::Error given_up(const std::optional<base::Error>& last_failure, const std::
   return error;
 }
 
-std::string read_prompt(const RunOptions& options) {
-  return options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
+constexpr std::size_t kMessagesBytesMax = 16 << 20;
+
+// `prompt`, or `messages` when the options ask for a conversation.
+base::Result<> read_input(const RunOptions& options, contract::SubmitRequest& request) {
+  if (!options.messages.empty()) {
+    const std::string text = TRY(base::read_file(options.messages, kMessagesBytesMax));
+    boost::system::error_code ec;
+    if (const bj::value parsed = bj::parse(text, ec); ec || !parsed.is_array()) {
+      return base::fail(ErrorCode::kInvalidParams, options.messages + " holds no JSON array of messages");
+    }
+    request.messages = contract::JsonArray{text};
+    return {};
+  }
+  std::string text = options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (!options.chat) {
+    request.prompt = std::move(text);
+    return {};
+  }
+  bj::array messages;
+  if (options.system) messages.push_back(bj::object{{"role", "system"}, {"content", *options.system}});
+  messages.push_back(bj::object{{"role", "user"}, {"content", text}});
+  request.messages = contract::JsonArray{bj::serialize(messages)};
+  return {};
 }
 
 }  // namespace
 
 int run_prompt(const GlobalOptions& global, const RunOptions& options) {
   contract::SubmitRequest request{.model = model_reference(options.model),
-                                  .prompt = read_prompt(options),
                                   .max_tokens = options.max_tokens,
                                   .temperature = options.temperature,
                                   .sampling = options.sampling,
                                   .stop = options.stop,
                                   .seed = options.seed,
                                   .on_disconnect = contract::OnDisconnect::kResume};
+  if (const auto read = read_input(options, request); !read) return report(read.error(), global.json);
   request.priority =
       contract::enum_from_name<contract::Priority>(options.priority).value_or(contract::Priority::kInteractive);
 

@@ -4,14 +4,16 @@ Also what a request can ask of any model: token log-probabilities, a JSON Schema
 """
 
 import json
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
-from stack import Stack, wait_for
+from stack import BIN, Stack, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 384
+CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}{% endfor %}{% if add_generation_prompt %}<s>{% endif %}"
 
 
 def byte_letters():
@@ -50,14 +52,16 @@ def running_stack(tmp_path_factory):
             if name in ("config.json", "model.safetensors"):
                 (folder / name).write_bytes(archive.extractfile(member).read())
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>",
+                                                               "chat_template": CHAT_TEMPLATE}))
     settings = {"models.aliases.folder": f"file:{folder}", "models.allowed_roots": str(folder.parent)}
     with Stack(settings) as stack:
         yield stack
 
 
 def run(stack, **fields):
-    body = {"model": "folder", "prompt": "Once upon a time", "max_tokens": 24, "seed": 5, **fields}
+    body = {"model": "folder", "max_tokens": 24, "seed": 5, **({} if "messages" in fields else {"prompt": "Once upon a time"}),
+            **fields}
 
     def submitted():
         response = stack.request("POST", "/v2/tasks", body)
@@ -65,7 +69,9 @@ def run(stack, **fields):
 
     response = wait_for("the folder to be known", submitted)
     assert response.status == 202, response.body
-    events = stack.read_to_end(response.json["job_id"])
+    job_id = response.json["job_id"]
+    events = stack.read_to_end(job_id)
+    run.tokens_in = stack.job(job_id)["tokens_in"]
     return [e.data for e in events if e.name == "token"], events[-1]
 
 
@@ -100,3 +106,25 @@ def test_an_output_follows_its_schema_and_its_expression(stack):
     assert text_of(tokens) in ("yes!!", "no!!"), end
     response = stack.request("POST", "/v2/tasks", {"model": "folder", "prompt": "x", "regex": "a", "json_schema": {}})
     assert response.status == 400, "one constraint at most"
+
+
+def test_a_conversation_goes_through_the_chat_template(stack):
+    _, end = run(stack, messages=[{"role": "user", "content": "hi"}])
+    assert end.name == "end" and run.tokens_in == len("<s>".split()) + len("user: hi") + 1
+    run(stack, messages=[{"role": "user", "content": "<s>"}])
+    assert run.tokens_in == 1 + len("user: <s>") + 1, "what a user writes is never a control token"
+    spoken = subprocess.run([BIN / "llorch", "--url", stack.url, "--json", "run", "folder", "hi", "--chat", "--max-tokens", "4",
+                             "--seed", "5"], env=stack.env, capture_output=True, text=True, check=False)
+    assert spoken.returncode == 0, spoken.stderr
+    assert json.loads(spoken.stdout)["end"]["tokens_out"] <= 4
+    both = stack.request("POST", "/v2/tasks", {"model": "folder", "prompt": "x", "max_tokens": 1,
+                                               "messages": [{"role": "user", "content": "x"}]})
+    assert both.status == 400
+
+
+def test_a_schema_that_cannot_be_followed_is_refused_before_the_202(stack):
+    body = {"model": "folder", "prompt": "x", "max_tokens": 1, "json_schema": {"properties": {"secretname": {"not": {}}}}}
+    response = stack.request("POST", "/v2/tasks", body)
+    assert response.status == 400 and "not" in str(response.body), response.body
+    for log in ("orchestratord", "pool-managerd"):
+        assert "secretname" not in stack.log(log)
