@@ -50,6 +50,7 @@ TEST_F(Folder, ReferencesStayInside) {
   const auto resolve = [&](const std::string& r) { return resolve_model_file(r, roots); };
   EXPECT_EQ(*resolve(ref("models/a.gguf")), folder / "models/a.gguf");
   EXPECT_EQ(*resolve(ref("elsewhere/in.gguf")), folder / "models/a.gguf");
+  fs::create_directories(folder / "models/hf");
   write("models/hf/config.json", "{}");
   EXPECT_EQ(*resolve(ref("models/hf")), folder / "models/hf");
   EXPECT_EQ(*resolve(ref("root/hf/")), folder / "models/hf");

@@ -171,14 +171,14 @@ def kinds():
 def main():
     folder = Path(sys.argv[1])
     all_texts = texts()
-    (folder / "texts.json").write_text(json.dumps(all_texts), encoding="utf-8")
+    (folder / "texts.json").write_text(json.dumps(all_texts) + "\n", encoding="utf-8")
     for name, tokenizer in kinds().items():
         tokenizer.add_special_tokens([AddedToken("<strip>", lstrip=True, rstrip=True, special=True)])
         tokenizer.add_tokens([AddedToken("<tool>", normalized=False), AddedToken("<word>", single_word=True, normalized=False),
                               AddedToken("<norm>", normalized=True)])
         out = folder / name
         out.mkdir(parents=True, exist_ok=True)
-        (out / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+        (out / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
         cases = []
         for text in all_texts:
             ids = tokenizer.encode(text).ids
@@ -186,7 +186,7 @@ def main():
             plain = tokenizer.encode(text, add_special_tokens=False).ids
             tokenizer.encode_special_tokens = False
             cases.append([ids, plain, tokenizer.decode(ids)])
-        (out / "cases.json").write_text(json.dumps(cases, separators=(",", ":")), encoding="utf-8")
+        (out / "cases.json").write_text(json.dumps(cases, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 main()
