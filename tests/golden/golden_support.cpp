@@ -30,9 +30,9 @@ class Words {
     std::memcpy(&value, file_->bytes().data() + 4 * i, 4);
     return value;
   }
-  // All floats from word `start` to the end. REQUIRES: there are `count`.
-  std::vector<float> floats(std::size_t start, std::size_t count) const {
-    ASSERT(file_->bytes().size() == 4 * (start + count), "{} has the wrong size", path_.string());
+  // `count` floats from word `start`, and nothing but `behind` words behind them.
+  std::vector<float> floats(std::size_t start, std::size_t count, std::size_t behind = 0) const {
+    ASSERT(file_->bytes().size() == 4 * (start + count + behind), "{} has the wrong size", path_.string());
     std::vector<float> values(count);
     std::memcpy(values.data(), file_->bytes().data() + 4 * start, 4 * count);
     return values;
@@ -73,6 +73,20 @@ Golden read_golden(const std::filesystem::path& path) {
   for (std::uint32_t i = 0; i < count; ++i) golden.tokens.push_back(base::TokenId{word(3 + i)});
   golden.logits = word.floats(3 + count, std::size_t{count} * golden.vocab);
   return golden;
+}
+
+Pixels read_pixels(const std::filesystem::path& path, std::size_t rows) {
+  const Words word(path);
+  ASSERT(word(0) == 0x31564C47, "{} is no GLV1 file", path.string());
+  Pixels pixels;
+  const std::size_t images = word(1);
+  for (std::size_t i = 0; i < images; ++i)
+    pixels.images.push_back({.frames = word(2 + 3 * i), .height = word(3 + 3 * i), .width = word(4 + 3 * i)});
+  const std::size_t at = 2 + 3 * images;
+  const std::size_t values = std::size_t{word(at)} * word(at + 1);
+  pixels.patch_rows = word.floats(at + 2, values, 3 * rows);
+  for (std::size_t i = 0; i < 3 * rows; ++i) pixels.positions.push_back(word(at + 2 + values + i));
+  return pixels;
 }
 
 double relative_error(std::span<const float> got, std::span<const float> expected) {

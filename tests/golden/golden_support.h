@@ -40,6 +40,14 @@ struct Hidden {
   }
 };
 Hidden read_hidden(const std::filesystem::path& path);
+
+// The images of a fixture's prompt, and where the reference put its rows.
+struct Pixels {
+  std::vector<engine::inference::vision::Image> images;
+  std::vector<float> patch_rows;
+  std::vector<std::uint32_t> positions;  // [3, rows]
+};
+Pixels read_pixels(const std::filesystem::path& path, std::size_t rows);
 std::filesystem::path demo_model(const std::string& type);  // "f16", "q8_0", "q4_0"
 
 struct RunOptions {

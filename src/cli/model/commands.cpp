@@ -19,6 +19,13 @@ void add_kv_dtype(::CLI::App& command, std::string& kv_dtype) {
       ->capture_default_str();
 }
 
+void add_projector(::CLI::App& command, std::string& projector, std::int64_t& image_token) {
+  command.add_option("--mmproj", projector, "The vision tower's file of a GGUF model");
+  command
+      .add_option("--image-token", image_token, "Id that stands for a row of an image, where the model does not say")
+      ->check(::CLI::Range(std::int64_t{0}, std::int64_t{0xFFFFFFFE}));
+}
+
 void add_run_options(::CLI::App& command, RunOptions& run) {
   add_model(command, run.model);
   command.add_option("--tokens", run.tokens, "Ids separated by commas or blanks, or @FILE")->required();
@@ -29,6 +36,8 @@ void add_run_options(::CLI::App& command, RunOptions& run) {
       ->check(::CLI::Range(0, 1024))
       ->capture_default_str();
   add_kv_dtype(command, run.kv_dtype);
+  command.add_option("--pixels", run.pixels, "Images cut into patches, for the image tokens among the ids");
+  add_projector(command, run.projector, run.image_token);
 }
 
 // Adds a subcommand with options of its own, which live as long as the command line.
@@ -76,6 +85,7 @@ void add_commands(::CLI::App& app, const GlobalOptions& global, int& code) {
             ->check(::CLI::IsMember({"prefill", "decode", "vision"}))
             ->capture_default_str();
         add_kv_dtype(command, options.kv_dtype);
+        add_projector(command, options.projector, options.image_token);
       },
       plan);
   add_command(

@@ -23,6 +23,8 @@ int logits(const GlobalOptions& global, const LogitsOptions& options);
 
 struct PlanOptions {
   std::string model;
+  std::string projector;
+  std::int64_t image_token = -1;
   std::string mode = "prefill";  // "decode", "prefill", "vision"
   std::string kv_dtype = "f16";
 };

@@ -27,14 +27,17 @@ struct Plan {
 };
 
 base::Result<Plan> describe(const PlanOptions& options) {
-  const auto files = TRY(engine::io::ModelFiles::open(options.model));
+  auto files = TRY(engine::io::ModelFiles::open(options.model));
+  if (!options.projector.empty()) TRY(files.add_projector(TRY(engine::io::GgufFile::open(options.projector))));
   const auto kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16;
-  const auto compiled = TRY(engine::models::compile_model(files, kv_dtype));
+  engine::models::VisionOptions vision;
+  if (options.image_token >= 0) vision.image_token = static_cast<std::uint32_t>(options.image_token);
+  const auto compiled = TRY(engine::models::compile_model(files, kv_dtype, vision));
   const CompiledPlan* plan = plan_of(compiled.plans, options.mode);
   if (plan == nullptr) {
     return base::fail(base::ErrorCode::kInvalidParams,
-                      fmt::format("{} is a text model: it has no {} plan; use --mode prefill or decode", options.model,
-                                  options.mode));
+                      fmt::format("{} as given is a text model: it has no {} plan; use --mode prefill or decode",
+                                  options.model, options.mode));
   }
   std::vector<std::string> names;
   for (const auto& tensor : compiled.tensors) names.emplace_back(tensor.name);

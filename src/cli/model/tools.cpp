@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "cli/model/pixels.h"
 #include "engine/compute/cpu/backend.h"
 
 namespace llorch::cli::model {
@@ -62,12 +63,22 @@ base::Result<LoadedRun> load_run(const RunOptions& options) {
   run.backend = TRY(cpu_backend(options.threads));
   const auto chunk =
       static_cast<std::uint32_t>(std::min<std::size_t>(static_cast<std::size_t>(options.chunk), run.tokens.size()));
-  const engine::inference::EngineOptions engine_options{
+  engine::inference::EngineOptions engine_options{
       .context_tokens = static_cast<std::uint32_t>(run.tokens.size()),
       .kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
       .prefill_chunk = chunk,
-      .output_rows_max = chunk};
+      .output_rows_max = chunk,
+      .projector = options.projector};
+  if (options.image_token >= 0)
+    engine_options.image_token = base::TokenId{static_cast<std::uint32_t>(options.image_token)};
+  Pixels pixels;
+  if (!options.pixels.empty()) {
+    pixels = TRY(read_pixels(options.pixels));
+    engine_options.frame_patches_max = pixels.frame_patches_max;
+    engine_options.image_rows_max = pixels.patches_count;  // never fewer patches than rows
+  }
   run.engine = TRY(engine::inference::Engine::load(options.model, engine_options, *run.backend));
+  if (!options.pixels.empty()) TRY(run.engine->encode_images(0, pixels.images, pixels.patch_rows));
   return run;
 }
 

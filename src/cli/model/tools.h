@@ -26,9 +26,12 @@ struct RunOptions {
   std::int64_t chunk = 64;
   std::int64_t threads = 0;  // 0 = all
   std::string kv_dtype = "f16";
+  std::string pixels;             // see read_pixels; empty: text only
+  std::string projector;          // the tower's file of a GGUF model
+  std::int64_t image_token = -1;  // -1: what the files say
 };
 
-// An engine of one slot with the tokens it will be given, ready to score them.
+// An engine of one slot with the tokens it will be given, ready to score them; it holds their images.
 struct LoadedRun {
   std::vector<base::TokenId> tokens;
   std::unique_ptr<engine::contract::Backend> backend;

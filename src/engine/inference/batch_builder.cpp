@@ -10,23 +10,25 @@ using base::ErrorCode;
 using base::TokenId;
 using contract::StepLimits;
 
-std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits) {
-  return 3ULL * limits.rows_max * sizeof(std::uint32_t);
+std::uint64_t BatchBuilder::device_bytes(const StepLimits& limits, bool takes_images) {
+  return (takes_images ? 6ULL : 3ULL) * limits.rows_max * sizeof(std::uint32_t);
 }
 
-base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, std::uint32_t vocab,
+base::Result<BatchBuilder> BatchBuilder::make(const StepLimits& limits, const BatchModel& model,
                                               contract::Backend& backend) {
   BatchBuilder builder;
   builder.backend_ = &backend;
   builder.limits_ = limits;
-  builder.vocab_ = vocab;
+  builder.model_ = model;
   builder.active_slots_.reserve(limits.slots_max);
   builder.sequence_lengths_.reserve(limits.slots_max);
   builder.row_offsets_.reserve(limits.slots_max + std::size_t{1});
   builder.output_rows_.reserve(limits.output_rows_max);
-  builder.rows_.resize(3ULL * limits.rows_max);
-  builder.device_ =
-      TRY(contract::DeviceBuffer::allocate(backend, device_bytes(limits), contract::MemoryPurpose::kTables));
+  builder.image_rows_.reserve(limits.slots_max);
+  builder.cursors_.reserve(limits.slots_max);
+  const std::uint64_t bytes = device_bytes(limits, model.takes_images);
+  builder.rows_.resize(bytes / sizeof(std::uint32_t));
+  builder.device_ = TRY(contract::DeviceBuffer::allocate(backend, bytes, contract::MemoryPurpose::kTables));
   return builder;
 }
 
@@ -38,9 +40,10 @@ base::Result<> BatchBuilder::check_request(const SlotRows& request, const SlotFi
                       fmt::format("slot {} holds {} of {} positions; {} more do not fit", request.slot, fill.length,
                                   fill.tokens_max, request.tokens.size()));
   }
-  const auto outside = [&](TokenId token) { return index(token) >= vocab_; };
+  const auto outside = [&](TokenId token) { return index(token) >= model_.vocab; };
   if (std::ranges::any_of(request.tokens, outside)) {
-    return base::fail(ErrorCode::kInvalidParams, fmt::format("a token id is outside the vocabulary of {}", vocab_));
+    return base::fail(ErrorCode::kInvalidParams,
+                      fmt::format("a token id is outside the vocabulary of {}", model_.vocab));
   }
   return {};
 }
@@ -62,6 +65,34 @@ base::Result<> BatchBuilder::check(std::span<const SlotRows> requests, std::span
                                   rows, outputs, limits_.rows_max, limits_.output_rows_max));
   }
   return {};
+}
+
+bool BatchBuilder::is_image_row(std::uint32_t id) const {
+  return std::ranges::find(model_.image_row_ids, id) != model_.image_row_ids.end();
+}
+
+// Three positions for each of `total` rows, and which rows of images the requests have met.
+void BatchBuilder::place_images(std::span<const SlotRows> requests, std::span<const SlotFill> fills,
+                                std::uint32_t total) {
+  cursors_.clear();
+  image_rows_.clear();
+  std::uint32_t* at = rows_.data() + 3ULL * limits_.rows_max;
+  bool any = false;
+  for (const SlotRows& request : requests) {
+    const SlotFill& fill = fills[request.slot];
+    vision::RowCursor cursor = fill.cursor;
+    for (const TokenId token : request.tokens) {
+      const vision::RowPosition place = vision::place_row(cursor, is_image_row(index(token)), fill.frames);
+      at[0] = place.time;
+      at[total] = place.row;
+      at[2 * std::size_t{total}] = place.column;
+      ++at;
+    }
+    any = any || cursor.image_rows != fill.cursor.image_rows;
+    image_rows_.push_back({.begin = fill.cursor.image_rows, .end = fill.image_rows});
+    cursors_.push_back(cursor);
+  }
+  if (!any) image_rows_.clear();
 }
 
 base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span<const SlotFill> fills,
@@ -88,6 +119,7 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
     sequence_lengths_.push_back(fills[request.slot].length + static_cast<std::uint32_t>(request.tokens.size()));
     row_offsets_.push_back(row);
   }
+  if (model_.takes_images) place_images(requests, fills, row);
   backend_->copy_to_device(device_.data(), std::as_bytes(std::span(rows_)));
   const auto* device = reinterpret_cast<const std::uint32_t*>(device_.data());
   ctx.batch_size = static_cast<std::uint32_t>(requests.size());
@@ -99,7 +131,10 @@ base::Result<> BatchBuilder::build(std::span<const SlotRows> requests, std::span
   ctx.row_ids = device;
   ctx.positions = device + limits_.rows_max;
   ctx.slot_of_row = device + 2ULL * limits_.rows_max;
-  ctx.mode = row == requests.size() ? contract::ExecutionMode::kDecode : contract::ExecutionMode::kPrefill;
+  ctx.positions3 = model_.takes_images ? device + 3ULL * limits_.rows_max : nullptr;
+  ctx.image_rows = image_rows_;
+  const bool decodes = row == requests.size() && image_rows_.empty();
+  ctx.mode = decodes ? contract::ExecutionMode::kDecode : contract::ExecutionMode::kPrefill;
   return {};
 }
 

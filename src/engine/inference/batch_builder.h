@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "base/token_id.h"
 #include "engine/contract/adapter.h"
 #include "engine/contract/backend.h"
+#include "engine/inference/vision/row_positions.h"
 
 namespace llorch::engine::inference {
 
@@ -20,17 +22,27 @@ struct SlotRows {
   RowsWanted wanted = RowsWanted::kLast;
 };
 
-// What a slot holds and may hold, in positions.
+// What a slot holds and may hold, in positions, and the images of its request.
 struct SlotFill {
   std::uint32_t length = 0;
   std::uint32_t tokens_max = 0;
+  std::vector<contract::VisionGrid> frames;  // in rows; encoded
+  std::uint32_t image_rows = 0;              // of all frames
+  vision::RowCursor cursor;
+};
+
+// What of a model's configuration a batch shows.
+struct BatchModel {
+  std::uint32_t vocab = 0;
+  bool takes_images = false;                     // rows have three positions
+  std::array<std::uint32_t, 2> image_row_ids{};  // with takes_images
 };
 
 // Turns requests into a ragged batch. All memory is taken by make(); build() allocates nothing unless it fails.
 class BatchBuilder {
  public:
-  static std::uint64_t device_bytes(const contract::StepLimits& limits);
-  static base::Result<BatchBuilder> make(const contract::StepLimits& limits, std::uint32_t vocab,
+  static std::uint64_t device_bytes(const contract::StepLimits& limits, bool takes_images);
+  static base::Result<BatchBuilder> make(const contract::StepLimits& limits, const BatchModel& model,
                                          contract::Backend& backend);
 
   // One request of any length: tokens in the vocabulary, room in the slot. Errors: INVALID_PARAMS, CONTEXT_EXHAUSTED.
@@ -42,14 +54,22 @@ class BatchBuilder {
   base::Result<> build(std::span<const SlotRows> requests, std::span<const SlotFill> fills,
                        contract::ExecutionContext& ctx);
 
+  // Where the requests of the last batch stand once it has run, in order. Empty for models without images.
+  std::span<const vision::RowCursor> cursors() const { return cursors_; }
+
  private:
   base::Result<> check(std::span<const SlotRows> requests, std::span<const SlotFill> fills) const;
+  bool is_image_row(std::uint32_t id) const;
+  void place_images(std::span<const SlotRows> requests, std::span<const SlotFill> fills, std::uint32_t total);
 
   contract::Backend* backend_ = nullptr;
   contract::StepLimits limits_;
-  std::uint32_t vocab_ = 0;
+  BatchModel model_;
   std::vector<std::uint32_t> active_slots_, sequence_lengths_, row_offsets_, output_rows_;
-  std::vector<std::uint32_t> rows_;  // host copy of device_: row ids, positions, slots, rows_max of each
+  std::vector<contract::ImageRows> image_rows_;  // empty when no row of the batch is an image's
+  std::vector<vision::RowCursor> cursors_;
+  // Host copy of device_: row ids, positions, slots, rows_max of each; with images [3][T] positions.
+  std::vector<std::uint32_t> rows_;
   contract::DeviceBuffer device_;
 };
 

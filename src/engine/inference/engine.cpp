@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/sha256.h"
+#include "engine/contract/validate.h"
 #include "engine/models/plan/physical.h"
 
 namespace llorch::engine::inference {
@@ -20,6 +21,7 @@ namespace {
 // Slots beyond this are no serving setup but a typing error; the page table and the batch arrays scale with it.
 constexpr std::uint32_t kSlotsMax = 1024;
 constexpr std::uint32_t kRowsMax = 1U << 16;
+constexpr std::uint32_t kImageRowsMax = 1U << 20;
 
 Result<StepLimits> step_limits(const EngineOptions& options, const models::ModelConfig& config) {
   const auto refuse = [](std::string message) { return base::fail(ErrorCode::kInvalidParams, std::move(message)); };
@@ -42,6 +44,19 @@ Result<StepLimits> step_limits(const EngineOptions& options, const models::Model
                     .output_rows_max = std::min(std::max(outputs, options.slots), rows),
                     .slots_max = options.slots,
                     .context_tokens_max = context};
+}
+
+// Of the vision_encode plan; a frame is never cut.
+Result<StepLimits> encode_limits(const EngineOptions& options, const StepLimits& limits) {
+  if (options.frame_patches_max == 0 || options.frame_patches_max > kRowsMax || options.image_rows_max == 0 ||
+      options.image_rows_max > kImageRowsMax) {
+    return base::fail(ErrorCode::kInvalidParams,
+                      fmt::format("frame_patches_max = {}, image_rows_max = {}; must be 1..{} and 1..{}",
+                                  options.frame_patches_max, options.image_rows_max, kRowsMax, kImageRowsMax));
+  }
+  StepLimits encode = limits;
+  encode.rows_max = options.frame_patches_max;
+  return encode;
 }
 
 // Turns bytes uploaded into the five calls of a LoadProgress.
@@ -71,15 +86,19 @@ std::string lower(std::string_view text) {
 struct Engine::Draft {
   io::ModelFiles files;
   models::CompiledModel model;
-  StepLimits limits;
-  std::array<PhysicalMapping, 2> mappings;  // prefill, decode
+  StepLimits limits, encode_limits;
+  std::vector<PhysicalMapping> mappings;  // prefill, decode, vision_encode if there is one
   std::vector<PhysicalSpec> buffers;
   memory::MemoryPlan memory_plan;
 };
 
 Result<Engine::Draft> Engine::draft(const std::filesystem::path& path, const EngineOptions& options, Backend& backend) {
   io::ModelFiles files = TRY(io::ModelFiles::open(path));
-  models::CompiledModel model = TRY(models::compile_model(files, options.kv_dtype));
+  if (!options.projector.empty()) TRY(files.add_projector(TRY(io::GgufFile::open(options.projector))));
+  models::VisionOptions vision{.image_rows_max = options.image_rows_max, .image_token = {}};
+  if (options.context_tokens != 0) vision.image_rows_max = std::min(vision.image_rows_max, options.context_tokens);
+  if (options.image_token) vision.image_token = index(*options.image_token);
+  models::CompiledModel model = TRY(models::compile_model(files, options.kv_dtype, vision));
   return draft(std::move(files), std::move(model), options, backend);
 }
 
@@ -88,17 +107,25 @@ Result<Engine::Draft> Engine::draft(io::ModelFiles files, models::CompiledModel 
   Draft draft{.files = std::move(files),
               .model = std::move(model),
               .limits = {},
+              .encode_limits = {},
               .mappings = {},
               .buffers = {},
               .memory_plan = {}};
   draft.limits = TRY(step_limits(options, draft.model.config));
-  const AdapterCapabilities& capabilities = backend.tables().capabilities;
   const ModelPlans& plans = draft.model.plans;
+  TRY(validate_vision_handoff(plans));
+  draft.encode_limits = TRY(encode_limits(options, draft.limits));
+  const AdapterCapabilities& capabilities = backend.tables().capabilities;
   draft.mappings = {models::map_registers(plans.decoder_prefill, capabilities, draft.limits, *draft.model.arena),
                     models::map_registers(plans.decoder_decode, capabilities, draft.limits, *draft.model.arena)};
+  if (plans.vision_encode) {
+    draft.mappings.push_back(
+        models::map_registers(*plans.vision_encode, capabilities, draft.encode_limits, *draft.model.arena));
+  }
   draft.buffers = memory::shared_buffers(draft.mappings);
-  draft.memory_plan =
-      TRY(memory::predict_memory({.model = draft.model, .buffers = draft.buffers, .limits = draft.limits}, backend));
+  draft.memory_plan = TRY(memory::predict_memory(
+      {.model = draft.model, .buffers = draft.buffers, .limits = draft.limits, .encode_limits = draft.encode_limits},
+      backend));
   return draft;
 }
 
@@ -123,6 +150,7 @@ Result<std::unique_ptr<Engine>> Engine::load(Draft draft, const EngineOptions& o
   std::unique_ptr<Engine> engine(new Engine);
   engine->backend_ = &backend;
   engine->limits_ = draft.limits;
+  engine->encode_limits_ = draft.encode_limits;
   engine->memory_ = draft.memory_plan;
   engine->prefill_chunk_ = std::min(options.prefill_chunk, draft.limits.rows_max);
   engine->describe(draft, options);
@@ -142,19 +170,27 @@ Result<> Engine::take_memory(Draft& draft, const LoadProgress& progress) {
                                         *backend_));
   activations_ = TRY(memory::Activations::make(draft.buffers, *backend_));
   workspace_ = TRY(DeviceBuffer::allocate(*backend_, memory_.workspace_bytes, MemoryPurpose::kWorkspace));
-  batch_ = TRY(BatchBuilder::make(limits_, model_.config.vocab, *backend_));
+  const bool takes_images = model_.plans.vision_encode.has_value();
+  batch_ = TRY(BatchBuilder::make(
+      limits_,
+      {.vocab = model_.config.vocab, .takes_images = takes_images, .image_row_ids = model_.config.vision.image_row_ids},
+      *backend_));
   TRY(upload_rope_tables());
-  const auto prepare = [&](const CompiledPlan& plan, const PhysicalMapping& mapping) {
+  const auto prepare = [&](const CompiledPlan& plan, const PhysicalMapping& mapping, const StepLimits& limits) {
     return PreparedPlan::make({.plan = plan,
                                .mapping = mapping,
                                .buffers = activations_.of(mapping),
                                .weights = weights_,
                                .states = state_.handles(),
                                .backend = *backend_,
-                               .limits = limits_});
+                               .limits = limits});
   };
-  prefill_plan_ = TRY(prepare(model_.plans.decoder_prefill, draft.mappings[0]));
-  decode_plan_ = TRY(prepare(model_.plans.decoder_decode, draft.mappings[1]));
+  prefill_plan_ = TRY(prepare(model_.plans.decoder_prefill, draft.mappings[0], limits_));
+  decode_plan_ = TRY(prepare(model_.plans.decoder_decode, draft.mappings[1], limits_));
+  if (takes_images) {
+    encoder_ = TRY(vision::ImageEncoder::make(model_.config.vision, encode_limits_, *backend_));
+    encode_plan_ = TRY(prepare(*model_.plans.vision_encode, draft.mappings[2], encode_limits_));
+  }
   TRY(backend_->synchronize());
 
   slots_.resize(limits_.slots_max);
@@ -169,6 +205,7 @@ Result<> Engine::take_memory(Draft& draft, const LoadProgress& progress) {
   ctx_.workspace = {.ptr = workspace_.data(), .bytes = workspace_.size_bytes()};
   ctx_.stream = backend_->stream();
   ctx_.counters = &counters_;
+  encode_ctx_ = ctx_;
   quarters.reach(100);
   return {};
 }
@@ -198,6 +235,7 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .rows_max = draft.limits.rows_max,
             .layers = static_cast<std::uint32_t>(config.layers.size()),
             .width = config.width,
+            .image_rows_max = config.vision.image_rows_max,
             .parameters_count = draft.model.parameters_count,
             .file_bytes = draft.files.file_bytes(),
             .weight_type = std::string(dtype_info(draft.model.weight_dtype).name),
@@ -211,13 +249,49 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
 Result<> Engine::reset(std::uint32_t slot, std::uint32_t tokens_max) {
   ASSERT(slot < slots_.size(), "slot={} slots={}", slot, slots_.size());
   TRY(state_.apply_all(LifecycleAction::kReset, slot));
+  if (model_.plans.vision_encode) TRY(state_.apply(LifecycleAction::kDeinit, kVisionStateId, slot));
   admit(slot, tokens_max);
+  return {};
+}
+
+Result<> Engine::encode_images(std::uint32_t slot, std::span<const vision::Image> images,
+                               std::span<const float> patch_rows) {
+  ASSERT(slot < slots_.size(), "slot={} slots={}", slot, slots_.size());
+  if (!model_.plans.vision_encode)
+    return base::fail(ErrorCode::kInvalidParams, fmt::format("{} as loaded takes no images", facts_.architecture));
+  if (slots_[slot].length != 0) {
+    return base::fail(ErrorCode::kInvalidParams, fmt::format("slot {} holds {} positions; images come before the first",
+                                                             slot, slots_[slot].length));
+  }
+  vision::Frames frames = TRY(encoder_.frames_of(images, patch_rows));
+  TRY(state_.apply(LifecycleAction::kAlloc, kVisionStateId, slot));
+  if (Result<> encoded = run_encoder(slot, frames, patch_rows); !encoded) {
+    TRY(state_.apply(LifecycleAction::kDeinit, kVisionStateId, slot));
+    return encoded;
+  }
+  slots_[slot].image_rows = frames.rows_count;
+  slots_[slot].frames = std::move(frames.rows);
+  return {};
+}
+
+Result<> Engine::run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows) {
+  vision::ImageEncoder::Progress progress{.slot = slot};
+  while (progress.frame < frames.patches.size()) {
+    encoder_.fill(progress, frames, patch_rows, encode_ctx_);
+    counters_ = {};
+    if (const Status status = run(encode_ctx_, encode_plan_.instructions()); !status.is_ok()) {
+      return base::fail(status.error(), fmt::format("instruction {} of the vision plan failed on {}", counters_.total,
+                                                    backend_->device_class()));
+    }
+    TRY(backend_->synchronize());
+  }
   return {};
 }
 
 void Engine::admit(std::uint32_t slot, std::uint32_t tokens_max) {
   const std::uint32_t context = limits_.context_tokens_max;
-  slots_[slot] = {.length = 0, .tokens_max = tokens_max == 0 ? context : std::min(tokens_max, context)};
+  slots_[slot] = {};
+  slots_[slot].tokens_max = tokens_max == 0 ? context : std::min(tokens_max, context);
   if (model_.long_rope_context == 0) return;
   const std::uint8_t is_long = slots_[slot].tokens_max > model_.long_rope_context ? 1 : 0;
   backend_->copy_to_device(long_rope_memory_.data() + slot, std::as_bytes(std::span(&is_long, 1)));
@@ -234,7 +308,11 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
   const std::span<float> logits = std::span(logits_).first(ctx_.output_rows.size() * facts_.vocab);
   backend_->copy_to_host(std::as_writable_bytes(logits), plan.output_of(plan.instructions().size() - 1));
   TRY(backend_->synchronize());
-  for (std::size_t b = 0; b < requests.size(); ++b) slots_[requests[b].slot].length = ctx_.sequence_lengths[b];
+  for (std::size_t b = 0; b < requests.size(); ++b) {
+    SlotFill& fill = slots_[requests[b].slot];
+    fill.length = ctx_.sequence_lengths[b];
+    if (!batch_.cursors().empty()) fill.cursor = batch_.cursors()[b];
+  }
   return StepOutput{.logits = logits, .vocab = facts_.vocab};
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "engine/inference/memory/state_arena.h"
 #include "engine/inference/memory/weight_store.h"
 #include "engine/inference/prepared_plan.h"
+#include "engine/inference/vision/image_encoder.h"
 #include "engine/models/model.h"
 
 namespace llorch::engine::inference {
@@ -31,6 +33,11 @@ struct EngineOptions {
   contract::DType kv_dtype = contract::DType::kF16;  // F16 or F32; part of a request's identity
   std::uint32_t prefill_chunk = 512;  // rows per step; past a few hundred a pass over the weights is well shared
   std::uint32_t output_rows_max = 0;  // rows of a step whose logits can be had; 0 = one per slot
+  // Of models that take images. The defaults are one image of 1024 x 1024 pixels and four such images per request.
+  std::filesystem::path projector;           // file of a GGUF model's tower; none: a text model
+  std::uint32_t frame_patches_max = 4096;    // of the largest image
+  std::uint32_t image_rows_max = 4096;       // of a request, at most the context; each costs memory in every slot
+  std::optional<base::TokenId> image_token;  // stands for a row of an image, instead of what the files say
 };
 
 struct EngineFacts {
@@ -43,6 +50,7 @@ struct EngineFacts {
   std::uint32_t rows_max = 0;  // rows one step takes, never fewer than slots
   std::uint32_t layers = 0;
   std::uint32_t width = 0;
+  std::uint32_t image_rows_max = 0;  // of a request; 0: takes no images
   std::uint64_t parameters_count = 0;
   std::uint64_t file_bytes = 0;
   std::string weight_type;     // "F16", "Q8_0", ...: the type most matrix elements are stored in
@@ -88,6 +96,13 @@ class Engine {
   // whole life, so its bits do not depend on when it grew. Errors: those of memory::StateArena::apply.
   base::Result<> reset(std::uint32_t slot, std::uint32_t tokens_max = 0);
 
+  // Turns the images of a slot's request into the rows that its image tokens, in order, stand for. They stay until the
+  // next reset. `patch_rows` are the patches of all frames, image by image, each frame's by blocks of merge x merge, each
+  // patch channel, frame, row, column. Errors: INVALID_PARAMS (a model without images, a slot that holds positions already,
+  // grids that cannot be), INVALID_STATE_LIFECYCLE_ACTION (the request has its images).
+  base::Result<> encode_images(std::uint32_t slot, std::span<const vision::Image> images,
+                               std::span<const float> patch_rows);
+
   // Appends tokens to a slot, in chunks of at most prefill_chunk; the logits are those after the last token, [vocab].
   // Errors: CONTEXT_EXHAUSTED, INVALID_PARAMS, both before anything is run. REQUIRES: at least one token.
   base::Result<std::span<const float>> prefill(std::uint32_t slot, std::span<const base::TokenId> tokens);
@@ -112,13 +127,14 @@ class Engine {
   static base::Result<std::unique_ptr<Engine>> load(Draft draft, const EngineOptions& options,
                                                     contract::Backend& backend, const LoadProgress& progress);
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
+  base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
   base::Result<> take_memory(Draft& draft, const LoadProgress& progress);
   base::Result<> upload_rope_tables();
   void describe(const Draft& draft, const EngineOptions& options);
 
   contract::Backend* backend_ = nullptr;
   models::CompiledModel model_;
-  contract::StepLimits limits_;
+  contract::StepLimits limits_, encode_limits_;
   EngineFacts facts_;
   memory::MemoryPlan memory_;
   std::uint32_t prefill_chunk_ = 0;
@@ -132,11 +148,14 @@ class Engine {
   BatchBuilder batch_;
   PreparedPlan prefill_plan_;
   PreparedPlan decode_plan_;
+  vision::ImageEncoder encoder_;  // of models with images
+  PreparedPlan encode_plan_;
 
   std::vector<SlotFill> slots_;
   contract::DeviceBuffer long_rope_memory_;  // [slots], of models with two rotations
   std::vector<float> logits_;                // [output_rows_max, vocab]
   contract::ExecutionContext ctx_;
+  contract::ExecutionContext encode_ctx_;
   contract::DispatchCounters counters_;
   InstructionObserver* observer_ = nullptr;
 };

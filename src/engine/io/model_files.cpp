@@ -144,6 +144,23 @@ Result<ModelFiles> ModelFiles::from_hugging_face(HfConfig config, std::vector<Sa
   return files;
 }
 
+Result<> ModelFiles::add_projector(GgufFile projector) {
+  if (format() != ModelFormat::kGguf) {
+    return fail(ErrorCode::kUnsupportedFormatVersion,
+                fmt::format("{} is a Hugging Face folder, which holds its vision tower; a projector file goes with a "
+                            "GGUF model",
+                            source_));
+  }
+  if (TRY(projector.string("general.architecture")) != "clip") {
+    return fail(ErrorCode::kUnsupportedFormatVersion,
+                fmt::format("{} is no projector: its general.architecture is not 'clip'", projector.source()));
+  }
+  projector_ = std::move(projector);
+  file_bytes_ += projector_->file_bytes();
+  for (const GgufTensor& tensor : projector_->tensors()) tensors_.push_back(file_tensor(tensor));
+  return index_tensors();
+}
+
 Result<> ModelFiles::index_tensors() {
   names_sorted_.resize(tensors_.size());
   std::iota(names_sorted_.begin(), names_sorted_.end(), 0u);

@@ -35,6 +35,10 @@ class ModelFiles {
   static base::Result<ModelFiles> from_gguf(GgufFile file);
   static base::Result<ModelFiles> from_hugging_face(HfConfig config, std::vector<SafetensorsFile> files);
 
+  // Adds the GGUF file that holds the vision tower of a GGUF model; its tensors join the model's.
+  // Errors: UNSUPPORTED_FORMAT_VERSION (no GGUF model, or no file of a tower), CORRUPT_FILE (a tensor that is there already).
+  base::Result<> add_projector(GgufFile projector);
+
   ModelFormat format() const { return config_ ? ModelFormat::kHuggingFace : ModelFormat::kGguf; }
   // The path this was opened with, for messages.
   const std::string& source() const { return source_; }
@@ -47,6 +51,8 @@ class ModelFiles {
   // The metadata: of the first part for a split model. Null for the other format.
   const GgufFile* gguf() const { return parts_.empty() ? nullptr : &parts_.front(); }
   const HfConfig* hf() const { return config_ ? &*config_ : nullptr; }
+  // The metadata of the vision tower's own file; null without one.
+  const GgufFile* projector() const { return projector_ ? &*projector_ : nullptr; }
 
  private:
   ModelFiles() = default;
@@ -55,6 +61,7 @@ class ModelFiles {
   std::string source_;
   std::uint64_t file_bytes_ = 0;
   std::vector<GgufFile> parts_;          // GGUF
+  std::optional<GgufFile> projector_;    // GGUF
   std::optional<HfConfig> config_;       // Hugging Face
   std::vector<SafetensorsFile> shards_;  // Hugging Face
   std::vector<FileTensor> tensors_;

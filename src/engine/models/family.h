@@ -30,6 +30,7 @@ enum class Load : std::uint8_t {
   kHeadKeys,               // MLA's kv_b [H (d_nope + d_v), kv_lora]: the first rows of every head, transposed
   kHeadValues,             // the other rows of every head
   kMxfp4Rows,              // kInterleavedRows in MXFP4 as NAME_blocks and NAME_scales
+  kFrames,  // one [out, 3, p, p] per frame of a patch, NAME and NAME.1: the slot's rows are channel, frame, pixel
 };
 
 // Where a slot's tensor is found: `{}` stands for the layer number. A Hugging Face name begins behind the family's prefix,
@@ -60,6 +61,14 @@ struct WeightRow {
   Source hf;
 };
 
+// The part of a model that turns images into rows: blocks between patches and merged rows. Its weights stand in the
+// family's table under variants of their own.
+struct Tower {
+  std::span<const LayerOp> before;  // once, ahead of the blocks
+  Programme block;                  // each; the configuration says behind which an extraction follows
+  std::span<const LayerOp> after;   // once, behind the blocks
+};
+
 struct Family {
   std::string_view name;                   // for messages
   std::span<const std::string_view> gguf;  // general.architecture
@@ -68,6 +77,7 @@ struct Family {
   std::span<const Programme> programmes;   // of a layer: LayerConfig::programme
   std::span<const LayerOp> after;          // once, behind the layers
   std::span<const WeightRow> weights;
+  const Tower* tower = nullptr;                    // of models whose configuration has one
   std::span<const std::string_view> hf_prefixes;   // tried in order; the first under which the embedding table is found
   std::span<const std::string_view> gguf_claimed;  // tensors the configuration reads; `{}` as above
   std::span<const std::string_view> gguf_ignored;  // tensors that may be in a file and are not used

@@ -7,6 +7,7 @@
 
 #include "engine/contract/slots.h"
 #include "engine/models/plan/compiler.h"
+#include "engine/models/plan/params.h"
 #include "engine/models/registry.h"
 
 namespace llorch::engine::models {
@@ -29,6 +30,7 @@ void collect_uses(const CompiledPlan& plan, std::vector<BoundTensor>& tensors) {
 void describe_weights(CompiledModel& model) {
   collect_uses(model.plans.decoder_prefill, model.tensors);
   collect_uses(model.plans.decoder_decode, model.tensors);
+  if (model.plans.vision_encode) collect_uses(*model.plans.vision_encode, model.tensors);
   std::map<contract::DType, std::uint64_t> elements_of;
   for (const BoundTensor& tensor : model.tensors) {
     model.parameters_count += tensor.elements_count();
@@ -51,27 +53,44 @@ base::Result<ModelConfig> read_config(const io::ModelFiles& files, const Family&
   return config;
 }
 
-}  // namespace
-
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype) {
-  const Family* family = TRY(find_family(files));
-  return compile_model(files, *family, kv_dtype);
+base::Result<> choose(const VisionOptions& options, ModelConfig& config) {
+  VisionConfig& vision = config.vision;
+  if (vision.depth == 0) return {};
+  if (options.image_token) vision.image_row_ids = {*options.image_token, contract::kNoRowId};
+  if (vision.image_row_ids[0] == contract::kNoRowId) {
+    return base::fail(base::ErrorCode::kConfigKeyMissing,
+                      "the vocabulary has no <|image_pad|>, and no other token is said to stand for a row of an image");
+  }
+  vision.image_rows_max = std::min(options.image_rows_max, config.context_tokens);
+  return {};
 }
 
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype) {
+}  // namespace
+
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
+                                          const VisionOptions& vision) {
+  const Family* family = TRY(find_family(files));
+  return compile_model(files, *family, kv_dtype, vision);
+}
+
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
+                                          const VisionOptions& vision) {
   const WeightNames names(files, family);
   CompiledModel model;
   model.config = TRY(read_config(files, family, names));
   TRY(names.check(model.config));
+  TRY(choose(vision, model.config));
   model.rope_tables = TRY(make_rope_tables(model.config.ropes));
   model.long_rope_context = long_rope_context(model.config.ropes);
   model.arena = std::make_unique<PlanArena>();
   TensorTable tensors;
-  const auto compile = [&](contract::ExecutionMode mode) {
-    return compile_plan({names, model.config, mode, kv_dtype}, tensors, *model.arena);
+  const auto compile = [&](const ModelConfig& config, contract::ExecutionMode mode) {
+    return compile_plan({names, config, mode, kv_dtype}, tensors, *model.arena);
   };
-  model.plans.decoder_prefill = TRY(compile(contract::ExecutionMode::kPrefill));
-  model.plans.decoder_decode = TRY(compile(contract::ExecutionMode::kDecode));
+  model.plans.decoder_prefill = TRY(compile(model.config, contract::ExecutionMode::kPrefill));
+  model.plans.decoder_decode = TRY(compile(model.config, contract::ExecutionMode::kDecode));
+  if (model.config.vision.depth != 0)
+    model.plans.vision_encode = TRY(compile(tower_config(model.config), contract::ExecutionMode::kVisionEncode));
   model.tensors = tensors.take();
   describe_weights(model);
   return model;

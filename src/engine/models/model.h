@@ -1,6 +1,7 @@
 #pragma once
 // The public door of engine/models: files in, plans and what they need out.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,19 @@ struct CompiledModel {
   std::unique_ptr<PlanArena> arena;
 };
 
+// Choices a model that takes images leaves to its caller.
+struct VisionOptions {
+  std::uint32_t image_rows_max = 4096;       // rows of one request, at most the context
+  std::optional<std::uint32_t> image_token;  // instead of what the files say
+};
+
 // Reads the configuration, checks every tensor and compiles the plans. Touches no weight bytes but a rotation's divisors.
 // Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID, UNKNOWN_ARCHITECTURE, MISSING_WEIGHT, UNCLAIMED_WEIGHT,
 // WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of contract::validate.
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype);
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
+                                          const VisionOptions& vision = {});
 // The same for a family that is not in the registry.
-base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype);
+base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
+                                          const VisionOptions& vision = {});
 
 }  // namespace llorch::engine::models

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::array kFamilies{&families::kLlama,         &families::kQwen2,  &families::kQwen3,  &families::kQwen3Moe,
                                &families::kPhi3,          &families::kGemma2, &families::kGemma3, &families::kGptOss,
-                               &families::kGraniteHybrid, &families::kMamba2, &families::kLfm2,   &families::kDeepseek};
+                               &families::kGraniteHybrid, &families::kMamba2, &families::kLfm2,   &families::kDeepseek,
+                               &families::kQwen3Vl};
 
 }  // namespace
 

@@ -59,9 +59,12 @@ base::Result<RopeTableData> make_rope_table(const RopeConfig& rope, const std::v
       return base::fail(base::ErrorCode::kConfigKeyInvalid,
                         fmt::format("rope_freqs[{}] = {}: a rotation's divisor must be positive", i, divisor));
     }
-    double f = portable_pow(rope.base, -2.0 * i / rope.dims);
+    const bool axial = rope.kind == RopeKind::kAxial;
+    double f = axial ? portable_pow(rope.base, -4.0 * (i % (half / 2)) / rope.dims)
+                     : portable_pow(rope.base, -2.0 * i / rope.dims);
     switch (rope.kind) {
-      case RopeKind::kPlain: break;
+      case RopeKind::kPlain:
+      case RopeKind::kAxial: break;
       case RopeKind::kLinear: f /= rope.factor; break;
       case RopeKind::kLlama3: f = llama3_frequency(rope, f); break;
       case RopeKind::kYarn: {

@@ -6,6 +6,7 @@
 
 #include "engine/inference/batch_builder.h"
 #include "engine/inference/prepared_plan.h"
+#include "engine/inference/vision/image_encoder.h"
 
 namespace llorch::engine::inference::memory {
 
@@ -15,18 +16,17 @@ namespace {
 
 constexpr std::uint64_t kStateBytesMax = std::uint64_t{1} << 52;
 
-}  // namespace
-
-std::uint64_t workspace_bytes(const models::CompiledModel& model, const Backend& backend, const StepLimits& limits) {
+// Scratch the hungriest instruction needs.
+std::uint64_t workspace_bytes(const CompiledPlan& plan, const Backend& backend, const StepLimits& limits) {
   std::uint64_t bytes = 0;
-  for (const CompiledPlan* plan : {&model.plans.decoder_prefill, &model.plans.decoder_decode}) {
-    for (const Instruction& insn : plan->plan.instructions) {
-      const AdapterWorkspaceFn need = backend.tables().workspace_bytes[static_cast<std::size_t>(insn.opcode)];
-      bytes = std::max(bytes, need(plan->param_blocks[insn.param_block_id], limits, backend));
-    }
+  for (const Instruction& insn : plan.plan.instructions) {
+    const AdapterWorkspaceFn need = backend.tables().workspace_bytes[static_cast<std::size_t>(insn.opcode)];
+    bytes = std::max(bytes, need(plan.param_blocks[insn.param_block_id], limits, backend));
   }
   return bytes;
 }
+
+}  // namespace
 
 std::uint64_t rope_table_bytes(const models::CompiledModel& model) {
   std::uint64_t bytes = 0;
@@ -43,6 +43,8 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   const StepLimits& limits = input.limits;
   TRY(check_supported(model.plans.decoder_prefill, backend, limits));
   TRY(check_supported(model.plans.decoder_decode, backend, limits));
+  const bool takes_images = model.plans.vision_encode.has_value();
+  if (takes_images) TRY(check_supported(*model.plans.vision_encode, backend, input.encode_limits));
   const StateLimits state_limits{.slots = limits.slots_max, .context_tokens = limits.context_tokens_max};
   const std::span<const StateDescriptor> states = model.plans.decoder_prefill.plan.state_descs;
 
@@ -55,9 +57,15 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
     plan.state_bytes += std::min(limits.slots_max * per_slot, kStateBytesMax);
   }
   for (const PhysicalSpec& buffer : input.buffers) plan.activations_bytes += buffer.size_bytes;
-  plan.workspace_bytes = workspace_bytes(model, backend, limits);
+  plan.workspace_bytes = std::max(workspace_bytes(model.plans.decoder_prefill, backend, limits),
+                                  workspace_bytes(model.plans.decoder_decode, backend, limits));
   plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) +
-                      page_table_bytes(states, state_limits) + BatchBuilder::device_bytes(limits);
+                      page_table_bytes(states, state_limits) + BatchBuilder::device_bytes(limits, takes_images);
+  if (takes_images) {
+    plan.workspace_bytes =
+        std::max(plan.workspace_bytes, workspace_bytes(*model.plans.vision_encode, backend, input.encode_limits));
+    plan.tables_bytes += vision::ImageEncoder::device_bytes(model.config.vision, input.encode_limits);
+  }
   return plan;
 }
 

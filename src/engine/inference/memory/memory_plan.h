@@ -12,10 +12,10 @@ namespace llorch::engine::inference::memory {
 // What a loaded model takes of the device, to the byte.
 struct MemoryPlan {
   std::uint64_t weights_bytes = 0;
-  std::uint64_t state_bytes = 0;  // caches of all slots at the full context
+  std::uint64_t state_bytes = 0;  // caches of all slots at the full context, and rows of images
   std::uint64_t activations_bytes = 0;
   std::uint64_t workspace_bytes = 0;
-  std::uint64_t tables_bytes = 0;  // rotation tables, page table, row arrays
+  std::uint64_t tables_bytes = 0;  // rotation tables, page table, row arrays, patches
   std::uint32_t context_tokens = 0;
   std::uint32_t slots = 0;
 
@@ -28,6 +28,7 @@ struct MemoryInput {
   const models::CompiledModel& model;
   std::span<const contract::PhysicalSpec> buffers;  // shared by the plans
   contract::StepLimits limits;
+  contract::StepLimits encode_limits;  // of the vision_encode plan, when there is one
 };
 
 // Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
@@ -36,9 +37,6 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const contract
 // OUT_OF_DEVICE_MEMORY with every part of the plan unless it fits what the backend has left.
 base::Result<> check_fits(const MemoryPlan& plan, const contract::Backend& backend);
 
-// Scratch the hungriest instruction of the decoder plans needs.
-std::uint64_t workspace_bytes(const models::CompiledModel& model, const contract::Backend& backend,
-                              const contract::StepLimits& limits);
 std::uint64_t rope_table_bytes(const models::CompiledModel& model);
 // One byte per slot when slots choose between two rotations; see ExecutionContext::long_rope_of_slot.
 std::uint64_t long_rope_flag_bytes(const models::CompiledModel& model, const contract::StepLimits& limits);

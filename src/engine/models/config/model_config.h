@@ -16,7 +16,8 @@ inline constexpr std::uint32_t kDimensionMax = 1U << 24;
 inline constexpr std::uint32_t kLayersMax = 4096;
 inline constexpr std::uint32_t kContextMax = 1U << 30;
 
-enum class RopeKind : std::uint8_t { kPlain, kLinear, kLlama3, kYarn };
+// kAxial: the first half of the frequencies turns with a patch's row, the second, equal to it, with its column.
+enum class RopeKind : std::uint8_t { kPlain, kLinear, kLlama3, kYarn, kAxial };
 
 // One way to rotate. What a table becomes of it: rope.h.
 struct RopeConfig {
@@ -55,6 +56,7 @@ struct AttentionConfig {
   contract::RopeLayout rope_layout = contract::RopeLayout::kNone;
   contract::MropeKind mrope = contract::MropeKind::kNone;
   std::array<std::uint32_t, 3> sections{};  // frequencies of the T, H and W positions
+  bool causal = true;
 };
 
 struct FfnConfig {
@@ -101,6 +103,35 @@ struct ShortconvConfig {
   std::uint32_t l_cache = 0;  // taps
 };
 
+// The tower that turns patches of images into rows for the decoder (docs/internals/engine.md, Vision).
+struct VisionConfig {
+  // After block `layer` its output becomes what decoder layer j adds, j being the place in the list.
+  struct Extraction {
+    std::uint32_t layer = 0;
+    std::uint32_t number = 0;  // in the names of its weights
+  };
+
+  std::uint32_t depth = 0;  // blocks; 0: the model takes no images
+  std::uint32_t width = 0;  // of a patch
+  std::uint32_t heads = 0;
+  std::uint32_t ffn = 0;
+  std::uint32_t width_out = 0;  // D of the decoder
+  std::uint32_t patch = 0;      // pixels per side
+  std::uint32_t temporal = 0;   // frames in a patch
+  std::uint32_t merge = 0;      // merge x merge patches become one row
+  std::uint32_t grid_side = 0;  // of the table of positions
+  std::uint8_t rope = kNoRope;  // number in ModelConfig::ropes
+  float norm_eps = 0;
+  contract::Activation activation = contract::Activation::kGeluTanh;
+  std::vector<Extraction> extractions;
+  std::array<std::uint32_t, 2> image_row_ids{contract::kNoRowId, contract::kNoRowId};
+  std::uint32_t image_rows_max = 0;  // of a request; the caller's choice, not the file's
+
+  std::uint32_t parts() const { return 1 + static_cast<std::uint32_t>(extractions.size()); }
+  std::uint32_t patch_row_width() const { return 3 * temporal * patch * patch; }
+  std::uint32_t patches_per_row() const { return merge * merge; }
+};
+
 // A slot that the configuration says is filled, though the family does not always fill it.
 struct DemandedSlot {
   contract::Opcode opcode{};
@@ -117,6 +148,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;
   std::vector<DemandedSlot> demanded;
 
+  contract::NormKind norm_kind = contract::NormKind::kRms;
   float norm_eps = 0;
   float norm_offset = 0;  // of every RMS norm's weight, q and k norms too
   float embedding_scale = 1.0F;
@@ -131,6 +163,7 @@ struct ModelConfig {
   MlaConfig mla;
   MambaConfig mamba;
   ShortconvConfig shortconv;
+  VisionConfig vision;
 };
 
 }  // namespace llorch::engine::models

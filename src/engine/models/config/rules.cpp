@@ -111,6 +111,32 @@ Result<> check_moe(const MoeConfig& moe, std::string_view groups_key) {
   return {};
 }
 
+Result<> check_vision(const ModelConfig& config, std::string_view heads_key, std::string_view extractions_key) {
+  const VisionConfig& v = config.vision;
+  if (v.width % v.heads != 0 || v.width / v.heads % 4 != 0) {
+    return impossible(heads_key, fmt::to_string(v.heads),
+                      fmt::format("must divide the tower's width {} into heads of a multiple of 4", v.width));
+  }
+  const std::uint64_t joined = std::uint64_t{v.merge} * v.merge * v.width;
+  const std::uint64_t patch_row = std::uint64_t{3} * v.temporal * v.patch * v.patch;
+  if (joined > kDimensionMax || patch_row > kDimensionMax) {
+    return impossible("the sizes of a patch",
+                      fmt::format("{} pixels, {} frames, merged by {}", v.patch, v.temporal, v.merge),
+                      fmt::format("rows of at most {} are supported", kDimensionMax));
+  }
+  if (v.extractions.size() > config.layers.size()) {
+    return impossible(extractions_key, fmt::format("{} blocks", v.extractions.size()),
+                      fmt::format("must be at most the {} layers of the decoder", config.layers.size()));
+  }
+  for (const VisionConfig::Extraction& extraction : v.extractions) {
+    if (extraction.layer >= v.depth) {
+      return impossible(extractions_key, fmt::to_string(extraction.layer),
+                        fmt::format("must be a block of the tower, 0..{}", v.depth - 1));
+    }
+  }
+  return {};
+}
+
 double yarn_magnitude(double k, double factor) { return factor <= 1 ? 1.0 : 0.1 * k * portable_log(factor) + 1.0; }
 
 }  // namespace llorch::engine::models

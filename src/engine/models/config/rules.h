@@ -38,6 +38,10 @@ base::Result<> check_taps(std::string_view key, std::uint32_t taps);
 // The k experts exist; groups divide the experts.
 base::Result<> check_moe(const MoeConfig& moe, std::string_view groups_key);
 
+// Heads divide the tower's width into heads of whole axes, extractions name blocks and decoder layers that exist, sizes are
+// in bounds. REQUIRES: `config` is complete but for its vocabulary.
+base::Result<> check_vision(const ModelConfig& config, std::string_view heads_key, std::string_view extractions_key);
+
 // 0.1 k ln(factor) + 1, at least 1: what yarn multiplies cos and sin with (arXiv 2309.00071, with k as later models have it).
 double yarn_magnitude(double k, double factor);
 

@@ -15,5 +15,6 @@ extern const Family kGraniteHybrid;
 extern const Family kMamba2;
 extern const Family kLfm2;
 extern const Family kDeepseek;
+extern const Family kQwen3Vl;
 
 }  // namespace llorch::engine::models::families

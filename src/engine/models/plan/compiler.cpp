@@ -24,13 +24,7 @@ class Compiler {
       : in_(input), config_(input.config), tensors_(tensors), arena_(arena) {}
 
   Result<CompiledPlan> run() {
-    const Family& family = in_.names.family();
-    for (const LayerOp& op : family.before) TRY(emit(op, kNoLayer));
-    for (std::size_t layer = 0; layer < config_.layers.size(); ++layer) {
-      for (const LayerOp& op : family.programmes[config_.layers[layer].programme])
-        TRY(emit(op, static_cast<std::uint16_t>(layer)));
-    }
-    for (const LayerOp& op : family.after) TRY(emit(op, kNoLayer));
+    TRY(in_.mode == ExecutionMode::kVisionEncode ? emit_tower() : emit_decoder());
     return finish();
   }
 
@@ -42,6 +36,48 @@ class Compiler {
     std::vector<std::optional<FoundWeight>> found;  // by slot
     SlotsPresent present = 0;
   };
+
+  Result<> emit_decoder() {
+    const Family& family = in_.names.family();
+    for (const LayerOp& op : family.before) TRY(emit(op, kNoLayer));
+    TRY(emit_scatter(0));
+    for (std::size_t layer = 0; layer < config_.layers.size(); ++layer) {
+      for (const LayerOp& op : family.programmes[config_.layers[layer].programme])
+        TRY(emit(op, static_cast<std::uint16_t>(layer)));
+      TRY(emit_scatter(static_cast<std::uint32_t>(layer) + 1));
+    }
+    for (const LayerOp& op : family.after) TRY(emit(op, kNoLayer));
+    return {};
+  }
+
+  // Images only ever come with prefill.
+  Result<> emit_scatter(std::uint32_t part) {
+    const VisionConfig& vision = config_.vision;
+    if (in_.mode != ExecutionMode::kPrefill || vision.depth == 0 || part >= vision.parts()) return {};
+    return push({.op = vision_scatter(), .layer = kNoLayer, .found = {}}, scatter_params(vision, part), config_.width);
+  }
+
+  Result<> emit_tower() {
+    const Tower& tower = *in_.names.family().tower;
+    for (const LayerOp& op : tower.before) TRY(emit(op, kNoLayer));
+    for (std::uint32_t layer = 0; layer < config_.vision.depth; ++layer) {
+      for (const LayerOp& op : tower.block) TRY(emit(op, static_cast<std::uint16_t>(layer)));
+      for (std::uint32_t i = 0; i < config_.vision.extractions.size(); ++i) {
+        if (config_.vision.extractions[i].layer == layer) TRY(emit_extraction(i));
+      }
+    }
+    for (const LayerOp& op : tower.after) TRY(emit(op, kNoLayer));
+    return {};
+  }
+
+  Result<> emit_extraction(std::uint32_t extraction) {
+    const VisionConfig& vision = config_.vision;
+    Draft draft{.op = deepstack_extract(),
+                .layer = static_cast<std::uint16_t>(vision.extractions[extraction].number),
+                .found = {}};
+    find_weights(draft);
+    return push(draft, deepstack_extract_params(vision, extraction), 0);
+  }
 
   Result<> emit(const LayerOp& op, std::uint16_t layer) {
     if (specs_.size() >= index(kInvalidRegister)) {
@@ -62,6 +98,8 @@ class Compiler {
       case OpType::kShortconv: return push(draft, placed(shortconv_params(config_, layer)), width);
       case OpType::kAdd: return push(draft, add_params(config_), width);
       case OpType::kLmHead: return emit_head(draft);
+      case OpType::kVisionPatchEmbed: return push(draft, patch_embed_params(config_.vision), width);
+      case OpType::kVisionSpatialMerge: return push(draft, spatial_merge_params(config_.vision), 0);
       default:
         return base::fail(ErrorCode::kUnsupportedOpcode,
                           fmt::format("the plan compiler has no rule for {}", opcode_name(opcode_of(op.type))));
@@ -95,6 +133,7 @@ class Compiler {
 
   // Each gives a layer its part of the slot's state.
   AttentionParams placed(AttentionParams p) {
+    if (p.causal == 0) return p;  // caches nothing
     p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);
     p.kv_ordinal = kv_ordinal_;
     p.kv_page_offset_bytes = add_cache({in_.kv_dtype, p.kv_heads, p.d_qk, p.d_v});
@@ -126,10 +165,13 @@ class Compiler {
     kv_bytes_per_token_ += layout.bytes_per_token();
     return std::exchange(kv_page_bytes_, kv_page_bytes_ + layout.page_bytes());
   }
-  static std::uint8_t state_of(Opcode opcode) {
+  std::uint8_t state_of(Opcode opcode) const {
     switch (opcode) {
-      case Opcode::kMultiheadAttention:
+      case Opcode::kMultiheadAttention: return config_.attention.causal ? kKvStateId : kNoStateBlock;
       case Opcode::kMlaAttention: return kKvStateId;
+      case Opcode::kVisionSpatialMerge:
+      case Opcode::kVisionDeepstackExtract:
+      case Opcode::kVisionScatter: return kVisionStateId;
       case Opcode::kShortconv: return kConvStateId;
       case Opcode::kMambaMixer: return kSsmStateId;
       default: return kNoStateBlock;
@@ -160,18 +202,22 @@ class Compiler {
     RegisterRef& in = draft.op.in == Stream::kResidual ? residual_ : branch_;
     if (opcode_info(opcode)->inputs == 2) inputs.push_back(residual_);
     if (opcode_info(opcode)->inputs >= 1) inputs.push_back(in);
-    const RegisterRef out = reg(static_cast<std::uint16_t>(specs_.size()));
-    const bool is_head = opcode == Opcode::kLmHead;
-    specs_.push_back({.width = output_width, .rows = is_head ? RowDomain::kOutputRows : RowDomain::kBatchRows});
-    (draft.op.out == Stream::kResidual ? residual_ : branch_) = out;
+    std::vector<RegisterRef> outputs;
+    if (opcode_info(opcode)->outputs == 1) {
+      outputs.push_back(reg(static_cast<std::uint16_t>(specs_.size())));
+      const bool is_head = opcode == Opcode::kLmHead;
+      specs_.push_back({.width = output_width, .rows = is_head ? RowDomain::kOutputRows : RowDomain::kBatchRows});
+      (draft.op.out == Stream::kResidual ? residual_ : branch_) = outputs[0];
+    }
 
     instructions_.push_back({.opcode = opcode,
                              .inputs = arena_.copy(std::span<const RegisterRef>(inputs)),
-                             .outputs = arena_.copy(std::span<const RegisterRef>(&out, 1)),
+                             .outputs = arena_.copy(std::span<const RegisterRef>(outputs)),
                              .weights = arena_.copy(std::span<const WeightRef>(weights)),
                              .param_block_id = static_cast<std::uint16_t>(params_.size()),
                              .state_block_id = state_of(opcode)});
     params_.push_back(block);
+    uses_vision_ = uses_vision_ || instructions_.back().state_block_id == kVisionStateId;
     return {};
   }
 
@@ -198,6 +244,15 @@ class Compiler {
     if (ssm_bytes_ != 0)
       states.push_back(
           {.id = kSsmStateId, .kind = StateKind::kSsm, .zero_init = true, .forkable = true, .size_bytes = ssm_bytes_});
+    if (uses_vision_) {
+      const VisionConfig& vision = config_.vision;
+      const VisionStateLayout layout{
+          .image_rows_max = vision.image_rows_max, .parts = vision.parts(), .width = vision.width_out};
+      states.push_back({.id = kVisionStateId,
+                        .kind = StateKind::kVision,
+                        .lifecycle = StateLifecycle::kRequestScoped,
+                        .size_bytes = layout.bytes()});
+    }
     return states;
   }
 
@@ -230,6 +285,7 @@ class Compiler {
   std::uint64_t kv_bytes_per_token_ = 0;
   std::uint64_t conv_bytes_ = 0;
   std::uint64_t ssm_bytes_ = 0;
+  bool uses_vision_ = false;
   std::vector<Instruction> instructions_;
   std::vector<ParamBlock> params_;
   std::vector<WeightBinding> bindings_;

@@ -70,9 +70,20 @@ std::string text(const LmHeadParams& p) {
   return fmt::format("V={} D={} mul={} softcap={}{}", p.rows, p.width, p.logit_mul, p.softcap,
                      p.tied != 0 ? " tied" : "");
 }
-template <class P>
-std::string text(const P&) {
-  return fmt::format("{} bytes", sizeof(P));
+std::string text(const VisionPatchEmbedParams& p) {
+  return fmt::format("D={} patch={}x{} merge={} grid={}", p.width, p.patch, p.temporal, p.merge, p.grid_side);
+}
+std::string text(const VisionSpatialMergeParams& p) {
+  return fmt::format("D={}->{} merge={} eps={} part=0/{}", p.width_in, p.width_out, p.merge_size, p.norm_eps, p.parts);
+}
+std::string text(const VisionDeepstackExtractParams& p) {
+  return fmt::format("D={}->{} merge={} eps={} part={}/{} layer={}", p.width_in, p.width_out, p.merge_size, p.norm_eps,
+                     p.part, p.parts, p.layer);
+}
+std::string text(const VisionScatterParams& p) {
+  return fmt::format("D={} ids={}/{} part={}/{} {}", p.width, p.image_row_ids[0],
+                     static_cast<std::int32_t>(p.image_row_ids[1]), p.part, p.parts,
+                     p.mode == ScatterMode::kReplace ? "replace" : "add");
 }
 
 std::string params_text(const ParamBlock& block) {

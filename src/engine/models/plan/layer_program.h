@@ -10,7 +10,18 @@ namespace llorch::engine::models {
 enum class Stream : std::uint8_t { kResidual, kBranch };
 
 // Tells apart the norms of a block; the `variant` of their weights' keys.
-enum class NormVariant : std::uint8_t { kAttention = 0, kFfn = 1, kOutput = 2, kPostAttention = 3, kPostFfn = 4 };
+enum class NormVariant : std::uint8_t {
+  kAttention = 0,
+  kFfn = 1,
+  kOutput = 2,
+  kPostAttention = 3,
+  kPostFfn = 4,
+  kTowerAttention = 5,
+  kTowerFfn = 6
+};
+
+// The variant of attention and feed-forward in a vision tower.
+inline constexpr std::uint8_t kTowerVariant = 1;
 
 struct LayerOp {
   OpType type{};
@@ -36,5 +47,14 @@ constexpr LayerOp moe() { return {OpType::kMoe}; }
 // residual = residual + residual_scale * branch
 constexpr LayerOp add() { return {OpType::kAdd, 0, Stream::kBranch, Stream::kResidual}; }
 constexpr LayerOp lm_head() { return {OpType::kLmHead}; }
+
+constexpr LayerOp patch_embed() { return {OpType::kVisionPatchEmbed, 0, Stream::kResidual, Stream::kResidual}; }
+constexpr LayerOp tower_attention() { return {OpType::kAttention, kTowerVariant}; }
+constexpr LayerOp tower_ffn() { return {OpType::kFfn, kTowerVariant}; }
+// What reads the residual stream of a tower and writes the vision state.
+constexpr LayerOp deepstack_extract() { return {OpType::kVisionDeepstackExtract, 0, Stream::kResidual}; }
+constexpr LayerOp spatial_merge() { return {OpType::kVisionSpatialMerge, 0, Stream::kResidual}; }
+// Puts the vision state's rows into the decoder's residual stream.
+constexpr LayerOp vision_scatter() { return {OpType::kVisionScatter, 0, Stream::kResidual, Stream::kResidual}; }
 
 }  // namespace llorch::engine::models

@@ -1,5 +1,7 @@
 #include "engine/models/plan/params.h"
 
+#include <cmath>
+
 #include "engine/contract/slots.h"
 #include "engine/models/rope.h"
 
@@ -30,7 +32,7 @@ RmsNormParams norm_params(const ModelConfig& config, std::uint16_t layer) {
   p.eps = config.norm_eps;
   p.weight_offset = config.norm_offset;
   p.layer = layer_number(layer);
-  p.kind = NormKind::kRms;
+  p.kind = config.norm_kind;
   return p;
 }
 
@@ -54,7 +56,7 @@ AttentionParams attention_params(const ModelConfig& config, std::uint16_t layer,
   p.logit_softcap = config.attention.logit_softcap;
   p.rope_layout = l.rope == kNoRope ? RopeLayout::kNone : config.attention.rope_layout;
   p.mrope = config.attention.mrope;
-  p.causal = 1;
+  p.causal = config.attention.causal;
   p.has_sinks = has(present, AttentionSlot::kSinks);
   p.has_qkv_bias =
       has(present, AttentionSlot::kQBias) || has(present, AttentionSlot::kKBias) || has(present, AttentionSlot::kVBias);
@@ -165,6 +167,66 @@ LmHeadParams head_params(const ModelConfig& config, bool tied) {
           .logit_mul = config.logit_mul,
           .softcap = config.logit_softcap,
           .tied = tied,
+          .padding = {}};
+}
+
+ModelConfig tower_config(const ModelConfig& config) {
+  const VisionConfig& vision = config.vision;
+  ModelConfig tower;
+  tower.architecture = config.architecture;
+  tower.width = vision.width;
+  tower.ropes = config.ropes;
+  tower.norm_kind = NormKind::kLayerNorm;
+  tower.norm_eps = vision.norm_eps;
+  tower.ffn.activation = vision.activation;
+  tower.vision = vision;
+  const LayerConfig block{.rope = vision.rope, .heads = vision.heads, .kv_heads = vision.heads, .ffn = vision.ffn};
+  tower.layers.assign(vision.depth, block);
+  const std::uint32_t head = vision.width / vision.heads;
+  tower.attention = {.d_qk = head,
+                     .d_v = head,
+                     .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head))),
+                     .rope_layout = RopeLayout::kVision2d,
+                     .causal = false};
+  return tower;
+}
+
+VisionPatchEmbedParams patch_embed_params(const VisionConfig& vision) {
+  return {.kind_version = kind_version(Opcode::kVisionPatchEmbed),
+          .width = vision.width,
+          .patch = vision.patch,
+          .temporal = vision.temporal,
+          .merge = vision.merge,
+          .grid_side = vision.grid_side};
+}
+
+VisionSpatialMergeParams spatial_merge_params(const VisionConfig& vision) {
+  return {.kind_version = kind_version(Opcode::kVisionSpatialMerge),
+          .width_in = vision.width,
+          .width_out = vision.width_out,
+          .merge_size = vision.merge,
+          .norm_eps = vision.norm_eps,
+          .parts = vision.parts()};
+}
+
+VisionDeepstackExtractParams deepstack_extract_params(const VisionConfig& vision, std::uint32_t extraction) {
+  return {.kind_version = kind_version(Opcode::kVisionDeepstackExtract),
+          .width_in = vision.width,
+          .width_out = vision.width_out,
+          .merge_size = vision.merge,
+          .norm_eps = vision.norm_eps,
+          .parts = vision.parts(),
+          .part = 1 + extraction,
+          .layer = vision.extractions[extraction].layer};
+}
+
+VisionScatterParams scatter_params(const VisionConfig& vision, std::uint32_t part) {
+  return {.kind_version = kind_version(Opcode::kVisionScatter),
+          .width = vision.width_out,
+          .image_row_ids = {vision.image_row_ids[0], vision.image_row_ids[1]},
+          .parts = vision.parts(),
+          .part = part,
+          .mode = part == 0 ? ScatterMode::kReplace : ScatterMode::kAdd,
           .padding = {}};
 }
 

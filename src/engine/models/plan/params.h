@@ -27,4 +27,12 @@ contract::ShortconvParams shortconv_params(const ModelConfig& config, std::uint1
 contract::ResidualAddParams add_params(const ModelConfig& config);
 contract::LmHeadParams head_params(const ModelConfig& config, bool tied);
 
+// The tower as a model of its own: what the functions above need to know of its blocks.
+ModelConfig tower_config(const ModelConfig& config);
+contract::VisionPatchEmbedParams patch_embed_params(const VisionConfig& vision);
+contract::VisionSpatialMergeParams spatial_merge_params(const VisionConfig& vision);
+// `extraction` is the place in VisionConfig::extractions.
+contract::VisionDeepstackExtractParams deepstack_extract_params(const VisionConfig& vision, std::uint32_t extraction);
+contract::VisionScatterParams scatter_params(const VisionConfig& vision, std::uint32_t part);
+
 }  // namespace llorch::engine::models

@@ -18,13 +18,9 @@ using contract::WeightKey;
 constexpr std::size_t kNamesShownMax = 5;
 
 // What Hugging Face folders hold beside a text model: rotation buffers of old files, and the towers of models that also see.
-constexpr std::array<std::string_view, 7> kHfIgnored{"layers.{}.self_attn.rotary_emb.inv_freq",
-                                                     "rotary_emb.inv_freq",
-                                                     "^vision_tower.*",
-                                                     "^model.vision_tower.*",
-                                                     "^model.visual.*",
-                                                     "^multi_modal_projector.*",
-                                                     "^model.multi_modal_projector.*"};
+constexpr std::array<std::string_view, 2> kHfBuffers{"layers.{}.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"};
+constexpr std::array<std::string_view, 5> kHfTowers{"^vision_tower.*", "^model.vision_tower.*", "^model.visual.*",
+                                                    "^multi_modal_projector.*", "^model.multi_modal_projector.*"};
 
 std::string first_names(const std::vector<std::string>& names) {
   std::string text;
@@ -127,6 +123,8 @@ void WeightNames::count_op(const LayerOp& op, std::uint16_t layer, const ModelCo
       const bool is_fp8 =
           tensor != nullptr && (tensor->type == io::StoredType::kF8_E4M3 || tensor->type == io::StoredType::kF8_E5M2);
       if (is_fp8) census.known.insert(name + "_scale_inv");
+      for (std::uint32_t frame = 1; source.load == Load::kFrames && frame < config.vision.temporal; ++frame)
+        census.known.insert(fmt::format("{}.{}", name, frame));
       census.known.insert(std::move(name));
     }
     const bool demanded = std::ranges::any_of(config.demanded, [&](const DemandedSlot& demand) {
@@ -146,12 +144,23 @@ bool WeightNames::allowed(std::string_view name, const ModelConfig& config) cons
       return matches(absolute ? std::string(pattern) : prefix_ + std::string(pattern), name);
     });
   };
-  if (is_hf_ ? in(kHfIgnored) : in(family_.gguf_claimed) || in(family_.gguf_ignored)) return true;
+  if (is_hf_ ? in(kHfBuffers) : in(family_.gguf_claimed) || in(family_.gguf_ignored)) return true;
+  if (is_hf_ && config.vision.depth == 0 && in(kHfTowers)) return true;
   const std::string layers = is_hf_ ? prefix_ + "layers." : "blk.";
   if (!family_.ignores_layers_past_end || !name.starts_with(layers)) return false;
   std::uint32_t layer = 0;
   const auto [end, error] = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
   return error == std::errc() && layer >= config.layers.size();
+}
+
+void WeightNames::count_tower(const Tower& tower, const ModelConfig& config, Census& census) const {
+  for (const LayerOp& op : tower.before) count_op(op, contract::kNoLayer, config, census);
+  for (std::uint32_t block = 0; block < config.vision.depth; ++block) {
+    for (const LayerOp& op : tower.block) count_op(op, static_cast<std::uint16_t>(block), config, census);
+  }
+  for (const VisionConfig::Extraction& extraction : config.vision.extractions)
+    count_op(deepstack_extract(), static_cast<std::uint16_t>(extraction.number), config, census);
+  for (const LayerOp& op : tower.after) count_op(op, contract::kNoLayer, config, census);
 }
 
 base::Result<> WeightNames::check(const ModelConfig& config) const {
@@ -162,6 +171,7 @@ base::Result<> WeightNames::check(const ModelConfig& config) const {
       count_op(op, static_cast<std::uint16_t>(layer), config, census);
   }
   for (const LayerOp& op : family_.after) count_op(op, contract::kNoLayer, config, census);
+  if (config.vision.depth != 0) count_tower(*family_.tower, config, census);
   if (!census.missing.empty()) {
     return base::fail(base::ErrorCode::kMissingWeight,
                       fmt::format("{}: {} required tensor(s) are missing: {}", files_.source(), census.missing.size(),

@@ -48,6 +48,7 @@ class WeightNames {
   const Source& source_of(const WeightRow& row) const { return is_hf_ ? row.hf : row.gguf; }
   bool exists(const Source& source, const std::string& name) const;
   void count_op(const LayerOp& op, std::uint16_t layer, const ModelConfig& config, Census& census) const;
+  void count_tower(const Tower& tower, const ModelConfig& config, Census& census) const;
   bool allowed(std::string_view name, const ModelConfig& config) const;
 
   const io::ModelFiles& files_;

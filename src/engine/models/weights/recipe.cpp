@@ -85,6 +85,7 @@ class Builder {
       case Load::kHeadKeys:
       case Load::kHeadValues: return add_head_rows();
       case Load::kMxfp4Rows: return add_mxfp4();
+      case Load::kFrames: return add_frames();
     }
     return {};
   }
@@ -266,6 +267,29 @@ class Builder {
     tensor_.step = TensorStep::kMxfp4;
     tensor_.stored.dtype = DType::kMXFP4;
     return add(part);
+  }
+
+  Result<> add_frames() {
+    const auto& p = contract::param_as<contract::VisionPatchEmbedParams>(params_);
+    constexpr std::uint64_t kChannels = 3;
+    std::vector<TensorPart> frames(p.temporal);
+    for (std::uint32_t frame = 0; frame < p.temporal; ++frame) {
+      const FileTensor& tensor = *TRY(require(frame == 0 ? found_.name : fmt::format("{}.{}", found_.name, frame)));
+      TRY(expect(tensor, {p.width, kChannels, p.patch, p.patch}));
+      TRY(take_type(tensor, true, frames[frame]));
+      const bool plain = !contract::is_quantised(tensor_.stored.dtype) && frames[frame].scales == nullptr;
+      if (!plain || tensor.type != frames[0].source->type)
+        return unsupported(tensor, "the frames of a patch must be stored in one type of floats");
+    }
+    const std::uint64_t pixels = std::uint64_t{p.patch} * p.patch;
+    for (std::uint64_t row = 0; row < p.width * kChannels; ++row) {
+      for (TensorPart part : frames) {
+        part.offset = row * pixels;
+        part.counts = {1, 1, pixels};
+        TRY(add(part));
+      }
+    }
+    return {};
   }
 
   const WeightNames& names_;
