@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "engine/models/gguf_write/write_gguf.h"
@@ -293,6 +294,23 @@ TEST(Synthetic, HasTheShapeThatIsAskedFor) {
   EXPECT_EQ(io::describe(*files.find_tensor("blk.0.ffn_gate_inp.weight")), "F32 [5, 96]");
   EXPECT_EQ(io::describe(*files.find_tensor("blk.0.attn_q_norm.weight")), "F32 [32]");
   EXPECT_EQ(files.gguf()->u32("qwen3moe.expert_used_count").value(), 3U);
+}
+
+// Shapes are what their names say: as many weights as the published models have, to their rounding.
+TEST(Synthetic, PresetsHaveTheSizesOfTheirModels) {
+  const std::map<std::string_view, double> billions{
+      {"llama-1b", 1.24},   {"llama-3b", 3.21},      {"llama-8b", 8.03},         {"llama-70b", 70.6},
+      {"mistral-7b", 7.25}, {"qwen2.5-0.5b", 0.494}, {"qwen2.5-7b", 7.62},       {"qwen3-0.6b", 0.596},
+      {"qwen3-8b", 8.19},   {"qwen3-30b-a3b", 30.5}, {"gpt-oss-20b", 20.9},      {"gemma2-2b", 2.61},
+      {"gemma3-1b", 1.0},   {"phi4-mini", 3.84},     {"deepseek-v2-lite", 15.7}, {"deepseek-v3", 671},
+      {"mamba2-2.7b", 2.7}, {"lfm2-1.2b", 1.17},     {"granite-4-h-tiny", 6.94}};
+  for (const SynthPreset& preset : synth_presets()) {
+    const auto model = synth_model({.architecture = std::string(preset.architecture), .shape = preset.shape});
+    ASSERT_TRUE(model) << preset.name << ": " << model.error().message;
+    double parameters = 0;
+    for (const ExportTensor& tensor : model->tensors) parameters += static_cast<double>(tensor.elements_count());
+    EXPECT_NEAR(parameters / 1e9, billions.at(preset.name), 0.02 * billions.at(preset.name)) << preset.name;
+  }
 }
 
 TEST(Synthetic, RefusesWhatContradictsItself) {

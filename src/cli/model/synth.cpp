@@ -72,7 +72,10 @@ void add_shape(::CLI::App& command, models::SynthShape& shape) {
   add("--state", shape.state, "Mamba-2: elements of a channel's state");
   add("--mixer-heads", shape.mixer_heads, "Mamba-2: heads");
   add("--attention-period", shape.attention_period, "Hybrids: every n-th layer attends");
-  command.add_flag("--tied,!--untied", shape.tied, "The head is the embedding table");
+  command.add_flag_callback(
+      "--tied", [&shape] { shape.tied = true; }, "The head is the embedding table");
+  command.add_flag_callback(
+      "--untied", [&shape] { shape.tied = false; }, "The head is a matrix of its own");
 }
 
 }  // namespace
