@@ -413,8 +413,8 @@ base::Result<Config> load_config(const ConfigSources& sources) {
   }
   for (const auto& [dotted, text] : sources.overrides) {
     // models.aliases.NAME is the one key below a leaf.
-    const auto known = std::find_if(keys.begin(), keys.end(), [&](const auto& k) {
-      return k.first == dotted || (k.second->contains("additionalProperties") && dotted.starts_with(k.first + "."));
+    const auto known = std::find_if(keys.begin(), keys.end(), [&name = dotted](const auto& k) {
+      return k.first == name || (k.second->contains("additionalProperties") && name.starts_with(k.first + "."));
     });
     if (known == keys.end()) return config_error(fmt::format("there is no configuration key {}", dotted));
     assign(merged, dotted, scalar(text, known->first == dotted ? *known->second : child_schema(*known->second, "")));
