@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/base64.h"
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/entropy.h"
@@ -213,6 +214,25 @@ TEST(Process, AnEndedChildHasNoStartTicksEvenBeforeItIsReaped) {
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
   EXPECT_FALSE(process_start_ticks(child).has_value());
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+// RFC 4648, section 10; then that a text which encode() does not write is none.
+TEST(Base64, BothWays) {
+  const std::pair<std::string_view, std::string_view> known[] = {
+      {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"foobar", "Zm9vYmFy"}};
+  for (const auto& [bytes, text] : known) {
+    EXPECT_EQ(base64_encode(bytes), text);
+    EXPECT_EQ(base64_decode(text), bytes);
+  }
+  std::string all;
+  for (int i = 0; i < 256; ++i) all += static_cast<char>(i * 7);
+  for (std::size_t length = 0; length < all.size(); ++length) {
+    const std::string bytes = all.substr(0, length);
+    EXPECT_EQ(base64_decode(base64_encode(bytes)), bytes);
+  }
+  for (const std::string_view text :
+       {"Z", "Zg", "Zg=", "Zg===", "Zh==", "Zm9=", "Zm 9", "Zm9v\n", "Z-==", "====", "=Zg=", "Zg==Zg=="})
+    EXPECT_EQ(base64_decode(text), std::nullopt) << text;
 }
 
 }  // namespace

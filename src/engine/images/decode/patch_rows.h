@@ -1,0 +1,32 @@
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/contract/image_rules.h"
+#include "engine/images/decode/decode.h"
+#include "engine/images/target_size.h"
+
+namespace llorch::engine::images::decode {
+
+// An image as the vision tower takes it.
+struct PatchRows {
+  std::uint32_t height = 0;   // of the grid, in patches
+  std::uint32_t width = 0;    // in patches
+  std::vector<float> values;  // [height * width][3][temporal][patch][patch]; patches by blocks of merge x merge
+};
+
+// What a size must obey for a model whose images may take `rows_max` rows.
+SizeRules size_rules(const contract::ImageRules& rules, std::uint64_t rows_max);
+
+// A still image: every frame of a patch shows it. (v / 255 - mean) / deviation is computed as
+// (v - mean * 255) / (deviation * 255) in f32. REQUIRES: sides are multiples of rules.unit().
+PatchRows cut_into_patches(const RgbImage& image, const contract::ImageRules& rules);
+
+// File to patches, at `target` or, where there is none, at target_size(). Errors: those of decode_image and target_size.
+base::Result<PatchRows> patch_rows_of(std::span<const std::byte> file, const contract::ImageRules& rules,
+                                      std::uint64_t rows_max, const std::optional<Size>& target = {});
+
+}  // namespace llorch::engine::images::decode
