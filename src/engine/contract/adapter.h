@@ -14,7 +14,7 @@
 //  multihead_attention  (x)    -> y [T, D]   q k v o (+ biases): projections of x, biases added, rotation of q and k by
 //                                            ctx.rope_tables[rope_table_id] at ctx.positions, k and v written to the page of
 //                                            (ctx.slot_of_row, ctx.positions), then each row attends to positions 0..own of
-//                                            its slot, then o. State: KV (KvLayout; ctx.kv_pages). Not causal: no cache,
+//                                            its slot, then o. State: KV (KvLayout, pages). Not causal: no cache,
 //                                            each row attends to its span of ctx.row_offsets.
 //  mla_attention        (x)    -> y [T, D]   absorbed form: q~ = k_b[h] q_nope; score = scale (q~ . c + q_pe . k_pe);
 //                                            head output = v_b[h] (sum p c). Cache rows are [c | k_pe] only.

@@ -61,10 +61,12 @@ class Backend {
   virtual base::Result<void*> upload_weight(const StoredTensor& tensor) = 0;
   virtual void release_weight(void* weight) noexcept = 0;
 
-  // Plain copies between host and device, ordered with the stream; download() returns when the bytes are there.
+  // Plain copies, ordered with the stream; copy_to_host() returns when the bytes are there.
   virtual void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept = 0;
   virtual void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept = 0;
   virtual void zero(std::byte* device, std::uint64_t bytes) noexcept = 0;
+  // Within the device. REQUIRES: the two do not overlap.
+  virtual void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept = 0;
   // Waits for everything enqueued. Errors: CUDA_ERROR.
   virtual base::Result<> synchronize() = 0;
 };

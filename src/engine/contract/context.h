@@ -50,7 +50,7 @@ struct DispatchCounters {
 };
 
 // A ragged batch. Rows of one slot are consecutive and in ascending position order; slots are in ascending order; row r of
-// active slot b satisfies row_offsets[b] <= r < row_offsets[b+1]. Pages up to each row's position are present.
+// active slot b satisfies row_offsets[b] <= r < row_offsets[b+1]. Every page that a row sees or writes is present.
 // Spans are host memory; plain pointers are device memory (the same thing on the CPU backend).
 struct ExecutionContext {
   ExecutionMode mode = ExecutionMode::kDecode;
@@ -65,10 +65,6 @@ struct ExecutionContext {
   const std::uint32_t* positions = nullptr;    // [T] absolute
   const std::uint32_t* positions3 = nullptr;   // [3][T] or null: T, H, W (mrope); unused, row, column (vision2d)
   const std::uint32_t* slot_of_row = nullptr;  // [T]
-
-  // Page i of slot s: kv_pages[s * kv_pages_stride + i]; see KvLayout.
-  std::byte* const* kv_pages = nullptr;
-  std::uint32_t kv_pages_stride = 0;
 
   std::span<const RopeTable> rope_tables;
   const std::uint8_t* long_rope_of_slot =

@@ -70,7 +70,7 @@ struct AttentionParams {
   std::uint32_t rope_table_long_id;  // for slots with ExecutionContext::long_rope_of_slot set; else kNoRopeTable
   std::uint32_t window;              // keys i-j < window are seen; 0 = all
   std::uint32_t layer;
-  std::uint32_t kv_ordinal;   // this layer's number among the layers with a cache
+  std::uint32_t kv_ordinal;   // this layer's number among the layers of its state
   std::uint32_t sections[3];  // mrope: frequencies of the T, H and W positions
   float scale;                // s = scale * q.k
   float logit_softcap;        // s = cap * tanh(s / cap); 0 = off

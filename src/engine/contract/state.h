@@ -27,7 +27,8 @@ inline constexpr std::uint8_t kKvStateId = 0;
 inline constexpr std::uint8_t kConvStateId = 1;
 inline constexpr std::uint8_t kSsmStateId = 2;  // mamba: convolution and recurrent state
 inline constexpr std::uint8_t kDeltaStateId = 3;
-inline constexpr std::uint8_t kVisionStateId = 4;  // request-scoped: what the images of one request became
+inline constexpr std::uint8_t kVisionStateId = 4;    // request-scoped: what the images of one request became
+inline constexpr std::uint8_t kWindowKvStateId = 5;  // the cache of layers that see only the last positions
 
 struct StateDescriptor {
   std::uint8_t id = 0;
@@ -38,16 +39,20 @@ struct StateDescriptor {
   std::uint16_t align_bytes = 64;     // power of two
   std::uint32_t bytes_per_token = 0;  // 0 = fixed size
   std::uint64_t size_bytes = 0;       // fixed: bytes per slot; growing (bytes_per_token > 0): bytes of one page
+  std::uint32_t window_tokens = 0;    // growing: a row at position p reads positions > p - window_tokens; 0 = all
   constexpr bool operator==(const StateDescriptor&) const = default;
 };
 
-// One state as an adapter gets it. Fixed-size state: slot s begins at ptr + s * size. Paged state (KV): `ptr` is null, the
-// pages are in ExecutionContext::kv_pages, and `size` is the bytes of one page.
+// One state as an adapter gets it. Fixed-size state: slot s begins at ptr + s * size. Paged state (KV): `ptr` is null, page i
+// of slot s is at pages[s * pages_stride + i], and `size` is the bytes of one page. `pages` is device memory whose entries
+// change between steps; those of pages that no row of the step sees or writes mean nothing and may be null.
 struct StateBlockHandle {
   std::uint8_t id = 0;
   std::uint16_t align_bytes = 0;
   std::byte* ptr = nullptr;  // 64-byte aligned
   std::uint64_t size = 0;
+  std::byte* const* pages = nullptr;
+  std::uint32_t pages_stride = 0;
 };
 
 struct LifecyclePolicy {
@@ -114,7 +119,7 @@ constexpr std::uint64_t pages_of(std::uint64_t tokens_count) { return (tokens_co
 // block of kPageTokens * d_v values per kv head, elements of `dtype`. How a block is arranged inside is the backend's own
 // (the CPU keeps keys dimension-major, so that SIMD lanes are positions); pages are moved whole or not at all.
 // K is stored after normalisation and rotation. The part begins at AttentionParams::kv_page_offset_bytes of the page and
-// is padded to 64 bytes; a page holds the parts of all layers with a cache, in kv_ordinal order.
+// is padded to 64 bytes; a page holds the parts of all layers of its state, in kv_ordinal order.
 struct KvLayout {
   DType dtype = DType::kF16;  // kF32 or kF16
   std::uint32_t kv_heads = 0;

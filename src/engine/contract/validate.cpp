@@ -119,11 +119,19 @@ Result<> check_state_binding(const CompiledPlan& plan, std::size_t i) {
     return base::fail(ErrorCode::kInvalidInstructionBinding,
                       where(i, insn) + (named ? " names a state its opcode does not use" : " names no state"));
   }
-  const auto declared = [&](const StateDescriptor& desc) { return desc.id == insn.state_block_id; };
-  if (named && std::ranges::none_of(plan.plan.state_descs, declared)) {
+  if (!named) return {};
+  const auto desc = std::ranges::find(plan.plan.state_descs, insn.state_block_id, &StateDescriptor::id);
+  if (desc == plan.plan.state_descs.end()) {
     return base::fail(
         ErrorCode::kUnknownStateDescriptorId,
         fmt::format("{} names state {}, which the plan does not declare", where(i, insn), insn.state_block_id));
+  }
+  const std::uint32_t window =
+      insn.opcode == Opcode::kMultiheadAttention ? param_as<AttentionParams>(params).window : 0;
+  if (desc->window_tokens != 0 && (window == 0 || window > desc->window_tokens)) {
+    return base::fail(ErrorCode::kInvalidInstructionBinding,
+                      fmt::format("{} sees further back than the {} positions that state {} keeps", where(i, insn),
+                                  desc->window_tokens, insn.state_block_id));
   }
   return {};
 }

@@ -198,8 +198,6 @@ Result<> Engine::take_memory(Draft& draft, const LoadProgress& progress) {
       TRY(DeviceBuffer::allocate(*backend_, memory::long_rope_flag_bytes(model_, limits_), MemoryPurpose::kTables));
   for (std::uint32_t slot = 0; slot < limits_.slots_max; ++slot) admit(slot, 0);
   logits_.resize(std::size_t{limits_.output_rows_max} * model_.config.vocab);
-  ctx_.kv_pages = state_.kv_pages();
-  ctx_.kv_pages_stride = state_.kv_pages_stride();
   ctx_.rope_tables = rope_tables_;
   ctx_.long_rope_of_slot = reinterpret_cast<const std::uint8_t*>(long_rope_memory_.data());
   ctx_.workspace = {.ptr = workspace_.data(), .bytes = workspace_.size_bytes()};

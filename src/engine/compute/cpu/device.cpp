@@ -201,6 +201,9 @@ void CpuBackend::copy_to_host(std::span<std::byte> host, const std::byte* device
 void CpuBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
   if (bytes != 0) std::memset(device, 0, bytes);
 }
+void CpuBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
 
 Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
   const char* environment = std::getenv("LLORCH_ISA");

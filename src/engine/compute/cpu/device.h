@@ -63,6 +63,7 @@ class CpuBackend final : public contract::Backend {
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
   void zero(std::byte* device, std::uint64_t bytes) noexcept override;
+  void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
   base::Result<> synchronize() override { return {}; }
 
   std::size_t threads_count() const { return pool_.threads_count(); }

@@ -24,7 +24,8 @@ std::uint64_t slot_state_bytes(const StateDescriptor& desc, std::uint32_t contex
 }
 
 std::uint64_t page_table_bytes(std::span<const StateDescriptor> descs, const StateLimits& limits) {
-  return std::ranges::any_of(descs, is_paged) ? limits.slots * pages_of(limits.context_tokens) * sizeof(std::byte*) : 0;
+  return static_cast<std::uint64_t>(std::ranges::count_if(descs, is_paged)) * limits.slots *
+         pages_of(limits.context_tokens) * sizeof(std::byte*);
 }
 
 base::Result<StateArena> StateArena::make(std::span<const StateDescriptor> descs, const StateLimits& limits,
@@ -36,29 +37,32 @@ base::Result<StateArena> StateArena::make(std::span<const StateDescriptor> descs
         .desc = desc, .slot_bytes = slot_state_bytes(desc, limits.context_tokens), .memory = {}, .allocated = {}};
     state.memory = TRY(DeviceBuffer::allocate(backend, state.slot_bytes * limits.slots, MemoryPurpose::kState));
     state.allocated.assign(limits.slots, desc.lifecycle == StateLifecycle::kSlotPersistent);
-    arena.handles_.push_back({.id = desc.id,
-                              .align_bytes = desc.align_bytes,
-                              .ptr = is_paged(desc) ? nullptr : state.memory.data(),
-                              .size = is_paged(desc) ? desc.size_bytes : state.slot_bytes});
+    StateBlockHandle handle{.id = desc.id, .align_bytes = desc.align_bytes};
+    if (is_paged(desc)) {
+      TRY(arena.make_page_table(state, limits));
+      handle.size = desc.size_bytes;
+      handle.pages = reinterpret_cast<std::byte* const*>(state.pages.data());
+      handle.pages_stride = static_cast<std::uint32_t>(pages_of(limits.context_tokens));
+    } else {
+      handle.ptr = state.memory.data();
+      handle.size = state.slot_bytes;
+    }
+    arena.handles_.push_back(handle);
     arena.states_.push_back(std::move(state));
   }
-  TRY(arena.make_page_table(limits));
   return arena;
 }
 
-base::Result<> StateArena::make_page_table(const StateLimits& limits) {
-  const auto paged = std::ranges::find_if(states_, [](const State& state) { return is_paged(state.desc); });
-  if (paged == states_.end()) return {};
-  pages_per_slot_ = static_cast<std::uint32_t>(pages_of(limits.context_tokens));
+base::Result<> StateArena::make_page_table(State& state, const StateLimits& limits) {
   std::vector<std::byte*> table;
   for (std::uint32_t slot = 0; slot < limits.slots; ++slot) {
-    for (std::uint32_t page = 0; page < pages_per_slot_; ++page) {
-      table.push_back(paged->memory.data() + slot * paged->slot_bytes + page * paged->desc.size_bytes);
+    for (std::uint64_t page = 0; page < pages_of(limits.context_tokens); ++page) {
+      table.push_back(state.memory.data() + slot * state.slot_bytes + page * state.desc.size_bytes);
     }
   }
   const auto bytes = std::as_bytes(std::span(table));
-  page_table_ = TRY(DeviceBuffer::allocate(*backend_, bytes.size(), MemoryPurpose::kTables));
-  backend_->copy_to_device(page_table_.data(), bytes);
+  state.pages = TRY(DeviceBuffer::allocate(*backend_, bytes.size(), MemoryPurpose::kTables));
+  backend_->copy_to_device(state.pages.data(), bytes);
   return {};
 }
 

@@ -16,7 +16,7 @@ struct StateLimits {
 
 // Bytes one slot needs of a state: a fixed size, or whole pages for the context.
 std::uint64_t slot_state_bytes(const contract::StateDescriptor& desc, std::uint32_t context_tokens);
-// Bytes of the device's table of page addresses; 0 when nothing is paged.
+// Bytes of the device's tables of page addresses.
 std::uint64_t page_table_bytes(std::span<const contract::StateDescriptor> descs, const StateLimits& limits);
 
 // The state memory of all slots, taken at start from a plan's descriptors. Every action on a slot's state goes through the
@@ -35,23 +35,20 @@ class StateArena {
   base::Result<> apply_all(contract::LifecycleAction action, std::uint32_t slot);
 
   std::span<const contract::StateBlockHandle> handles() const { return handles_; }  // parallel to the descriptors
-  std::byte* const* kv_pages() const { return reinterpret_cast<std::byte* const*>(page_table_.data()); }
-  std::uint32_t kv_pages_stride() const { return pages_per_slot_; }
 
  private:
   struct State {
     contract::StateDescriptor desc;
     std::uint64_t slot_bytes = 0;
     contract::DeviceBuffer memory;  // [slots][slot_bytes]
+    contract::DeviceBuffer pages;   // [slots][pages of the context]: addresses of a paged state's pages
     std::vector<bool> allocated;    // [slots]
   };
-  base::Result<> make_page_table(const StateLimits& limits);
+  base::Result<> make_page_table(State& state, const StateLimits& limits);
 
   contract::Backend* backend_ = nullptr;
   std::vector<State> states_;
   std::vector<contract::StateBlockHandle> handles_;
-  contract::DeviceBuffer page_table_;
-  std::uint32_t pages_per_slot_ = 0;
 };
 
 }  // namespace llorch::engine::inference::memory

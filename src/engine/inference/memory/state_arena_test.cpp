@@ -39,8 +39,9 @@ bool all(std::span<const std::byte> bytes, int value) {
 
 TEST(StateArena, PagesOfSlotsAreDisjointAndAligned) {
   Fixture f;
-  EXPECT_EQ(f.arena.kv_pages_stride(), 3U);
-  std::vector<std::byte*> pages(f.arena.kv_pages(), f.arena.kv_pages() + 9);
+  const StateBlockHandle& kv = f.arena.handles()[0];
+  EXPECT_EQ(kv.pages_stride, 3U);
+  std::vector<std::byte*> pages(kv.pages, kv.pages + 9);
   std::ranges::sort(pages);
   for (std::size_t i = 0; i < pages.size(); ++i) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pages[i]) % 64, 0U);
@@ -92,7 +93,7 @@ TEST(StateArena, ZeroesOneSlotWhenAsked) {
 
 TEST(StateArena, CachePagesAreNotZeroedOnReset) {
   Fixture f;
-  std::byte* const page = f.arena.kv_pages()[1 * 3];
+  std::byte* const page = f.arena.handles()[0].pages[1 * 3];
   *page = std::byte{7};
   ASSERT_TRUE(f.arena.apply_all(LifecycleAction::kReset, 1));
   EXPECT_EQ(*page, std::byte{7});

@@ -101,5 +101,8 @@ void RecordingBackend::copy_to_host(std::span<std::byte> host, const std::byte* 
   if (!host.empty()) std::memcpy(host.data(), device, host.size());
 }
 void RecordingBackend::zero(std::byte* device, std::uint64_t bytes) noexcept { std::memset(device, 0, bytes); }
+void RecordingBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
 
 }  // namespace llorch::engine::inference::testing

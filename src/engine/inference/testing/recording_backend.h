@@ -49,6 +49,7 @@ class RecordingBackend : public contract::Backend {
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
   void zero(std::byte* device, std::uint64_t bytes) noexcept override;
+  void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
   base::Result<> synchronize() override { return {}; }
 
   void record(const Launch& launch) { launches.push_back(launch); }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/contract/validate.h"
@@ -35,6 +37,21 @@ class Compiler {
     std::uint16_t layer;
     std::vector<std::optional<FoundWeight>> found;  // by slot
     SlotsPresent present = 0;
+  };
+
+  // The cache of some of the layers, page by page.
+  struct Cache {
+    std::uint32_t layers_count = 0;
+    std::uint32_t window_tokens = 0;  // the largest of its layers; 0 = none
+    std::uint64_t page_bytes = 0;
+    std::uint64_t bytes_per_token = 0;
+
+    // Where the layer's part of a page begins.
+    std::uint64_t add(const KvLayout& layout) {
+      ++layers_count;
+      bytes_per_token += layout.bytes_per_token();
+      return std::exchange(page_bytes, page_bytes + layout.page_bytes());
+    }
   };
 
   Result<> emit_decoder() {
@@ -134,15 +151,17 @@ class Compiler {
   // Each gives a layer its part of the slot's state.
   AttentionParams placed(AttentionParams p) {
     if (p.causal == 0) return p;  // caches nothing
+    Cache& cache = is_windowed(p.window) ? window_cache_ : cache_;
+    cache.window_tokens = is_windowed(p.window) ? std::max(cache.window_tokens, p.window) : 0;
     p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);
-    p.kv_ordinal = kv_ordinal_;
-    p.kv_page_offset_bytes = add_cache({in_.kv_dtype, p.kv_heads, p.d_qk, p.d_v});
+    p.kv_ordinal = cache.layers_count;
+    p.kv_page_offset_bytes = cache.add({in_.kv_dtype, p.kv_heads, p.d_qk, p.d_v});
     return p;
   }
   MlaAttentionParams placed(MlaAttentionParams p) {
     p.kv_dtype = static_cast<std::uint8_t>(in_.kv_dtype);
-    p.kv_ordinal = kv_ordinal_;
-    p.kv_page_offset_bytes = add_cache({in_.kv_dtype, 1, p.kv_lora + p.d_rope, 0});
+    p.kv_ordinal = cache_.layers_count;
+    p.kv_page_offset_bytes = cache_.add({in_.kv_dtype, 1, p.kv_lora + p.d_rope, 0});
     return p;
   }
   MambaMixerParams placed(MambaMixerParams p) {
@@ -160,14 +179,13 @@ class Compiler {
     conv_bytes_ += shortconv_state_bytes(p.width, p.l_cache);
     return p;
   }
-  std::uint64_t add_cache(const KvLayout& layout) {
-    ++kv_ordinal_;
-    kv_bytes_per_token_ += layout.bytes_per_token();
-    return std::exchange(kv_page_bytes_, kv_page_bytes_ + layout.page_bytes());
-  }
-  std::uint8_t state_of(Opcode opcode) const {
-    switch (opcode) {
-      case Opcode::kMultiheadAttention: return config_.attention.causal ? kKvStateId : kNoStateBlock;
+  // A window that no position falls out of is none.
+  bool is_windowed(std::uint32_t window) const { return window != 0 && window < config_.context_tokens; }
+  std::uint8_t state_of(const Draft& draft) const {
+    switch (opcode_of(draft.op.type)) {
+      case Opcode::kMultiheadAttention:
+        if (!config_.attention.causal) return kNoStateBlock;
+        return is_windowed(config_.layers[draft.layer].window) ? kWindowKvStateId : kKvStateId;
       case Opcode::kMlaAttention: return kKvStateId;
       case Opcode::kVisionSpatialMerge:
       case Opcode::kVisionDeepstackExtract:
@@ -215,7 +233,7 @@ class Compiler {
                              .outputs = arena_.copy(std::span<const RegisterRef>(outputs)),
                              .weights = arena_.copy(std::span<const WeightRef>(weights)),
                              .param_block_id = static_cast<std::uint16_t>(params_.size()),
-                             .state_block_id = state_of(opcode)});
+                             .state_block_id = state_of(draft)});
     params_.push_back(block);
     uses_vision_ = uses_vision_ || instructions_.back().state_block_id == kVisionStateId;
     return {};
@@ -223,16 +241,18 @@ class Compiler {
 
   Result<std::vector<StateDescriptor>> states() const {
     std::vector<StateDescriptor> states;
-    if (kv_bytes_per_token_ > 0xFFFFFFFF) {
-      return base::fail(ErrorCode::kConfigKeyInvalid,
-                        "the cache of one position exceeds 4 GiB; the head sizes are impossible");
-    }
-    if (kv_ordinal_ != 0) {
-      states.push_back({.id = kKvStateId,
+    for (const auto& [id, cache] : {std::pair(kKvStateId, cache_), std::pair(kWindowKvStateId, window_cache_)}) {
+      if (cache.bytes_per_token > 0xFFFFFFFF) {
+        return base::fail(ErrorCode::kConfigKeyInvalid,
+                          "the cache of one position exceeds 4 GiB; the head sizes are impossible");
+      }
+      if (cache.layers_count == 0) continue;
+      states.push_back({.id = id,
                         .kind = StateKind::kKv,
                         .forkable = true,
-                        .bytes_per_token = static_cast<std::uint32_t>(kv_bytes_per_token_),
-                        .size_bytes = kv_page_bytes_});
+                        .bytes_per_token = static_cast<std::uint32_t>(cache.bytes_per_token),
+                        .size_bytes = cache.page_bytes,
+                        .window_tokens = cache.window_tokens});
     }
     // A recurrence begins with zeros.
     if (conv_bytes_ != 0)
@@ -280,9 +300,8 @@ class Compiler {
   PlanArena& arena_;
   RegisterRef residual_ = kInvalidRegister;
   RegisterRef branch_ = kInvalidRegister;
-  std::uint32_t kv_ordinal_ = 0;
-  std::uint64_t kv_page_bytes_ = 0;
-  std::uint64_t kv_bytes_per_token_ = 0;
+  Cache cache_;
+  Cache window_cache_;  // of layers that see only the last positions
   std::uint64_t conv_bytes_ = 0;
   std::uint64_t ssm_bytes_ = 0;
   bool uses_vision_ = false;

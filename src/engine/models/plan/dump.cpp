@@ -113,9 +113,11 @@ std::string dump(const CompiledPlan& plan, std::span<const std::string> tensor_n
                                 plan.plan.register_count, plan.peak_registers, plan.plan.instructions.size());
   auto line = std::back_inserter(out);
   for (const StateDescriptor& desc : plan.plan.state_descs) {
-    fmt::format_to(line, "state {} kind={} lifecycle={} align={} bytes_per_token={} bytes={}\n", desc.id,
+    fmt::format_to(line, "state {} kind={} lifecycle={} align={} bytes_per_token={} bytes={}", desc.id,
                    static_cast<int>(desc.kind), static_cast<int>(desc.lifecycle), desc.align_bytes,
                    desc.bytes_per_token, desc.size_bytes);
+    if (desc.window_tokens != 0) fmt::format_to(line, " window={}", desc.window_tokens);
+    out += '\n';
   }
   for (const PlanDiagnostic& diagnostic : plan.diagnostics) fmt::format_to(line, "note {}\n", diagnostic.message);
   for (std::size_t i = 0; i < plan.plan.instructions.size(); ++i) {

@@ -56,7 +56,7 @@ Hash128 hash_plan(const CompiledPlan& plan, ExecutionMode mode) {
     for (std::uint64_t value :
          {std::uint64_t{desc.id}, static_cast<std::uint64_t>(desc.kind), static_cast<std::uint64_t>(desc.lifecycle),
           std::uint64_t{desc.zero_init}, std::uint64_t{desc.forkable}, std::uint64_t{desc.align_bytes},
-          std::uint64_t{desc.bytes_per_token}, desc.size_bytes}) {
+          std::uint64_t{desc.bytes_per_token}, desc.size_bytes, std::uint64_t{desc.window_tokens}}) {
       writer.number(value);
     }
   }

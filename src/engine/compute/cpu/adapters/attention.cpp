@@ -96,13 +96,15 @@ struct Scratch {
   StepPages step_pages;
 };
 
-KvPages kv_pages(const ExecutionContext& ctx, const AttentionParams& p, const Scratch& scratch) {
+KvPages kv_pages(const ExecutionContext& ctx, const PreparedInsn& insn, const Scratch& scratch) {
+  const auto& p = insn.param<AttentionParams>();
   if (p.causal == 0)
     return {.pages = scratch.step_pages.pages,
             .sequence_of_row = scratch.step_pages.sequence_of_row,
             .positions = scratch.step_pages.row_numbers};
-  return {.pages = ctx.kv_pages,
-          .pages_stride = ctx.kv_pages_stride,
+  const contract::StateBlockHandle& state = insn.states.front();
+  return {.pages = state.pages,
+          .pages_stride = state.pages_stride,
           .offset_bytes = p.kv_page_offset_bytes,
           .sequence_of_row = ctx.slot_of_row,
           .positions = ctx.positions};
@@ -224,7 +226,7 @@ void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   }
   if (p.rope_layout != contract::RopeLayout::kNone) rotate_rows(ctx, p, scratch, rows);
   stream.kernels.kv_append({.layout = kv_layout(p),
-                            .pages = kv_pages(ctx, p, scratch),
+                            .pages = kv_pages(ctx, insn, scratch),
                             .keys = scratch.qkv + columns.k,
                             .values = scratch.qkv + columns.v,
                             .key_stride = columns.count,
@@ -237,7 +239,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   const CpuStream& stream = stream_of(ctx);
   const std::size_t group = p.heads / p.kv_heads, units = std::size_t{ctx.total_rows} * p.kv_heads;
   const AttentionArgs all{.layout = kv_layout(p),
-                          .pages = kv_pages(ctx, p, scratch),
+                          .pages = kv_pages(ctx, insn, scratch),
                           .q = scratch.qkv,
                           .q_stride = Columns(p).count,
                           .out = scratch.attended,

@@ -93,10 +93,11 @@ RopeLayout rope_layout(const MlaAttentionParams& p) {
   return p.rope_layout == contract::RopeLayout::kHalf ? RopeLayout::kHalf : RopeLayout::kInterleaved;
 }
 
-KvPages kv_pages(const ExecutionContext& ctx, const MlaAttentionParams& p, std::size_t first_row) {
-  return {.pages = ctx.kv_pages,
-          .pages_stride = ctx.kv_pages_stride,
-          .offset_bytes = p.kv_page_offset_bytes,
+KvPages kv_pages(const ExecutionContext& ctx, const PreparedInsn& insn, std::size_t first_row) {
+  const contract::StateBlockHandle& state = insn.states.front();
+  return {.pages = state.pages,
+          .pages_stride = state.pages_stride,
+          .offset_bytes = insn.param<MlaAttentionParams>().kv_page_offset_bytes,
           .sequence_of_row = ctx.slot_of_row + first_row,
           .positions = ctx.positions + first_row};
 }
@@ -166,7 +167,7 @@ void finish_compressed(const ExecutionContext& ctx, const PreparedInsn& insn, co
   rotate(stream, p, scratch, {.x = scratch.c() + p.kv_lora, .x_stride = stride, .heads = 1, .head_stride = p.d_rope},
          rows);
   stream.kernels.kv_append({.layout = {.type = kv_type(p), .kv_heads = 1, .key_dim = scratch.widths.key},
-                            .pages = kv_pages(ctx, p, 0),
+                            .pages = kv_pages(ctx, insn, 0),
                             .keys = scratch.c(),
                             .key_stride = stride},
                            rows);
@@ -230,11 +231,12 @@ void project_heads(const CpuStream& stream, const HeadProjection& h) {
   });
 }
 
-void attend_latent(const ExecutionContext& ctx, const MlaAttentionParams& p, const Scratch& scratch, Range rows) {
+void attend_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const Scratch& scratch, Range rows) {
+  const auto& p = insn.param<MlaAttentionParams>();
   const CpuStream& stream = stream_of(ctx);
   const std::size_t count = rows.end - rows.begin;
   const LatentAttentionArgs all{.type = kv_type(p),
-                                .pages = kv_pages(ctx, p, rows.begin),
+                                .pages = kv_pages(ctx, insn, rows.begin),
                                 .q = scratch.latent_q,
                                 .q_stride = scratch.widths.latent_q,
                                 .out = scratch.latent,
@@ -278,7 +280,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
     for (std::size_t head = 0; head < p.heads; ++head)
       std::copy_n(q + row * q_stride + head * widths.head + p.d_nope, p.d_rope,
                   scratch.latent_q + row * widths.latent_q + head * widths.key + p.kv_lora);
-  attend_latent(ctx, p, scratch, rows);
+  attend_latent(ctx, insn, scratch, rows);
   project_heads(stream, {.stack = weight_of(insn.weight(MlaSlot::kVB)),
                          .x = scratch.latent,
                          .x_stride = widths.latent,

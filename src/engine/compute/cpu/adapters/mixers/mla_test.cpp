@@ -89,7 +89,8 @@ class MlaWorld {
       for (std::uint32_t i = 0; i < n; ++i) positions.push_back(at + i), slots.push_back(1);
       contract::ExecutionContext ctx;
       ctx.total_rows = rows, ctx.positions = positions.data(), ctx.slot_of_row = slots.data();
-      ctx.kv_pages = table.data(), ctx.kv_pages_stride = 2, ctx.rope_tables = {&rope, 1};
+      ctx.rope_tables = {&rope, 1};
+      harness.set_state({.pages = table.data(), .pages_stride = 2});
       harness.run(ctx, {x.data()}, y.data());
       out.insert(out.end(), y.begin() + kWidth, y.end());
     }
