@@ -2,13 +2,22 @@
 // Which sequences run in the next step, with which rows, in which slots; who waits, and who gives up its pages. A pure core:
 // step(event) -> plan, no engine, no clock, no threads. Nothing it decides changes a sequence's tokens.
 //
-// Policy. Sequences are served in the order they came. Every running sequence that awaits its next token gives one row
-// (decode first); prompts share what is left of the row budget, oldest first, in chunks. When pages run out the youngest
-// running sequence (a paused one before all others) gives up its slot and pages and is computed again later from its
-// tokens. The oldest sequence that is not paused is never preempted, so it always gets on: nobody waits for more than the
-// work of those who came before.
+// Policy. Sequences are served in the order they came. Every running sequence that has one position to compute gives one
+// row (decode first); prompts share what is left of the row budget, oldest first, in chunks. When pages run out the
+// youngest running sequence (a paused one before all others) gives up its slot and pages and is computed again later from
+// its tokens. One that waits gets a slot strictly in order of arrival, once the pages for all it knows fit, and a page more
+// for everybody who runs, so that it is not preempted at once; for that it takes slots and pages of paused sequences, and
+// of no others.
+//
+// Bound. The oldest running sequence that may run gives rows in every step and is never preempted. So a sequence that is
+// neither paused nor awaits its token is done after at most as many steps as tokens there are, at their ends, in it and in
+// those before it: the ones that came earlier, and the ones that ran already when it was last unpaused.
+#include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/token_id.h"
@@ -31,7 +40,8 @@ struct SequenceInput {
   SequenceId id{};
   std::span<const base::TokenId> prompt;  // copied; at least one token
   std::uint32_t tokens_max = 0;           // positions it may ever hold, prompt included
-  // Begins the keys of its pages: two sequences share cached pages only when it is equal. Empty: shares nothing.
+  // Begins the keys of its pages: two sequences share cached pages only when it is equal. It stands for everything but
+  // tokens that shapes their content: whose they are, images, the choice of rotation. Empty: shares nothing.
   std::span<const std::byte> cache_salt;
 };
 
@@ -56,55 +66,115 @@ struct PlannedRows {
   bool wants_logits = false;              // of the last row; append() or remove() answers
 };
 
-// In this order: forks, starts, rows. Valid until the next call of plan(), fork() or add().
+// In this order: forks in theirs, page copies in theirs, starts, rows. Valid until the next plan().
 struct StepPlan {
   std::span<const SlotFork> forks;
   std::span<const paging::PageCopy> page_copies;
   std::span<const SlotStart> starts;
-  std::span<const PlannedRows> rows;  // in slot order; empty: nothing to do until something is added or unpaused
+  std::span<const PlannedRows> rows;  // in slot order; each started slot is among them
+
+  // Nothing to do until something is added, appended or unpaused.
+  bool empty() const { return forks.empty() && rows.empty(); }
 };
 
 struct SchedulerCounts {
   std::uint64_t preemptions = 0;
-  std::uint64_t prefix_tokens_hit = 0;     // positions found in the cache
-  std::uint64_t prefix_tokens_missed = 0;  // positions of prompts that were computed
-  std::uint64_t steps = 0;
+  std::uint64_t prefix_tokens_hit = 0;     // known positions found in the cache when a slot began
+  std::uint64_t prefix_tokens_missed = 0;  // those that were not
+  std::uint64_t steps = 0;                 // that were done, with rows
   std::uint64_t rows = 0;
   std::uint64_t sequence_steps = 0;  // sum over steps of the sequences in it; / steps = mean batch
 };
 
 class Scheduler {
  public:
-  // `pages` outlives the scheduler, which alone changes it. REQUIRES: every group has pages for one whole context.
+  // `pages` outlives the scheduler, which alone changes it. REQUIRES: every group has what one sequence of the whole context
+  // holds at once (PageGroup::pages_at_once).
   Scheduler(const SchedulerOptions& options, paging::PageTables& pages);
+  ~Scheduler();
 
   // REQUIRES: an unknown id; prompt.size() <= tokens_max <= context_tokens.
   void add(const SequenceInput& input);
-  // The token drawn from the logits that plan() said would come. REQUIRES: awaits_token(id).
+  // The token drawn from the logits that plan() said would come. REQUIRES: awaits_token(id); fewer than tokens_max tokens.
   void append(SequenceId id, base::TokenId token);
   // Over, for whatever reason: its slot and pages are free for the next plan. Unknown ids are ignored.
   void remove(SequenceId id);
-  // A paused sequence gets no rows.
+  // A paused sequence gets no rows. REQUIRES: knows(id).
   void set_paused(SequenceId id, bool paused);
   // `child` is a new sequence with the parent's tokens so far; it comes last, and awaits its token from the same logits.
-  // At the next plan it takes over the parent's pages and state, if the parent still runs and there is a slot and pages
-  // for that; otherwise it is computed from its tokens. REQUIRES: awaits_token(parent), child is not known.
+  // At the next plan it takes over the parent's pages and state, if the parent still runs, nobody waits before it and there
+  // are a slot and pages for that; otherwise it is computed from its tokens.
+  // REQUIRES: awaits_token(parent), child is not known.
   void fork(SequenceId parent, SequenceId child);
 
-  // What to run next. The caller runs it whole and then calls done() or failed().
+  // What to run next, and forgets keys nobody used for cache_ttl_ms. The caller runs it whole and then calls done() or
+  // failed(); for an empty plan it need not. What happens between (append, remove, ...) counts for the next plan.
   const StepPlan& plan(std::int64_t now_ms);
-  // The rows of the last plan have run.
+  // The last plan has run.
   void done();
-  // They have not, and what the slots hold is unknown: every sequence of the plan goes back to waiting, to be computed again.
+  // It has not, and what its slots hold is unknown: every sequence of the plan goes back to waiting, to be computed again.
+  // Pages with a key stay: no step writes them.
   void failed();
 
   bool knows(SequenceId id) const;
   bool awaits_token(SequenceId id) const;
-  std::uint32_t running_count() const;
-  std::uint32_t waiting_count() const;
-  // At most this many sequences run at once from now on (1 .. slots); for when memory is short.
+  std::uint32_t running_count() const { return static_cast<std::uint32_t>(running_.size()); }  // have a slot
+  std::uint32_t waiting_count() const { return static_cast<std::uint32_t>(waiting_.size()); }  // the others
+  // At most this many sequences run at once from the next plan on (1 .. slots); for when memory is short.
   void limit_running(std::uint32_t sequences_max);
-  const SchedulerCounts& counts() const;
+  const SchedulerCounts& counts() const { return counts_; }
+
+ private:
+  struct Sequence;
+  // Pages per group: what a sequence will hold, holds, ...
+  using PerGroup = std::array<std::uint32_t, paging::kPageGroupsMax>;
+  struct PendingFork {
+    std::uint64_t child = 0, parent = 0;  // orders
+  };
+  struct Turn {
+    Sequence* sequence = nullptr;
+    bool decodes = false;
+  };
+
+  Sequence& at(SequenceId id) const;
+  void wait(Sequence& sequence);
+  void run(Sequence& sequence, std::uint32_t held);
+  void give_up_slot(Sequence& sequence);
+  void preempt(Sequence& sequence);
+  Sequence* youngest_paused() const;
+
+  void plan_forks();
+  bool try_fork(Sequence& child, const Sequence& parent);
+  void plan_running();
+  void plan_waiting(std::int64_t now_ms);
+  bool make_room(Sequence& sequence, std::uint32_t rows);
+  void give_rows(Sequence& sequence, std::uint32_t rows);
+  std::uint32_t pages_needed(std::uint32_t group, const Sequence& sequence, std::uint32_t held,
+                             std::uint32_t holds) const;
+  bool fits(const Sequence& sequence, std::uint32_t held, const PerGroup& holds, const PerGroup& unheld) const;
+  bool has_place() const { return !free_slots_.empty() && running_.size() < running_max_; }
+
+  SchedulerOptions options_;
+  paging::PageTables* pages_;
+  std::uint32_t running_max_;
+  std::uint64_t next_order_ = 0;
+  std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> running_;              // in order of arrival
+  std::map<std::uint64_t, Sequence*> waiting_;  // by order of arrival
+  std::vector<std::uint32_t> free_slots_;       // the next to take last
+  std::vector<PendingFork> pending_forks_;
+
+  // The plan; everything is reserved, so that planning a step allocates nothing.
+  StepPlan plan_;
+  std::vector<SlotFork> forks_;
+  std::vector<paging::PageCopy> page_copies_;
+  std::vector<SlotStart> starts_;
+  std::vector<PlannedRows> rows_;
+  std::vector<Turn> turns_;
+  std::uint32_t rows_left_ = 0;
+  std::int64_t now_ms_ = 0;  // of the plan
+  bool answered_ = true;
+  SchedulerCounts counts_;
 };
 
 }  // namespace llorch::engine::inference::scheduling
