@@ -76,6 +76,9 @@ function(llorch_test name)
   add_test(NAME ${name} COMMAND ${name})
 endfunction()
 
+# All fuzzers: what a build with LLORCH_FUZZERS is made for. g++ builds the rest.
+add_custom_target(fuzzers)
+
 # llorch_fuzzer(NAME SOURCES x_fuzz.cpp DEPS ... CORPUS dir)
 # The source defines LLVMFuzzerTestOneInput. With LLORCH_FUZZERS (clang) it becomes a libFuzzer binary; in every other
 # build the same source is linked with a driver that replays the corpus, so the seeds are tests everywhere.
@@ -89,6 +92,7 @@ function(llorch_fuzzer name)
     add_executable(${name} ${ARG_SOURCES} ${CMAKE_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
     add_test(NAME ${name}_replay COMMAND ${name} ${ARG_CORPUS})
   endif()
+  add_dependencies(fuzzers ${name})
   target_link_libraries(${name} PRIVATE llorch_options ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
 endfunction()

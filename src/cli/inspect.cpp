@@ -13,6 +13,7 @@
 #include "contract/json.h"
 #include "contract/meta.h"
 #include "contract/pool.h"
+#include "engine/compute/cpu/backend.h"
 
 namespace llorch::cli {
 namespace {
@@ -37,10 +38,9 @@ Check check_driver() {
 }
 
 Check check_cpu() {
-  const bool ok = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
-  return {"cpu", ok, ok ? (wide ? "AVX-512" : "AVX2") : "no AVX2, FMA and F16C",
-          "the CPU reference device needs a processor with AVX2"};
+  const auto isa = engine::compute::cpu::processor_isa();
+  if (!isa) return {"cpu", false, isa.error().message, ""};
+  return {"cpu", true, std::string(*isa), ""};
 }
 
 Check check_state(const std::filesystem::path& state_dir) {

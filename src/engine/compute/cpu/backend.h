@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "engine/contract/backend.h"
@@ -14,6 +15,10 @@ struct CpuBackendOptions {
   std::uint64_t memory_budget_bytes = 0;  // plays the part of VRAM: allocations past it are refused
   std::string isa;                        // "avx2", "avx512"; "" = $LLORCH_ISA, else the best the processor has
 };
+
+// The instruction set of a backend whose options and environment name none. Errors: GPU_UNAVAILABLE, which says what the
+// processor lacks.
+base::Result<std::string_view> processor_isa();
 
 // Device class "cpu-x86", numerics "cpu-1". Results depend on none of the options.
 // Errors: GPU_UNAVAILABLE (the processor lacks AVX2, FMA, F16C or the set asked for), CONFIG_INVALID (options).

@@ -205,6 +205,10 @@ void CpuBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint6
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
+Result<std::string_view> processor_isa() {
+  return host::isa_name(TRY(host::select_isa(host::detect_cpu_features(), "")));
+}
+
 Result<std::unique_ptr<contract::Backend>> make_cpu_backend(const CpuBackendOptions& options) {
   const char* environment = std::getenv("LLORCH_ISA");
   const std::string wanted = options.isa.empty() && environment != nullptr ? environment : options.isa;

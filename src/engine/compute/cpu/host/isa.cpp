@@ -1,5 +1,6 @@
 #include "engine/compute/cpu/host/isa.h"
 
+#include <cpuid.h>
 #include <fmt/core.h>
 
 #include <string>
@@ -9,12 +10,22 @@ namespace llorch::engine::compute::cpu::host {
 using base::ErrorCode;
 using base::fail;
 
+namespace {
+
+// clang 14 has no name for it in __builtin_cpu_supports. That the system saves the registers it uses follows from AVX2.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+}  // namespace
+
 std::string_view isa_name(Isa isa) { return isa == Isa::kAvx512 ? "avx512" : "avx2"; }
 
 CpuFeatures detect_cpu_features() {
   return {.avx2 = __builtin_cpu_supports("avx2") != 0,
           .fma = __builtin_cpu_supports("fma") != 0,
-          .f16c = __builtin_cpu_supports("f16c") != 0,
+          .f16c = has_f16c(),
           .avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                     __builtin_cpu_supports("avx512vnni")};
