@@ -1,6 +1,7 @@
 // Random outputs of JSON schemas, for test_constrained_output.py to check with another validator. A line of input is
-// {"schema": ..., "seed": n}; a line of output {"output": hex bytes, "ended": bool}, or {"error": text} for a schema that
-// is refused. Exits with 2 when a mask is broken: no token allowed, or an output that a vocabulary of bytes disagrees with.
+// {"schema": ..., "seed": n}; a line of output {"output": hex bytes, "ended": bool, "completed": hex bytes} (witness.h), or
+// {"error": text} for a schema that is refused. Exits with 2 when a mask is broken: no token allowed, or an output that a
+// vocabulary of bytes disagrees with.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <boost/json.hpp>
 
 #include "engine/sampling/grammar/matcher.h"
+#include "tests/parity/jsonschema/witness.h"
 
 namespace {
 
@@ -28,15 +30,10 @@ std::shared_ptr<const TokenTrie> trie_of(const std::vector<std::string>& tokens)
   return TokenTrie::build(views, {&end, 1}).value();
 }
 
-std::vector<std::string> byte_tokens() {
-  std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
-  return tokens;
-}
-
 // Bytes, pieces of JSON as tokenizers merge them, words, split and whole code points; the last token ends.
 std::vector<std::string> mixed_tokens() {
-  std::vector<std::string> tokens = byte_tokens();
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
   for (const char* piece : {"{\"",
                             "\":",
                             "\": ",
@@ -154,28 +151,12 @@ Walk walk(const std::shared_ptr<const Grammar>& grammar, const std::shared_ptr<c
   return out;
 }
 
-void check_by_bytes(const std::shared_ptr<const Grammar>& grammar, const std::shared_ptr<const TokenTrie>& bytes,
-                    const Walk& walk) {
-  Matcher matcher = checked(Matcher::create(grammar, bytes));
-  for (const char c : walk.output) {
-    if (!matcher.accept(TokenId{static_cast<std::uint8_t>(c)})) broken("byte by byte, the output is refused");
-  }
-  if (walk.ended && !matcher.is_complete()) broken("byte by byte, the output is not complete");
-}
-
-std::string hex(const std::string& bytes) {
-  std::string out;
-  for (const char c : bytes) out += fmt::format("{:02x}", static_cast<std::uint8_t>(c));
-  return out;
-}
-
 }  // namespace
 
 int main() {
   const std::vector<std::string> tokens = mixed_tokens();
-  std::vector<std::string> only_bytes = byte_tokens();
-  only_bytes.emplace_back();
-  const auto trie = trie_of(tokens), bytes = trie_of(only_bytes);
+  const auto trie = trie_of(tokens);
+  const llorch::parity::Witness witness;
   for (std::string line; std::getline(std::cin, line);) {
     const boost::json::value input = boost::json::parse(line, {}, {.max_depth = 256});
     const auto grammar = Grammar::from_json_schema(boost::json::serialize(input.at("schema")));
@@ -184,8 +165,10 @@ int main() {
       continue;
     }
     const Walk result = walk(*grammar, trie, tokens, input.at("seed").to_number<std::uint32_t>());
-    check_by_bytes(*grammar, bytes, result);
-    std::cout << boost::json::serialize(boost::json::object{{"output", hex(result.output)}, {"ended", result.ended}})
+    const std::string completed = checked(witness.complete(*grammar, result.output, result.ended));
+    std::cout << boost::json::serialize(boost::json::object{{"output", llorch::parity::hex(result.output)},
+                                                            {"ended", result.ended},
+                                                            {"completed", llorch::parity::hex(completed)}})
               << "\n";
   }
 }

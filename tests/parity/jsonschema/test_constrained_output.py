@@ -1,6 +1,7 @@
 """Outputs drawn under random JSON schemas, checked by Debian's python3-jsonschema.
 
-The schemas are generated here, the outputs by the test tool grammar_walk, whose draws follow nothing but the masks.
+The test tool grammar_walk draws by nothing but the masks; constrained_generate runs models with random weights through the
+engine and the sampler. An output that was cut is judged by a way to go on that is found over single bytes.
 """
 import json
 import os
@@ -10,169 +11,112 @@ from pathlib import Path
 
 import pytest
 
-jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema is not installed (tools/install_deps)")
+pytest.importorskip("jsonschema", reason="python3-jsonschema is not installed (tools/install_deps)")
+from schemas import Generator, check  # noqa: E402: after the skip
 
 SEED = int(os.environ.get("LLORCH_TEST_SEED", "20261121"))
 SCHEMAS = 1000
-BUILD = Path(os.environ.get("LLORCH_BIN_DIR", Path(__file__).resolve().parents[3] / "build/release/bin")).parent
+GENERATED = int(os.environ.get("LLORCH_GENERATED_SCHEMAS", "48"))  # the nightly run says 1000
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = Path(os.environ.get("LLORCH_BIN_DIR", ROOT / "build/release/bin")).parent
 WALK = BUILD / "test" / "grammar_walk"
+GENERATE = BUILD / "test" / "constrained_generate"
 
-NAMES = ["id", "name", "a", "b", "value", "tags", "é", "with space", 'quote"', "a/b", "items", "x"]
-PATTERNS = ["^[a-z]{1,5}$", "^(foo|bar)+$", "[0-9]", "^a.*z$", "^\\d{3}-\\d{4}$", "^[^\\s]{2,4}$", "b|^c$", "^é?[\\u4e00-\\u9fff]*$"]
-FORMATS = ["date", "date-time", "time", "uuid", "ipv4", "ipv6", "email", "hostname"]
-
-
-class Generator:
-    """Schemas within what the compiler supports. `defs` are recursive: some branch of each ends."""
-
-    def __init__(self, seed):
-        self.random = random.Random(seed)
-
-    def schema(self):
-        definitions = {"tree": {"type": "object", "properties": {"v": {"type": "integer"},
-                                "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/tree"}]}},
-                                "required": ["v", "next"], "additionalProperties": False},
-                       "leaf": self.scalar()}
-        root = self.any(3)
-        if root is True:
-            return root
-        return {**root, "$defs": definitions}
-
-    def any(self, depth):
-        kinds = [self.scalar, self.listed, self.string, self.number, self.integer]
-        if depth > 0:
-            kinds += 2 * [lambda: self.object(depth), lambda: self.array(depth)]
-            kinds += [lambda: self.branches(depth), lambda: self.all_of(depth), self.reference, lambda: True]
-        return self.random.choice(kinds)()
-
-    def scalar(self):
-        return self.random.choice([{"type": "boolean"}, {"type": "null"}, {"type": "integer"}, {"type": "number"},
-                                   {"type": "string"}, {"type": ["string", "null"]}])
-
-    def reference(self):
-        return {"$ref": self.random.choice(["#/$defs/tree", "#/$defs/leaf"]), "title": "annotations are fine"}
-
-    def listed(self):
-        values = [None, True, False, 0, 1, -7, 3.25, "red", "gr\u00fcn", 'a"b\\c\n', [1, "x"], {"k": [None]}, "", 10**12]
-        if self.random.random() < 0.3:
-            return {"const": self.random.choice(values)}
-        return {"enum": self.random.sample(values, self.random.randint(1, 6))}
-
-    def string(self):
-        out = {"type": "string"}
-        kind = self.random.randrange(4)
-        if kind == 0:
-            out["minLength"] = self.random.randint(0, 6)
-            if self.random.random() < 0.7:
-                out["maxLength"] = out["minLength"] + self.random.randint(0, 30)
-        elif kind == 1:
-            out["pattern"] = self.random.choice(PATTERNS)
-        elif kind == 2:
-            out["format"] = self.random.choice(FORMATS)
-        else:
-            out.update(pattern=self.random.choice(["^[a-f]+$", "x", "^\\w*$"]), minLength=2, maxLength=self.random.randint(4, 9))
-        return out
-
-    def bounds(self, digits):
-        low = round(self.random.uniform(-1000, 1000), digits)
-        high = round(low + self.random.choice([0.5, 1, 7, 300, 10**6]), digits)
-        if digits == 0:
-            low, high = int(low), int(high) + 2
-        out = {}
-        if self.random.random() < 0.8:
-            out[self.random.choice(["minimum", "exclusiveMinimum"])] = low
-        if self.random.random() < 0.8:
-            out[self.random.choice(["maximum", "exclusiveMaximum"])] = high
-        return out
-
-    def integer(self):
-        out = {"type": "integer", **self.bounds(0)}
-        if self.random.random() < 0.3:
-            out = {"type": "integer", "multipleOf": self.random.choice([2, 3, 7, 60]), "minimum": self.random.choice([-500, 0, 11])}
-        return out
-
-    def number(self):
-        return {"type": "number", **self.bounds(self.random.choice([0, 1, 3]))}
-
-    def array(self, depth):
-        out = {"type": "array"}
-        kind = self.random.randrange(3)
-        if kind < 2:
-            out["items"] = self.any(depth - 1)
-            out["minItems"] = self.random.randint(0, 3)
-            if self.random.random() < 0.8:
-                out["maxItems"] = out["minItems"] + self.random.randint(0, 4)
-        if kind > 0:
-            out["prefixItems"] = [self.any(depth - 1) for _ in range(self.random.randint(1, 3))]
-        return out
-
-    def object(self, depth):
-        names = self.random.sample(NAMES, self.random.randint(0, 5))
-        out = {"type": "object", "properties": {name: self.any(depth - 1) for name in names}}
-        if names and self.random.random() < 0.8:
-            out["required"] = self.random.sample(names, self.random.randint(0, len(names)))
-        extra = self.random.randrange(5)
-        if extra == 0:
-            out["additionalProperties"] = False
-        elif extra == 1:
-            out["additionalProperties"] = self.any(0)
-        elif extra == 2:
-            out["patternProperties"] = {"^x-": self.any(0), "[0-9]$": {"type": ["integer", "string"]}}
-            if self.random.random() < 0.5:
-                out["additionalProperties"] = self.random.choice([True, False, {"type": "string"}])
-        elif extra == 3:
-            out["propertyNames"] = {"maxLength": 12}
-            out["additionalProperties"] = {"type": "integer"}
-        if self.random.random() < 0.2:
-            out["minProperties"] = self.random.randint(0, max(1, len(out.get("required", []))))
-            out["maxProperties"] = self.random.randint(max(1, len(names)), 7)
-        return out
-
-    def branches(self, depth):
-        if self.random.random() < 0.5:
-            return {"anyOf": [self.any(depth - 1) for _ in range(self.random.randint(1, 3))]}
-        kinds = self.random.sample(["a", "b", "c"], 2)
-        return {"oneOf": [{"type": "object", "properties": {"kind": {"const": kind}, "data": self.any(depth - 1)},
-                           "required": ["kind"], "additionalProperties": False} for kind in kinds] + [{"type": "null"}]}
-
-    def all_of(self, depth):
-        return {"allOf": [{"type": "object", "properties": {"p": self.any(depth - 1), "q": {"type": "string"}}},
-                          {"properties": {"q": {"maxLength": 3}, "r": {"type": "integer", "minimum": 0}}, "required": ["q"]}],
-                "description": "two halves"}
-
-
-def run_walks(requests):
+def run_tool(command, requests):
     lines = "".join(json.dumps(request) + "\n" for request in requests)
-    done = subprocess.run([WALK], input=lines, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=3000)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(requests)
+    return answers
+
+
+class Tally:
+    def __init__(self):
+        self.ended = self.cut = self.refused = 0
+
+    def judge(self, schema, answer):
+        if "error" in answer:
+            # Conditions drawn at random may exclude each other; nothing else may be refused.
+            assert "no output at all" in answer["error"], (schema, answer)
+            self.refused += 1
+            return
+        output, completed = bytes.fromhex(answer["output"]), bytes.fromhex(answer["completed"])
+        assert completed.startswith(output)
+        assert not answer["ended"] or completed == output
+        check(schema, completed.decode("utf-8"))
+        self.ended += answer["ended"]
+        self.cut += not answer["ended"]
 
 
 @pytest.mark.skipif(not WALK.exists(), reason=f"{WALK} is not built")
 def test_outputs_of_random_schemas_validate():
     print(f"seed {SEED}")
     requests = [{"schema": Generator(f"{SEED}-{i}").schema(), "seed": SEED + i} for i in range(SCHEMAS)]
-    answers = run_walks(requests)
-    assert len(answers) == SCHEMAS
-    ended = refused = 0
-    for request, answer in zip(requests, answers):
-        schema = request["schema"]
-        if "error" in answer:
-            # Conditions drawn at random may exclude each other; nothing else may be refused.
-            assert "no output at all" in answer["error"], (schema, answer)
-            refused += 1
-            continue
-        if not answer["ended"]:
-            continue
-        ended += 1
-        text = bytes.fromhex(answer["output"]).decode("utf-8")
-        value = json.loads(text)
-        validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.draft202012_format_checker)
-        errors = [error.message for error in validator.iter_errors(value)]
-        assert not errors, (json.dumps(schema), text, errors)
-    print(f"{ended} ended, {refused} refused, {SCHEMAS - ended - refused} cut")
-    assert ended > SCHEMAS * 8 // 10
-    assert refused < SCHEMAS // 10
+    tally = Tally()
+    for request, answer in zip(requests, run_tool([WALK], requests)):
+        tally.judge(request["schema"], answer)
+    print(f"{tally.ended} ended, {tally.refused} refused, {tally.cut} cut")
+    assert tally.ended > SCHEMAS * 8 // 10
+    assert tally.refused < SCHEMAS // 10
+
+
+# Every mixer and feed-forward there is, as small as their rules allow.
+SHAPES = {
+    "llama": ["--width", "64", "--heads", "4", "--kv-heads", "2", "--ffn", "96"],
+    "qwen3moe": ["--width", "64", "--heads", "4", "--kv-heads", "2", "--experts", "4", "--experts-used", "2", "--expert-ffn", "32"],
+    "gemma3": ["--width", "64", "--heads", "4", "--kv-heads", "2", "--ffn", "96", "--window", "16"],
+    "gpt-oss": ["--width", "64", "--heads", "4", "--kv-heads", "2", "--experts", "4", "--experts-used", "2", "--expert-ffn", "64"],
+    "deepseek2": ["--width", "64", "--heads", "4", "--experts", "4", "--experts-used", "2", "--expert-ffn", "32"],
+    "mamba2": ["--width", "64"],
+    "granitehybrid": ["--width", "64", "--heads", "4", "--kv-heads", "2", "--attention-period", "2"],
+    "lfm2": ["--width", "64", "--heads", "4", "--kv-heads", "2", "--ffn", "96", "--attention-period", "2"],
+}
+DEMO = ROOT / "models/demo/fairytale-5m-f16.gguf"
+
+
+def random_model(rng, folder):
+    """A model's file and the file of its tokenizer. One in nine is a trained one."""
+    architecture = rng.choice([*SHAPES, None])
+    if architecture is None:
+        return DEMO, DEMO
+    path = folder / f"{architecture}-{rng.getrandbits(32)}.gguf"
+    command = [BUILD / "bin" / "llorch", "model", "synth", path, "--arch", architecture, *SHAPES[architecture], "--layers", "2",
+               "--vocab", "2048", "--context", "512", "--type", rng.choice(["F32", "F16", "Q8_0"]), "--seed", str(rng.getrandbits(32))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (command, done.stderr)
+    return path, DEMO
+
+
+def random_request(rng, schema):
+    request = {"job_id": "job", "prompt": rng.choice(["{", "Once upon a time", "Answer in JSON.\n", "\u00fc 42"]),
+               "json_schema": schema, "max_tokens": rng.choice([5, 20, 80, 300]), "seed": rng.getrandbits(63),
+               "temperature": rng.choice([0, 0.4, 0.8, 1, 1.5])}
+    if request["temperature"] > 0:
+        request.update(rng.choice([{}, {"top_k": 40}, {"top_p": 0.9}, {"min_p": 0.05, "repetition_penalty": 1.1}, {"typical_p": 0.9},
+                                   {"mirostat": 2}, {"frequency_penalty": 0.5, "dry_multiplier": 0.8}]))
+    # Random weights seldom close a string: a bias, as a request may have one, makes more outputs end.
+    return {"request": request, "closing_bias": rng.choice([0, 2, 4, 6])}
+
+
+@pytest.mark.skipif(not GENERATE.exists(), reason=f"{GENERATE} is not built")
+def test_what_models_write_under_random_schemas_validates(tmp_path):
+    """A few schemas each under many models: ended outputs validate, cut ones are the beginning of one that does."""
+    print(f"seed {SEED}, {GENERATED} schemas")
+    rng = random.Random(SEED)
+    tally, models, per_model = Tally(), 0, 8
+    for first in range(0, GENERATED, per_model):
+        schemas = [Generator(f"{SEED}-generated-{i}").schema() for i in range(first, min(first + per_model, GENERATED))]
+        model, tokenizer = random_model(rng, tmp_path)
+        answers = run_tool([GENERATE, model, tokenizer], [random_request(rng, schema) for schema in schemas])
+        for schema, answer in zip(schemas, answers):
+            tally.judge(schema, answer)
+        models += 1
+        if model != DEMO:
+            model.unlink()
+    print(f"{models} models: {tally.ended} ended, {tally.refused} refused, {tally.cut} cut")
+    assert tally.ended > GENERATED // 5
+    assert tally.cut > GENERATED // 10
 
 
 @pytest.mark.skipif(not WALK.exists(), reason=f"{WALK} is not built")
@@ -185,5 +129,5 @@ def test_outputs_of_random_schemas_validate():
     ({"type": "string", "pattern": "(?=a)"}, "/pattern", "look-around"),
 ])
 def test_what_is_not_supported_is_named(schema, pointer, word):
-    (answer,) = run_walks([{"schema": schema, "seed": 1}])
+    (answer,) = run_tool([WALK], [{"schema": schema, "seed": 1}])
     assert pointer in answer["error"] and word in answer["error"]
