@@ -12,8 +12,8 @@ namespace llorch::golden {
 std::filesystem::path repository() { return LLORCH_SOURCE_DIR; }
 
 std::filesystem::path demo_model(const std::string& type) {
-  const std::string name = "fairytale-5m-" + type + ".gguf";
-  return repository() / (type == "q4_0" ? "tests/golden/demo" : "models/demo") / name;
+  if (type == "q4_0") return LLORCH_DEMO_Q4_0;  // made at build time
+  return repository() / "models/demo" / ("fairytale-5m-" + type + ".gguf");
 }
 
 namespace {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/sha256.h"
+#include "engine/io/gguf.h"
 #include "golden_support.h"
 
 namespace llorch::golden {
@@ -92,6 +94,16 @@ TEST_P(Quantised, LosesOnlyWhatInt8ActivationsCost) {
   EXPECT_GE(same / steps, 0.97);
   EXPECT_LE(kl, 1.25 * expected);  // real activations have heavier tails than normal ones
   EXPECT_LE(kl / steps, 2e-4);
+}
+
+// Its logits were computed from these bits of the weights. When the quantiser is meant to give others: make the logits again
+// (demo/make_logits.py), then record the hash.
+TEST(DemoModel, TheQ4TwinIsTheOneTheReferenceIsOf) {
+  const auto file = engine::io::GgufFile::open(demo_model("q4_0"));
+  ASSERT_TRUE(file) << file.error().message;
+  base::Sha256 hash;
+  for (const auto& tensor : file->tensors()) hash.update(tensor.name).update(tensor.data);
+  EXPECT_EQ(base::to_hex(hash.digest()), "6247faa420c1db36848711740995a50475710056f62b72e494b56bb771e09208");
 }
 
 INSTANTIATE_TEST_SUITE_P(Demo, Quantised, testing::Values("q8_0", "q4_0"));
