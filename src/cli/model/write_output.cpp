@@ -40,7 +40,8 @@ Result<models::TypeRequest> request_of(const OutputOptions& options, bool allow_
     const std::size_t equals = text.rfind('=');
     if (equals == std::string::npos || equals == 0)
       return invalid(fmt::format("--tensor takes PATTERN=TYPE, not {}", text));
-    request.overrides.push_back({text.substr(0, equals), TRY(type_named(text.substr(equals + 1)))});
+    const DType type = TRY(type_named(text.substr(equals + 1)));
+    request.overrides.push_back({text.substr(0, equals), type});
   }
   return request;
 }

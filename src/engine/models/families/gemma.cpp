@@ -119,7 +119,8 @@ base::Result<> read_hf_gemma3_ropes(const HfKeys& keys, ModelConfig& config) {
     of_global = TRY(keys.text().object("rope_scaling"));
   }
   const std::uint32_t d = config.attention.d_qk;
-  config.ropes = {TRY(read_hf_rope(keys, of_global, d, global)), TRY(read_hf_rope(keys, of_local, d, local))};
+  config.ropes = {TRY(read_hf_rope(keys, of_global, d, global))};
+  config.ropes.push_back(TRY(read_hf_rope(keys, of_local, d, local)));
   config.attention.rope_layout = contract::RopeLayout::kHalf;
   return {};
 }
