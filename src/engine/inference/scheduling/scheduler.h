@@ -9,9 +9,10 @@
 // for everybody who runs, so that it is not preempted at once; for that it takes slots and pages of paused sequences, and
 // of no others.
 //
-// Bound. The oldest running sequence that may run gives rows in every step and is never preempted. So a sequence that is
-// neither paused nor awaits its token is done after at most as many steps as tokens there are, at their ends, in it and in
-// those before it: the ones that came earlier, and the ones that ran already when it was last unpaused.
+// Bound. The oldest running sequence that is not paused is never preempted, and gives rows in every step unless it awaits its
+// token. So, when tokens are appended before the next plan and no step fails, a sequence that is not paused has run after at
+// most as many steps as there are tokens, in the end, in it and in those before it: the ones that came earlier, and the ones
+// that ran already when it was last unpaused.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -62,11 +63,12 @@ struct SlotFork {
 struct PlannedRows {
   SequenceId id{};
   std::uint32_t slot = 0;
-  std::span<const base::TokenId> tokens;  // valid until the sequence changes
+  std::span<const base::TokenId> tokens;  // valid until the sequence is appended to or removed
   bool wants_logits = false;              // of the last row; append() or remove() answers
 };
 
-// In this order: forks in theirs, page copies in theirs, starts, rows. Valid until the next plan().
+// In this order: forks in theirs, page copies in theirs, starts, rows. A slot may be forked into and then started for another
+// sequence, when pages ran out after the fork. Valid until the next plan(), but for the tokens of a sequence that changes.
 struct StepPlan {
   std::span<const SlotFork> forks;
   std::span<const paging::PageCopy> page_copies;
@@ -118,6 +120,7 @@ class Scheduler {
 
   bool knows(SequenceId id) const;
   bool awaits_token(SequenceId id) const;
+  bool is_running(SequenceId id) const;                                                        // has a slot
   std::uint32_t running_count() const { return static_cast<std::uint32_t>(running_.size()); }  // have a slot
   std::uint32_t waiting_count() const { return static_cast<std::uint32_t>(waiting_.size()); }  // the others
   // At most this many sequences run at once from the next plan on (1 .. slots); for when memory is short.
@@ -126,7 +129,6 @@ class Scheduler {
 
  private:
   struct Sequence;
-  // Pages per group: what a sequence will hold, holds, ...
   using PerGroup = std::array<std::uint32_t, paging::kPageGroupsMax>;
   struct PendingFork {
     std::uint64_t child = 0, parent = 0;  // orders
@@ -143,10 +145,12 @@ class Scheduler {
   void preempt(Sequence& sequence);
   Sequence* youngest_paused() const;
 
+  void advance(Sequence& sequence);
+
   void plan_forks();
   bool try_fork(Sequence& child, const Sequence& parent);
   void plan_running();
-  void plan_waiting(std::int64_t now_ms);
+  void plan_waiting();
   bool make_room(Sequence& sequence, std::uint32_t rows);
   void give_rows(Sequence& sequence, std::uint32_t rows);
   std::uint32_t pages_needed(std::uint32_t group, const Sequence& sequence, std::uint32_t held,
