@@ -17,8 +17,10 @@
 #include "engine/contract/backend.h"
 #include "engine/inference/batch_builder.h"
 #include "engine/inference/executor.h"
+#include "engine/inference/kv_cache/kv_memory.h"
 #include "engine/inference/memory/activations.h"
 #include "engine/inference/memory/memory_plan.h"
+#include "engine/inference/memory/oom_ladder.h"
 #include "engine/inference/memory/state_arena.h"
 #include "engine/inference/memory/weight_store.h"
 #include "engine/inference/prepared_plan.h"
@@ -33,6 +35,12 @@ struct EngineOptions {
   contract::DType kv_dtype = contract::DType::kF16;  // F16 or F32; part of a request's identity
   std::uint32_t prefill_chunk = 512;  // rows per step; past a few hundred a pass over the weights is well shared
   std::uint32_t output_rows_max = 0;  // rows of a step whose logits can be had; 0 = one per slot
+  // Positions the cache holds over all slots, and may grow to while it runs (kv_cache/kv_plan.h). 0: every slot's context;
+  // what is there at load. Never less than one context.
+  std::uint64_t kv_tokens = 0;
+  std::uint64_t kv_tokens_max = 0;
+  // How much smaller the load may be when the device has too little memory, instead of refusing it.
+  memory::LoadFloors floors;
   // Of models that take images. The defaults are one image of 1024 x 1024 pixels and four such images per request.
   std::filesystem::path projector;           // file of a GGUF model's tower; none: a text model
   std::uint32_t frame_patches_max = 4096;    // of the largest image
@@ -51,14 +59,29 @@ struct EngineFacts {
   std::uint32_t layers = 0;
   std::uint32_t width = 0;
   std::uint32_t image_rows_max = 0;  // of a request; 0: takes no images
+  std::uint64_t kv_tokens = 0;       // positions the cache holds over all slots, as loaded
+  std::uint64_t kv_tokens_max = 0;   // and may grow to
   std::uint64_t parameters_count = 0;
   std::uint64_t file_bytes = 0;
-  std::string weight_type;     // "F16", "Q8_0", ...: the type most matrix elements are stored in
-  std::string kv_dtype;        // "f16"
-  std::string plan_hash;       // 32 hex digits, of the prefill plan
-  std::string device_class;    // "cpu-x86"
-  std::string numerics;        // "cpu-1"
-  std::string implementation;  // "avx2", "avx512"
+  std::string weight_type;             // "F16", "Q8_0", ...: the type most matrix elements are stored in
+  std::string kv_dtype;                // "f16"
+  std::string plan_hash;               // 32 hex digits, of the prefill plan
+  std::string device_class;            // "cpu-x86"
+  std::string numerics;                // "cpu-1"
+  std::string implementation;          // "avx2", "avx512"
+  std::vector<memory::OomRecord> oom;  // what was given up to fit the device, in order
+};
+
+// A sequence that begins in a slot.
+struct SequenceStart {
+  std::uint32_t tokens_max = 0;  // as of Engine::reset()
+  std::uint32_t held = 0;        // positions whose pages the slot has been given (PageTables::adopt)
+};
+
+struct SequenceFork {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::uint32_t tokens_max = 0;
 };
 
 // 0, 25, 50, 75 and 100, each once.
@@ -80,7 +103,8 @@ class Engine {
   static base::Result<memory::MemoryPlan> predict(const std::filesystem::path& path, const EngineOptions& options,
                                                   contract::Backend& backend);
   // The backend outlives the engine. Errors: those of ModelFiles::open and compile_model; INVALID_PARAMS (options);
-  // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY, found before any weight is read.
+  // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY once no floor of the options
+  // allows to go on smaller, found before any weight is read unless the device has less than it says.
   static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
                                                     contract::Backend& backend, const LoadProgress& progress = {});
   // The same for a model compiled by the caller from these files.
@@ -91,6 +115,24 @@ class Engine {
   const memory::MemoryPlan& memory_plan() const { return memory_; }
 
   std::uint32_t length(std::uint32_t slot) const { return slots_[slot].length; }  // positions the slot holds
+
+  // Whose cache pages are whose. Who shares pages or keeps them for later requests (scheduling/) changes this between steps;
+  // for everyone else reset() and the step functions keep it in order.
+  paging::PageTables& pages() { return step_.kv->tables(); }
+  // For when pages run out, and for when the device's memory is wanted elsewhere.
+  kv_cache::KvMemory& kv() { return *step_.kv; }
+  // Copies whole pages, as PageTables::fork() asks for.
+  void copy_pages(std::span<const paging::PageCopy> copies) { step_.kv->copy(copies); }
+
+  // Begins a sequence in a slot whose pages are in order: none, or those of its first `held` positions. Recurrent state
+  // begins with zeros. Errors: those of memory::StateArena::apply. REQUIRES: held is 0 for models with recurrent state,
+  // and less than tokens_max.
+  base::Result<> start(std::uint32_t slot, const SequenceStart& sequence);
+  // `to` holds what `from` holds, and its state is a copy; the pages are in order already (PageTables::fork(), copy_pages()).
+  // Errors: INVALID_STATE_LIFECYCLE_ACTION (a request with images); INVALID_PARAMS (fewer positions than `from` holds, or
+  // so many more or less that the model rotates them by another table).
+  base::Result<> fork(const SequenceFork& sequence);
+  // pages().release() and start() of an empty sequence.
   // Empties a slot for the next request, which may hold up to `tokens_max` positions (0, or more than the context: the
   // context). Some models rotate long sequences by other tables than short ones: the choice falls here, for the request's
   // whole life, so its bits do not depend on when it grew. Errors: those of memory::StateArena::apply.
@@ -109,7 +151,8 @@ class Engine {
   base::Result<std::span<const float>> decode(std::uint32_t slot, base::TokenId token);
   // Appends tokens and hands out the logits after every one of them (teacher forcing). Errors: as prefill().
   base::Result<> score(std::uint32_t slot, std::span<const base::TokenId> tokens, const RowSink& sink);
-  // One step over several slots. Errors and REQUIRES: BatchBuilder::build.
+  // One step over several slots. Takes the pages its rows need unless that has been done. Errors and REQUIRES:
+  // BatchBuilder::build; OUT_OF_DEVICE_MEMORY (the cache has too few pages), before anything is run.
   base::Result<StepOutput> step(std::span<const SlotRows> requests);
 
   // Looks on at every step from now on; null for nobody. It outlives the engine or is taken away first.
@@ -118,42 +161,57 @@ class Engine {
   const contract::DispatchCounters& counters() const { return counters_; }
 
  private:
+  struct Sizing;
   struct Draft;
+  // Everything a step needs but the weights; taken as a whole or not at all.
+  struct StepMemory {
+    std::unique_ptr<kv_cache::KvMemory> kv;
+    memory::StateArena state;
+    memory::Activations activations;
+    contract::DeviceBuffer workspace;
+    contract::DeviceBuffer rope_memory;
+    std::vector<contract::RopeTable> rope_tables;
+    contract::DeviceBuffer long_rope_memory;  // [slots], of models with two rotations
+    BatchBuilder batch;
+    PreparedPlan prefill_plan;
+    PreparedPlan decode_plan;
+    vision::ImageEncoder encoder;  // of models with images
+    PreparedPlan encode_plan;
+  };
   Engine() = default;
   static base::Result<Draft> draft(const std::filesystem::path& path, const EngineOptions& options,
                                    contract::Backend& backend);
   static base::Result<Draft> draft(io::ModelFiles files, models::CompiledModel model, const EngineOptions& options,
                                    contract::Backend& backend);
+  static base::Result<Sizing> size(const models::CompiledModel& model, const EngineOptions& options,
+                                   const memory::LoadShape& shape, const contract::Backend& backend);
   static base::Result<std::unique_ptr<Engine>> load(Draft draft, const EngineOptions& options,
                                                     contract::Backend& backend, const LoadProgress& progress);
-  void admit(std::uint32_t slot, std::uint32_t tokens_max);
-  base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
-  base::Result<> take_memory(Draft& draft, const LoadProgress& progress);
-  base::Result<> upload_rope_tables();
+  static base::Result<> make_smaller(const base::Error& error, const EngineOptions& options,
+                                     const contract::Backend& backend, Draft& draft);
+  base::Result<StepMemory> take_step_memory(const Draft& draft);
+  base::Result<> prepare_plans(const Draft& draft, StepMemory& step);
+  base::Result<> upload_rope_tables(const models::CompiledModel& model, StepMemory& step);
   void describe(const Draft& draft, const EngineOptions& options);
+  void become_ready(const Sizing& sizing);
+
+  void admit(std::uint32_t slot, std::uint32_t tokens_max);
+  std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
+  bool rotates_long(std::uint32_t tokens) const;
+  base::Result<> reserve_pages(std::span<const SlotRows> requests);
+  base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
 
   contract::Backend* backend_ = nullptr;
   models::CompiledModel model_;
-  contract::StepLimits limits_, encode_limits_;
+  contract::StepLimits limits_;
   EngineFacts facts_;
   memory::MemoryPlan memory_;
   std::uint32_t prefill_chunk_ = 0;
 
   memory::WeightStore weights_;
-  memory::StateArena state_;
-  memory::Activations activations_;
-  contract::DeviceBuffer workspace_;
-  contract::DeviceBuffer rope_memory_;
-  std::vector<contract::RopeTable> rope_tables_;
-  BatchBuilder batch_;
-  PreparedPlan prefill_plan_;
-  PreparedPlan decode_plan_;
-  vision::ImageEncoder encoder_;  // of models with images
-  PreparedPlan encode_plan_;
-
+  StepMemory step_;
   std::vector<SlotFill> slots_;
-  contract::DeviceBuffer long_rope_memory_;  // [slots], of models with two rotations
-  std::vector<float> logits_;                // [output_rows_max, vocab]
+  std::vector<float> logits_;  // [output_rows_max, vocab]
   contract::ExecutionContext ctx_;
   contract::ExecutionContext encode_ctx_;
   contract::DispatchCounters counters_;

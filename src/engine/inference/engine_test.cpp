@@ -2,12 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-
 #include "base/testing/allocation_counter.h"
-#include "engine/inference/testing/recording_backend.h"
-#include "engine/models/testing/tiny_llama.h"
+#include "engine/inference/testing/tiny_engine.h"
 
 namespace llorch::engine::inference {
 namespace {
@@ -17,53 +13,20 @@ using base::TokenId;
 using contract::MemoryPurpose;
 using contract::Opcode;
 using models::testing::TinyLlama;
+using testing::ids;
+using testing::Loaded;
+using testing::many;
+using testing::ModelFile;
 using testing::RecordingBackend;
-
-// A file in a folder of its own, gone with the object.
-class ModelFile {
- public:
-  explicit ModelFile(const TinyLlama& tiny = {}) {
-    char name[] = "/tmp/llorch-engine-XXXXXX";
-    folder_ = mkdtemp(name);
-    const std::vector<std::byte> bytes = tiny.bytes();
-    std::ofstream(path(), std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  }
-  ~ModelFile() { std::filesystem::remove_all(folder_); }
-  std::filesystem::path path() const { return folder_ / "tiny.gguf"; }
-
- private:
-  std::filesystem::path folder_;
-};
-
-std::vector<TokenId> ids(std::initializer_list<std::uint32_t> numbers) {
-  std::vector<TokenId> result;
-  for (std::uint32_t number : numbers) result.push_back(TokenId{number});
-  return result;
-}
-std::vector<TokenId> many(std::uint32_t count) {
-  std::vector<TokenId> result;
-  for (std::uint32_t i = 0; i < count; ++i) result.push_back(TokenId{i % 40});
-  return result;
-}
-
-struct Loaded {
-  explicit Loaded(const EngineOptions& options, const TinyLlama& tiny = {}) : file(tiny) {
-    auto result = Engine::load(file.path(), options, backend);
-    EXPECT_TRUE(result) << result.error().message;
-    engine = *std::move(result);
-  }
-  ModelFile file;
-  RecordingBackend backend;
-  std::unique_ptr<Engine> engine;
-};
 
 TEST(EngineLoad, PredictsMemoryToTheByte) {
   const ModelFile file(TinyLlama{.layers = 3});
   for (const EngineOptions& options :
        {EngineOptions{},
         EngineOptions{.context_tokens = 65, .slots = 3, .kv_dtype = contract::DType::kF32, .prefill_chunk = 5},
-        EngineOptions{.context_tokens = 1, .prefill_chunk = 1}, EngineOptions{.output_rows_max = 100}}) {
+        EngineOptions{.context_tokens = 1, .prefill_chunk = 1}, EngineOptions{.output_rows_max = 100},
+        EngineOptions{.context_tokens = 150, .slots = 9, .kv_tokens = 500, .kv_tokens_max = 900},
+        EngineOptions{.slots = 2, .kv_tokens = 5000}}) {
     RecordingBackend backend;
     const auto predicted = Engine::predict(file.path(), options, backend);
     ASSERT_TRUE(predicted) << predicted.error().message;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/inference/batch_builder.h"
+#include "engine/inference/memory/state_arena.h"
 #include "engine/inference/prepared_plan.h"
 #include "engine/inference/vision/image_encoder.h"
 
@@ -45,22 +46,23 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   TRY(check_supported(model.plans.decoder_decode, backend, limits));
   const bool takes_images = model.plans.vision_encode.has_value();
   if (takes_images) TRY(check_supported(*model.plans.vision_encode, backend, input.encode_limits));
-  const StateLimits state_limits{.slots = limits.slots_max, .context_tokens = limits.context_tokens_max};
-  const std::span<const StateDescriptor> states = model.plans.decoder_prefill.plan.state_descs;
 
   MemoryPlan plan{.context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
   for (const models::BoundTensor& tensor : model.tensors)
     plan.weights_bytes += backend.packed_weight_bytes(tensor.stored);
-  for (const StateDescriptor& desc : states) {
+  plan.kv_bytes = input.kv.bytes();
+  plan.kv_growth_bytes = input.kv.growth_bytes();
+  plan.state_bytes = plan.kv_bytes;
+  for (const StateDescriptor& desc : model.plans.decoder_prefill.plan.state_descs) {
     // Sizes are the file's to claim: what no device has is capped, so that sums hold and the refusal is the usual one.
-    const std::uint64_t per_slot = std::min(slot_state_bytes(desc, limits.context_tokens_max), kStateBytesMax);
+    const std::uint64_t per_slot = std::min(slot_state_bytes(desc), kStateBytesMax);
     plan.state_bytes += std::min(limits.slots_max * per_slot, kStateBytesMax);
   }
   for (const PhysicalSpec& buffer : input.buffers) plan.activations_bytes += buffer.size_bytes;
   plan.workspace_bytes = std::max(workspace_bytes(model.plans.decoder_prefill, backend, limits),
                                   workspace_bytes(model.plans.decoder_decode, backend, limits));
-  plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) +
-                      page_table_bytes(states, state_limits) + BatchBuilder::device_bytes(limits, takes_images);
+  plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) + input.kv.table_bytes() +
+                      BatchBuilder::device_bytes(limits, takes_images);
   if (takes_images) {
     plan.workspace_bytes =
         std::max(plan.workspace_bytes, workspace_bytes(*model.plans.vision_encode, backend, input.encode_limits));
@@ -76,10 +78,11 @@ base::Result<> check_fits(const MemoryPlan& plan, const Backend& backend) {
   const auto detail = [](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); };
   return base::fail(base::Error{
       base::ErrorCode::kOutOfDeviceMemory,
-      fmt::format("the model needs {} bytes ({} weights, {} cache for {} slot(s) of {} positions, {} activations, {} "
+      fmt::format("the model needs {} bytes ({} weights, {} state with {} of cache pages for {} slot(s) of {} "
+                  "positions, {} activations, {} "
                   "workspace, {} tables) and {} of {} are free; lower the context or the slots, or raise the budget",
-                  plan.total_bytes(), plan.weights_bytes, plan.state_bytes, plan.slots, plan.context_tokens,
-                  plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, free, budget),
+                  plan.total_bytes(), plan.weights_bytes, plan.state_bytes, plan.kv_bytes, plan.slots,
+                  plan.context_tokens, plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, free, budget),
       {{"required_bytes", detail(plan.total_bytes())},
        {"free_bytes", detail(free)},
        {"budget_bytes", detail(budget)}}});

@@ -4,7 +4,7 @@
 
 #include "base/result.h"
 #include "engine/contract/backend.h"
-#include "engine/inference/memory/state_arena.h"
+#include "engine/inference/kv_cache/kv_plan.h"
 #include "engine/models/model.h"
 
 namespace llorch::engine::inference::memory {
@@ -12,10 +12,12 @@ namespace llorch::engine::inference::memory {
 // What a loaded model takes of the device, to the byte.
 struct MemoryPlan {
   std::uint64_t weights_bytes = 0;
-  std::uint64_t state_bytes = 0;  // caches of all slots at the full context, and rows of images
+  std::uint64_t state_bytes = 0;  // cache pages, recurrent states of all slots, rows of images
   std::uint64_t activations_bytes = 0;
   std::uint64_t workspace_bytes = 0;
-  std::uint64_t tables_bytes = 0;  // rotation tables, page table, row arrays, patches
+  std::uint64_t tables_bytes = 0;     // rotation tables, page tables, row arrays, patches
+  std::uint64_t kv_bytes = 0;         // of the state: cache pages
+  std::uint64_t kv_growth_bytes = 0;  // what they may take later on top of everything; in no sum here
   std::uint32_t context_tokens = 0;
   std::uint32_t slots = 0;
 
@@ -27,6 +29,7 @@ struct MemoryPlan {
 struct MemoryInput {
   const models::CompiledModel& model;
   std::span<const contract::PhysicalSpec> buffers;  // shared by the plans
+  const kv_cache::KvPlan& kv;
   contract::StepLimits limits;
   contract::StepLimits encode_limits;  // of the vision_encode plan, when there is one
 };

@@ -18,52 +18,35 @@ constexpr std::string_view kActionNames[] = {"alloc", "reset", "reuse", "evict",
 
 }  // namespace
 
-std::uint64_t slot_state_bytes(const StateDescriptor& desc, std::uint32_t context_tokens) {
-  const std::uint64_t bytes = is_paged(desc) ? pages_of(context_tokens) * desc.size_bytes : desc.size_bytes;
-  return round_up(bytes, std::max<std::uint64_t>(desc.align_bytes, 64));
+std::uint64_t slot_state_bytes(const StateDescriptor& desc) {
+  return is_paged(desc) ? 0 : round_up(desc.size_bytes, std::max<std::uint64_t>(desc.align_bytes, 64));
 }
 
-std::uint64_t page_table_bytes(std::span<const StateDescriptor> descs, const StateLimits& limits) {
-  return static_cast<std::uint64_t>(std::ranges::count_if(descs, is_paged)) * limits.slots *
-         pages_of(limits.context_tokens) * sizeof(std::byte*);
-}
-
-base::Result<StateArena> StateArena::make(std::span<const StateDescriptor> descs, const StateLimits& limits,
-                                          Backend& backend) {
+base::Result<StateArena> StateArena::make(const StateInput& input, Backend& backend) {
   StateArena arena;
   arena.backend_ = &backend;
-  for (const StateDescriptor& desc : descs) {
-    State state{
-        .desc = desc, .slot_bytes = slot_state_bytes(desc, limits.context_tokens), .memory = {}, .allocated = {}};
-    state.memory = TRY(DeviceBuffer::allocate(backend, state.slot_bytes * limits.slots, MemoryPurpose::kState));
-    state.allocated.assign(limits.slots, desc.lifecycle == StateLifecycle::kSlotPersistent);
-    StateBlockHandle handle{.id = desc.id, .align_bytes = desc.align_bytes};
+  for (const StateDescriptor& desc : input.descs) {
+    State state{.desc = desc, .slot_bytes = slot_state_bytes(desc), .memory = {}, .allocated = {}};
+    state.allocated.assign(input.slots, desc.lifecycle == StateLifecycle::kSlotPersistent);
     if (is_paged(desc)) {
-      TRY(arena.make_page_table(state, limits));
-      handle.size = desc.size_bytes;
-      handle.pages = reinterpret_cast<std::byte* const*>(state.pages.data());
-      handle.pages_stride = static_cast<std::uint32_t>(pages_of(limits.context_tokens));
+      const auto handle = std::ranges::find(input.paged, desc.id, &StateBlockHandle::id);
+      ASSERT(handle != input.paged.end() && !desc.zero_init, "state {} has no pages, or wants zeros", desc.id);
+      arena.handles_.push_back(*handle);
     } else {
-      handle.ptr = state.memory.data();
-      handle.size = state.slot_bytes;
+      state.memory = TRY(DeviceBuffer::allocate(backend, state.slot_bytes * input.slots, MemoryPurpose::kState));
+      arena.handles_.push_back(
+          {.id = desc.id, .align_bytes = desc.align_bytes, .ptr = state.memory.data(), .size = state.slot_bytes});
     }
-    arena.handles_.push_back(handle);
     arena.states_.push_back(std::move(state));
   }
   return arena;
 }
 
-base::Result<> StateArena::make_page_table(State& state, const StateLimits& limits) {
-  std::vector<std::byte*> table;
-  for (std::uint32_t slot = 0; slot < limits.slots; ++slot) {
-    for (std::uint64_t page = 0; page < pages_of(limits.context_tokens); ++page) {
-      table.push_back(state.memory.data() + slot * state.slot_bytes + page * state.desc.size_bytes);
-    }
-  }
-  const auto bytes = std::as_bytes(std::span(table));
-  state.pages = TRY(DeviceBuffer::allocate(*backend_, bytes.size(), MemoryPurpose::kTables));
-  backend_->copy_to_device(state.pages.data(), bytes);
-  return {};
+base::Result<> StateArena::refuse(const State& state, LifecycleAction action, std::uint32_t slot) {
+  return base::fail(
+      ErrorCode::kInvalidStateLifecycleAction,
+      fmt::format("{} of state {} (lifecycle {}, {}) in slot {}", kActionNames[static_cast<int>(action)], state.desc.id,
+                  static_cast<int>(state.desc.lifecycle), state.allocated[slot] ? "allocated" : "not allocated", slot));
 }
 
 base::Result<> StateArena::apply(LifecycleAction action, std::uint8_t state_id, std::uint32_t slot) {
@@ -75,24 +58,31 @@ base::Result<> StateArena::apply(LifecycleAction action, std::uint8_t state_id, 
   const LifecyclePolicy rule = policy(state->desc.lifecycle, action);
   const bool allocates = action == LifecycleAction::kAlloc;
   const bool ends = action == LifecycleAction::kDeinit;
-  if (!rule.allowed || (!ends && state->allocated[slot] == allocates)) {
-    return base::fail(
-        ErrorCode::kInvalidStateLifecycleAction,
-        fmt::format("{} of state {} (lifecycle {}, {}) in slot {}", kActionNames[static_cast<int>(action)], state_id,
-                    static_cast<int>(state->desc.lifecycle), state->allocated[slot] ? "allocated" : "not allocated",
-                    slot));
-  }
+  if (!rule.allowed || (!ends && state->allocated[slot] == allocates)) return refuse(*state, action, slot);
   if (allocates || ends) state->allocated[slot] = allocates;
   const bool zeroing = allocates || action == LifecycleAction::kReset || action == LifecycleAction::kEvict;
-  if (zeroing && (state->desc.zero_init || rule.zeroes)) {
-    backend_->zero(state->memory.data() + slot * state->slot_bytes, state->slot_bytes);
-  }
+  if (zeroing && (state->desc.zero_init || rule.zeroes)) backend_->zero(state->of(slot), state->slot_bytes);
   return {};
 }
 
 base::Result<> StateArena::apply_all(LifecycleAction action, std::uint32_t slot) {
   for (const State& state : states_) {
     if (state.desc.lifecycle == StateLifecycle::kSlotPersistent) TRY(apply(action, state.desc.id, slot));
+  }
+  return {};
+}
+
+base::Result<> StateArena::fork(const SlotPair& slots) {
+  const auto action = LifecycleAction::kCloneForFork;
+  for (const State& state : states_) {
+    const bool persistent = state.desc.lifecycle == StateLifecycle::kSlotPersistent;
+    const bool may = policy(state.desc.lifecycle, action).allowed && state.desc.forkable;
+    if (state.allocated[slots.from] ? !may : persistent) return refuse(state, action, slots.from);
+    if (state.allocated[slots.to] != state.allocated[slots.from]) return refuse(state, action, slots.to);
+  }
+  for (const State& state : states_) {
+    if (state.allocated[slots.from] && state.slot_bytes != 0)
+      backend_->copy_on_device(state.of(slots.to), state.of(slots.from), state.slot_bytes);
   }
   return {};
 }

@@ -9,23 +9,26 @@
 
 namespace llorch::engine::inference::memory {
 
-struct StateLimits {
+// Bytes one slot needs of a state of fixed size; 0 for a paged one, whose pages are others' (kv_cache/).
+std::uint64_t slot_state_bytes(const contract::StateDescriptor& desc);
+
+struct StateInput {
+  std::span<const contract::StateDescriptor> descs;
+  std::span<const contract::StateBlockHandle> paged;  // of the paged ones among them
   std::uint32_t slots = 1;
-  std::uint32_t context_tokens = 0;
 };
 
-// Bytes one slot needs of a state: a fixed size, or whole pages for the context.
-std::uint64_t slot_state_bytes(const contract::StateDescriptor& desc, std::uint32_t context_tokens);
-// Bytes of the device's tables of page addresses.
-std::uint64_t page_table_bytes(std::span<const contract::StateDescriptor> descs, const StateLimits& limits);
+struct SlotPair {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+};
 
-// The state memory of all slots, taken at start from a plan's descriptors. Every action on a slot's state goes through the
-// lifecycle matrix. Not thread-safe.
+// The states of all slots, taken at start from a plan's descriptors, and the memory of those of fixed size. Every action on
+// a slot's state goes through the lifecycle matrix. Not thread-safe.
 class StateArena {
  public:
   // Errors: OUT_OF_DEVICE_MEMORY.
-  static base::Result<StateArena> make(std::span<const contract::StateDescriptor> descs, const StateLimits& limits,
-                                       contract::Backend& backend);
+  static base::Result<StateArena> make(const StateInput& input, contract::Backend& backend);
 
   // Does `action` to one state of one slot: checks the matrix and that the state is allocated (alloc: that it is not), zeroes
   // what the descriptor or the policy says. Slot-persistent states are allocated by make(); deinit twice is fine.
@@ -33,18 +36,22 @@ class StateArena {
   base::Result<> apply(contract::LifecycleAction action, std::uint8_t state_id, std::uint32_t slot);
   // The same for every slot-persistent state of the slot.
   base::Result<> apply_all(contract::LifecycleAction action, std::uint32_t slot);
+  // kCloneForFork of every state that `slots.from` has: those of fixed size are copied, pages are others'.
+  // Errors: INVALID_STATE_LIFECYCLE_ACTION (a state of either slot forbids it), with nothing done.
+  base::Result<> fork(const SlotPair& slots);
 
   std::span<const contract::StateBlockHandle> handles() const { return handles_; }  // parallel to the descriptors
 
  private:
   struct State {
     contract::StateDescriptor desc;
-    std::uint64_t slot_bytes = 0;
+    std::uint64_t slot_bytes = 0;   // 0: paged
     contract::DeviceBuffer memory;  // [slots][slot_bytes]
-    contract::DeviceBuffer pages;   // [slots][pages of the context]: addresses of a paged state's pages
     std::vector<bool> allocated;    // [slots]
+
+    std::byte* of(std::uint32_t slot) const { return memory.data() + slot * slot_bytes; }
   };
-  base::Result<> make_page_table(State& state, const StateLimits& limits);
+  static base::Result<> refuse(const State& state, contract::LifecycleAction action, std::uint32_t slot);
 
   contract::Backend* backend_ = nullptr;
   std::vector<State> states_;

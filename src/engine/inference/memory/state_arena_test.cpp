@@ -13,15 +13,18 @@ using namespace contract;
 using base::ErrorCode;
 using testing::RecordingBackend;
 
-constexpr StateDescriptor kKv{.id = 0, .kind = StateKind::kKv, .bytes_per_token = 8, .size_bytes = 512};
+constexpr StateDescriptor kKv{
+    .id = 0, .kind = StateKind::kKv, .forkable = true, .bytes_per_token = 8, .size_bytes = 512};
 constexpr StateDescriptor kRecurrent{.id = 2, .kind = StateKind::kSsm, .zero_init = true, .size_bytes = 100};
 constexpr StateDescriptor kRequest{.id = 4, .lifecycle = StateLifecycle::kRequestScoped, .size_bytes = 64};
 constexpr StateDescriptor kStep{.id = 5, .lifecycle = StateLifecycle::kStepScoped, .size_bytes = 64};
-constexpr std::array kAll{kKv, kRecurrent, kRequest, kStep};
+constexpr StateDescriptor kClone{.id = 6, .kind = StateKind::kConv, .forkable = true, .size_bytes = 64};
+constexpr std::array kAll{kKv, kRecurrent, kRequest, kStep, kClone};
+constexpr StateBlockHandle kPages{.id = 0, .size = 512, .pages_stride = 3};
 
 struct Fixture {
   RecordingBackend backend;
-  StateArena arena = StateArena::make(kAll, {.slots = 3, .context_tokens = 130}, backend).value();
+  StateArena arena = StateArena::make({.descs = kAll, .paged = {&kPages, 1}, .slots = 3}, backend).value();
 
   std::span<std::byte> block(std::size_t descriptor, std::uint32_t slot) {
     const StateBlockHandle& handle = arena.handles()[descriptor];
@@ -37,18 +40,10 @@ bool all(std::span<const std::byte> bytes, int value) {
   return std::ranges::all_of(bytes, [&](std::byte b) { return b == std::byte(value); });
 }
 
-TEST(StateArena, PagesOfSlotsAreDisjointAndAligned) {
+TEST(StateArena, PagesAreOthers) {
   Fixture f;
-  const StateBlockHandle& kv = f.arena.handles()[0];
-  EXPECT_EQ(kv.pages_stride, 3U);
-  std::vector<std::byte*> pages(kv.pages, kv.pages + 9);
-  std::ranges::sort(pages);
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pages[i]) % 64, 0U);
-    if (i > 0) {
-      EXPECT_GE(pages[i] - pages[i - 1], 512);
-    }
-  }
+  EXPECT_EQ(f.arena.handles()[0].pages_stride, 3U);
+  EXPECT_EQ(f.backend.bytes_by_purpose[MemoryPurpose::kState], 3U * (128 + 64 + 64 + 64));
 }
 
 // Every pair of the matrix, from the state in which only the matrix can forbid it.
@@ -91,12 +86,37 @@ TEST(StateArena, ZeroesOneSlotWhenAsked) {
   EXPECT_TRUE(all(f.block(1, 0), 7) && all(f.block(1, 2), 7));
 }
 
-TEST(StateArena, CachePagesAreNotZeroedOnReset) {
-  Fixture f;
-  std::byte* const page = f.arena.handles()[0].pages[1 * 3];
-  *page = std::byte{7};
-  ASSERT_TRUE(f.arena.apply_all(LifecycleAction::kReset, 1));
-  EXPECT_EQ(*page, std::byte{7});
+TEST(StateArena, AForkCopiesOneSlotIntoAnother) {
+  RecordingBackend backend;
+  const std::array descs{kKv, kClone, kRequest};
+  auto arena = StateArena::make({.descs = descs, .paged = {&kPages, 1}, .slots = 3}, backend).value();
+  const auto block = [&](std::uint32_t slot) { return std::span(arena.handles()[1].ptr + slot * 64, 64); };
+  for (std::uint32_t slot = 0; slot < 3; ++slot) std::ranges::fill(block(slot), std::byte(slot));
+  ASSERT_TRUE(arena.fork({.from = 2, .to = 0}));
+  EXPECT_TRUE(all(block(0), 2) && all(block(1), 1) && all(block(2), 2));
+  std::ranges::fill(block(2), std::byte{9});
+  EXPECT_TRUE(all(block(0), 2));
+}
+
+TEST(StateArena, AForkOfWhatMayNotBeClonedDoesNothing) {
+  RecordingBackend backend;
+  const std::array descs{kClone, kRequest};
+  auto arena = StateArena::make({.descs = descs, .paged = {}, .slots = 2}, backend).value();
+  *arena.handles()[0].ptr = std::byte{7};
+  const auto code = [&] {
+    const auto result = arena.fork({.from = 0, .to = 1});
+    return result ? ErrorCode{} : result.error().code;
+  };
+  for (std::uint32_t slot : {0, 1}) {
+    ASSERT_TRUE(arena.apply(LifecycleAction::kAlloc, kRequest.id, slot));
+    EXPECT_EQ(code(), ErrorCode::kInvalidStateLifecycleAction);
+    ASSERT_TRUE(arena.apply(LifecycleAction::kDeinit, kRequest.id, slot));
+  }
+  EXPECT_EQ(arena.handles()[0].ptr[64], std::byte{0});
+  EXPECT_EQ(code(), ErrorCode{});
+  EXPECT_EQ(arena.handles()[0].ptr[64], std::byte{7});
+  Fixture f;  // kRecurrent is not forkable
+  EXPECT_EQ(f.arena.fork({.from = 0, .to = 1}).error().code, ErrorCode::kInvalidStateLifecycleAction);
 }
 
 TEST(StateArena, RequestStateIsZeroedAtAdmission) {

@@ -13,17 +13,32 @@ std::size_t PagePool::KeyHash::operator()(const PageKey& key) const {
   return hash;
 }
 
-void PagePool::grow(std::uint32_t pages_count) {
-  const std::uint32_t old_total = counts_.total;
-  ASSERT(pages_count < static_cast<std::uint32_t>(kNoPage) - old_total, "{} + {}", old_total, pages_count);
+std::vector<PageId> PagePool::grow(std::uint32_t pages_count) {
+  std::vector<PageId> more;
+  while (more.size() < pages_count && !withdrawn_.empty()) {
+    more.push_back(withdrawn_.back());
+    withdrawn_.pop_back();
+  }
+  const auto first = static_cast<std::uint32_t>(pages_.size());
+  const auto fresh = pages_count - static_cast<std::uint32_t>(more.size());
+  ASSERT(fresh < static_cast<std::uint32_t>(kNoPage) - first, "{} + {}", first, fresh);
+  pages_.resize(std::size_t{first} + fresh);
+  for (std::uint32_t i = 0; i < fresh; ++i) more.push_back(PageId{first + i});
   counts_.total += pages_count;
-  pages_.resize(counts_.total);
-  free_.reserve(counts_.total);
-  // Low ids are taken first: what is never needed stays untouched memory.
-  std::vector<PageId> fresh;
-  for (std::uint32_t page = counts_.total; page > old_total; --page) fresh.push_back(PageId{page - 1});
-  free_.insert(free_.begin(), fresh.begin(), fresh.end());
-  by_key_.reserve(counts_.total);
+  free_.reserve(pages_.size());
+  by_key_.reserve(pages_.size());
+  // The first of them are taken first, but after all that were free before.
+  free_.insert(free_.begin(), more.rbegin(), more.rend());
+  return more;
+}
+
+std::vector<PageId> PagePool::withdraw(std::uint32_t pages_count) {
+  ASSERT(pages_count <= counts_.free(), "{} of {} free pages", pages_count, counts_.free());
+  const std::vector<PageId> gone(free_.begin(), free_.begin() + pages_count);  // those that would be taken last
+  free_.erase(free_.begin(), free_.begin() + pages_count);
+  withdrawn_.insert(withdrawn_.end(), gone.begin(), gone.end());
+  counts_.total -= pages_count;
+  return gone;
 }
 
 PageId PagePool::take() {

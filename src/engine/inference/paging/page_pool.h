@@ -20,12 +20,15 @@ struct PageCounts {
 };
 
 // The pages of one group: each is free, held (by as many as its references say), or kept for its key only. Every operation
-// is O(1) but expire(), clear() and grow(). Only publish() of a new key and grow() allocate.
+// is O(1) but expire(), clear(), grow() and withdraw(). Only publish() of a new key and the last two allocate.
 class PagePool {
  public:
   explicit PagePool(std::uint32_t pages_total) { grow(pages_total); }
 
-  void grow(std::uint32_t pages_count);
+  // More pages: those withdrawn first, then new ones, whose ids go on from the highest. Returns which.
+  std::vector<PageId> grow(std::uint32_t pages_count);
+  // Takes free pages out of use until grow() brings them back. REQUIRES: as many are free.
+  std::vector<PageId> withdraw(std::uint32_t pages_count);
 
   // A page with one reference and no key: a free one, else the least recently used of those kept. REQUIRES: one is takeable.
   PageId take();
@@ -45,6 +48,8 @@ class PagePool {
   const PageCounts& counts() const { return counts_; }
   std::uint32_t references(PageId page) const { return pages_[index(page)].references; }
   bool has_key(PageId page) const { return pages_[index(page)].has_key; }
+  // What it holds is of use.
+  bool is_live(PageId page) const { return references(page) > 0 || has_key(page); }
 
  private:
   struct Page {
@@ -65,6 +70,7 @@ class PagePool {
 
   std::vector<Page> pages_;
   std::vector<PageId> free_;  // the next to take last
+  std::vector<PageId> withdrawn_;
   PageId oldest_ = kNoPage, newest_ = kNoPage;
   std::unordered_map<PageKey, PageId, KeyHash> by_key_;
   PageCounts counts_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 namespace llorch::engine::inference::paging {
 namespace {
@@ -25,6 +26,7 @@ struct NaivePool {
   std::map<PageId, int> references;  // held pages
   std::map<int, PageId> by_key;
   std::vector<Kept> kept;  // oldest first
+  std::set<PageId> withdrawn;
 
   std::optional<int> key(PageId page) const {
     for (const auto& [k, p] : by_key) {
@@ -33,7 +35,7 @@ struct NaivePool {
     return std::nullopt;
   }
   void took(PageId page, bool had_free) {
-    RC_ASSERT(!references.contains(page));
+    RC_ASSERT(!references.contains(page) && !withdrawn.contains(page));
     const auto is_page = [&](const Kept& k) { return k.page == page; };
     if (had_free) {
       RC_ASSERT(std::ranges::none_of(kept, is_page));
@@ -70,7 +72,7 @@ struct NaivePool {
 };
 
 void check_same(const PagePool& pool, const NaivePool& naive, std::uint32_t total) {
-  RC_ASSERT(pool.counts().total == total);
+  RC_ASSERT(pool.counts().total == total - naive.withdrawn.size());
   RC_ASSERT(pool.counts().used == naive.references.size());
   RC_ASSERT(pool.counts().cached == naive.kept.size());
   for (std::uint32_t i = 0; i < total; ++i) {
@@ -128,9 +130,20 @@ void random_operation(PagePool& pool, NaivePool& naive, std::uint32_t& total, st
         pool.clear();
         return naive.clear();
       }
+      const auto count = *rc::gen::inRange(0u, 4u);
+      if (*rc::gen::inRange(0, 2) == 0) {
+        const auto gone = pool.withdraw(std::min(count, pool.counts().free()));
+        naive.withdrawn.insert(gone.begin(), gone.end());
+        return;
+      }
       if (total > 20) return;
-      pool.grow(2);
-      total += 2;
+      const auto more = pool.grow(count);
+      RC_ASSERT(more.size() == count);
+      for (PageId page : more) {
+        if (naive.withdrawn.erase(page) > 0) continue;
+        RC_ASSERT(naive.withdrawn.empty() && page == PageId{total});  // first those that were there before
+        ++total;
+      }
     }
   }
 }

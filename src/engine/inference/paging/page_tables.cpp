@@ -29,20 +29,27 @@ PageTables::Range PageTables::still_seen(const Group& group, const Range& range,
   return {.begin = std::max(range.begin, group.shape.first_page_seen(held)), .end = range.end};
 }
 
-bool PageTables::can_reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens) const {
+std::uint32_t PageTables::pages_short(std::uint32_t group, std::uint32_t slot, std::uint32_t held,
+                                      std::uint32_t tokens) const {
   ASSERT(slot < slots_ && held <= tokens && tokens <= context_tokens_, "slot {}, {} .. {}", slot, held, tokens);
-  return std::ranges::all_of(groups_, [&](const Group& group) {
-    const Range& range = group.held[slot];
-    ASSERT(std::uint64_t{range.end} * kPageTokens >= held, "slot {} holds pages up to {}, not {} positions", slot,
-           range.end, held);
-    const auto end = static_cast<std::uint32_t>(pages_of(tokens));
-    const std::uint32_t needed = end > range.end ? end - range.end : 0;
-    std::uint32_t takeable = group.pool.counts().takeable();
-    for (std::uint32_t i = range.begin; i < still_seen(group, range, held).begin && takeable < needed; ++i) {
-      takeable += group.pool.references(group.rows[std::size_t{slot} * pages_per_slot_ + i]) == 1;
-    }
-    return needed <= takeable;
-  });
+  const Group& g = groups_[group];
+  const Range& range = g.held[slot];
+  ASSERT(std::uint64_t{range.end} * kPageTokens >= held, "slot {} holds pages up to {}, not {} positions", slot,
+         range.end, held);
+  const auto end = static_cast<std::uint32_t>(pages_of(tokens));
+  const std::uint32_t needed = end > range.end ? end - range.end : 0;
+  std::uint32_t takeable = g.pool.counts().takeable();
+  for (std::uint32_t i = range.begin; i < still_seen(g, range, held).begin && takeable < needed; ++i) {
+    takeable += g.pool.references(g.rows[std::size_t{slot} * pages_per_slot_ + i]) == 1;
+  }
+  return needed > takeable ? needed - takeable : 0;
+}
+
+bool PageTables::can_reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens) const {
+  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+    if (pages_short(g, slot, held, tokens) > 0) return false;
+  }
+  return true;
 }
 
 bool PageTables::reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens) {
@@ -162,9 +169,14 @@ void PageTables::clear_cache() {
   for (Group& group : groups_) group.pool.clear();
 }
 
-void PageTables::grow(std::uint32_t group, std::uint32_t pages_count) {
-  groups_[group].pool.grow(pages_count);
+std::vector<PageId> PageTables::grow(std::uint32_t group, std::uint32_t pages_count) {
   groups_[group].shape.pages_total += pages_count;
+  return groups_[group].pool.grow(pages_count);
+}
+
+std::vector<PageId> PageTables::withdraw(std::uint32_t group, std::uint32_t pages_count) {
+  groups_[group].shape.pages_total -= pages_count;
+  return groups_[group].pool.withdraw(pages_count);
 }
 
 std::span<const PageId> PageTables::row(std::uint32_t group, std::uint32_t slot) const {

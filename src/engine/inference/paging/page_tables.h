@@ -74,6 +74,8 @@ class PageTables {
   [[nodiscard]] bool reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens);
   // Whether reserve() would succeed if nothing else were taken before.
   [[nodiscard]] bool can_reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens) const;
+  // How many pages more the group would need for that.
+  std::uint32_t pages_short(std::uint32_t group, std::uint32_t slot, std::uint32_t held, std::uint32_t tokens) const;
   // The slot holds nothing any more. Pages with a key stay findable while nobody needs their room. Twice is fine.
   void release(std::uint32_t slot);
 
@@ -97,14 +99,17 @@ class PageTables {
   void expire(std::int64_t before_ms);
   void clear_cache();
 
-  // More pages; ids go on from the old total.
-  void grow(std::uint32_t group, std::uint32_t pages_count);
+  // More pages, and fewer: see PagePool.
+  std::vector<PageId> grow(std::uint32_t group, std::uint32_t pages_count);
+  std::vector<PageId> withdraw(std::uint32_t group, std::uint32_t pages_count);
 
   std::size_t groups_count() const { return groups_.size(); }
   const PageGroup& group(std::uint32_t group) const { return groups_[group].shape; }
   PageCounts counts(std::uint32_t group) const { return groups_[group].pool.counts(); }
   // Slots that hold the page.
   std::uint32_t references(std::uint32_t group, PageId page) const { return groups_[group].pool.references(page); }
+  // Whether some slot holds the page, or it can be found by its key.
+  bool is_live(std::uint32_t group, PageId page) const { return groups_[group].pool.is_live(page); }
   // Entries of one slot, [pages_of(context_tokens)]; kNoPage where the slot holds none.
   std::span<const PageId> row(std::uint32_t group, std::uint32_t slot) const;
   std::uint32_t pages_held(std::uint32_t group, std::uint32_t slot) const { return groups_[group].held[slot].count(); }

@@ -355,7 +355,11 @@ class RandomSlots {
       case 0: return end(s);
       case 1: return fork(s, below(kSlots));
       case 2: return below(20) == 0 ? tables_.clear_cache() : tables_.expire(now_ms_ - 20);
-      case 3: return below(10) == 0 ? tables_.grow(0, 1) : void();
+      case 3: {
+        if (below(10) == 0) tables_.grow(0, 1);
+        if (below(10) == 0 && tables_.counts(0).free() > 0) tables_.withdraw(0, 1);
+        return;
+      }
       default: return slots_[s].ended ? begin(s) : advance(s);
     }
   }

@@ -59,16 +59,21 @@ RecordingBackend::~RecordingBackend() {
 }
 
 base::Result<std::byte*> RecordingBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
-  if (used_ + bytes > options_.memory_bytes_max) {
-    return base::fail(base::ErrorCode::kOutOfDeviceMemory,
-                      fmt::format("{} bytes for {}", bytes, memory_purpose_name(purpose)));
-  }
+  if (used_ + bytes > options_.memory_bytes_max) return base::fail(out_of_memory(bytes, purpose));
   auto* ptr = static_cast<std::byte*>(::operator new (bytes + 1, std::align_val_t{64}));
   std::memset(ptr, 0, bytes);
   allocations_[ptr] = bytes;
   used_ += bytes;
   bytes_by_purpose[purpose] += bytes;
   return ptr;
+}
+
+base::Error RecordingBackend::out_of_memory(std::uint64_t bytes, MemoryPurpose purpose) const {
+  return base::Error{
+      base::ErrorCode::kOutOfDeviceMemory, fmt::format("{} bytes for {}", bytes, memory_purpose_name(purpose)), {}}
+      .with("required_bytes", static_cast<std::int64_t>(bytes))
+      .with("free_bytes", static_cast<std::int64_t>(options_.memory_bytes_max - used_))
+      .with("purpose", std::string(memory_purpose_name(purpose)));
 }
 
 void RecordingBackend::release(std::byte* ptr) noexcept {

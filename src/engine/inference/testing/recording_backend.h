@@ -59,6 +59,9 @@ class RecordingBackend : public contract::Backend {
   std::map<contract::MemoryPurpose, std::uint64_t> bytes_by_purpose;  // ever allocated
   contract::Opcode failing = contract::Opcode::kMoe;                  // an opcode whose adapter fails
 
+ protected:
+  base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose) const;
+
  private:
   Options options_;
   contract::AdapterTables tables_;

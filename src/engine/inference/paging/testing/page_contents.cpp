@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace llorch::engine::inference::paging::testing {
 
@@ -70,25 +71,24 @@ std::string PageContents::check_counts(const PageTables& tables, std::uint32_t s
     if (counts.used + counts.cached > counts.total) {
       return fmt::format("group {}: {} used + {} cached of {}", g, counts.used, counts.cached, counts.total);
     }
-    std::vector<std::uint32_t> named(counts.total, 0);
+    std::map<PageId, std::uint32_t> named;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       std::uint32_t held = 0;
       for (const PageId id : tables.row(g, slot)) {
         if (id == kNoPage) continue;
-        ++named.at(static_cast<std::size_t>(id));
+        ++named[id];
         ++held;
       }
       if (held != tables.pages_held(g, slot)) return fmt::format("group {} slot {}: {} entries", g, slot, held);
     }
-    std::uint32_t used = 0;
-    for (std::uint32_t i = 0; i < counts.total; ++i) {
-      used += named[i] > 0;
-      if (named[i] != tables.references(g, PageId{i})) {
-        return fmt::format("group {}: page {} is in {} rows, its references are {}", g, i, named[i],
-                           tables.references(g, PageId{i}));
+    for (const auto& [page, rows] : named) {
+      if (rows != tables.references(g, page)) {
+        return fmt::format("group {}: page {} is in {} rows, its references are {}", g,
+                           static_cast<std::uint32_t>(page), rows, tables.references(g, page));
       }
     }
-    if (used != counts.used) return fmt::format("group {}: rows name {} pages, {} are used", g, used, counts.used);
+    if (named.size() != counts.used)
+      return fmt::format("group {}: rows name {} pages, {} are used", g, named.size(), counts.used);
   }
   return {};
 }
