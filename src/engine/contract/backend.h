@@ -46,7 +46,7 @@ class Backend {
   virtual const AdapterTables& tables() const = 0;  // same object for the backend's life
   virtual StreamHandle stream() = 0;
 
-  // Device memory: zero-filled, aligned to 64 bytes. Accounting counts exactly `bytes`. REQUIRES: bytes > 0.
+  // Device memory: zero-filled, resident, aligned to 64 bytes. Accounting counts exactly `bytes`. REQUIRES: bytes > 0.
   // Errors: OUT_OF_DEVICE_MEMORY with required_bytes, free_bytes, budget_bytes and the purpose.
   virtual base::Result<std::byte*> allocate(std::uint64_t bytes, MemoryPurpose purpose) = 0;
   virtual void release(std::byte* ptr) noexcept = 0;  // of allocate; null is fine

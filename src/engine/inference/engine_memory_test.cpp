@@ -19,25 +19,29 @@ using testing::Loaded;
 using testing::many;
 using testing::ModelFile;
 
-// Every n-th allocation of a load fails: nothing stays behind, and the error says what was wanted and what there was.
+// Every allocation of a load from the n-th on fails: nothing stays behind, and the error says what was wanted and what there
+// was, whether the load may go on smaller or not.
 TEST(EngineOom, EveryAllocationOfALoadMayFail) {
   const ModelFile file(TinyLlama{.layers = 3});
-  for (std::uint64_t n = 1;; ++n) {
-    FaultyBackend backend;
-    backend.fail_from = n;
-    const auto engine = Engine::load(file.path(), {.slots = 3}, backend);
-    if (engine) {
-      EXPECT_GT(n, 10U);
-      EXPECT_LT(backend.allocations_count, n);
-      break;
+  const auto has = [](const base::Error& error, std::string_view key) {
+    return std::ranges::any_of(error.details, [&](const auto& detail) { return detail.first == key; });
+  };
+  for (const memory::LoadFloors& floors :
+       {memory::LoadFloors{}, memory::LoadFloors{.context_tokens = 64, .slots = 1, .prefill_chunk = 16}}) {
+    for (std::uint64_t n = 1;; ++n) {
+      FaultyBackend backend;
+      backend.fail_from = n;
+      const auto engine = Engine::load(file.path(), {.slots = 3, .floors = floors}, backend);
+      if (engine) {
+        EXPECT_GT(n, 10U);
+        EXPECT_LT(backend.allocations_count, n);
+        break;
+      }
+      EXPECT_EQ(engine.error().code, ErrorCode::kOutOfDeviceMemory) << engine.error().message;
+      EXPECT_EQ(backend.memory_used_bytes(), 0U) << "allocation " << n;
+      EXPECT_TRUE(has(engine.error(), "required_bytes") && has(engine.error(), "free_bytes")) << engine.error().message;
+      ASSERT_LT(n, 1000U);
     }
-    EXPECT_EQ(engine.error().code, ErrorCode::kOutOfDeviceMemory) << engine.error().message;
-    EXPECT_EQ(backend.memory_used_bytes(), 0U) << "allocation " << n;
-    const auto has = [&](std::string_view key) {
-      return std::ranges::any_of(engine.error().details, [&](const auto& detail) { return detail.first == key; });
-    };
-    EXPECT_TRUE(has("required_bytes") && has("free_bytes")) << engine.error().message;
-    ASSERT_LT(n, 1000U);
   }
 }
 

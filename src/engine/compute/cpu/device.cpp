@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -27,6 +29,17 @@ namespace {
 // From here on the kernel is asked for 2 MiB pages: weights are read end to end for every row, and 4 KiB pages would
 // spend the time in TLB misses.
 constexpr std::uint64_t kHugePageBytes = 2u << 20;
+
+// Every page there from the start, zeroed: the process never grows beyond what was counted, and what the system does not
+// have fails a load instead of killing whoever touches it first. Kernels before 5.14 cannot be asked; there, touching does.
+bool make_resident(std::byte* memory, std::uint64_t bytes) {
+  if (::madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;
+  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (std::uint64_t at = 0; at < bytes; at += page_bytes)
+    *static_cast<volatile std::byte*>(memory + at) = std::byte{0};
+  return true;
+}
 
 bool has_use(const StoredTensor& tensor, contract::WeightUse use) {
   return (tensor.uses & static_cast<std::uint8_t>(use)) != 0;
@@ -141,6 +154,10 @@ Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpo
   if (bytes >= kHugePageBytes)
     ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: refusal costs speed, nothing else
   auto* ptr = static_cast<std::byte*>(memory);
+  if (!make_resident(ptr, bytes)) {
+    ::munmap(memory, bytes);
+    return fail(out_of_memory(bytes, purpose, "the system has no memory left"));
+  }
   allocations_.emplace(ptr, Allocation{bytes, purpose});
   used_bytes_[static_cast<std::size_t>(purpose)] += bytes;
   return ptr;

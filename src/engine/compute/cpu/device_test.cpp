@@ -1,6 +1,8 @@
 #include "engine/compute/cpu/device.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine/compute/cpu/backend.h"
 #include "engine/compute/cpu/kernel_test_support.h"
@@ -89,6 +91,16 @@ TEST(CpuBackend, MemoryIsZeroAlignedAndCountedToTheByte) {
   device->release(b);
   device->release(nullptr);
   EXPECT_EQ(device->memory_used_bytes(), 0u);
+}
+
+TEST(CpuBackend, MemoryIsThereFromTheStart) {
+  const auto device = backend(1u << 24);
+  const std::size_t page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)), pages = 300;
+  std::byte* memory = device->allocate(pages * page_bytes, MemoryPurpose::kState).value();
+  std::vector<unsigned char> resident(pages);
+  ASSERT_EQ(::mincore(memory, pages * page_bytes, resident.data()), 0);
+  for (std::size_t i = 0; i < pages; ++i) ASSERT_EQ(resident[i] & 1, 1) << "page " << i;
+  device->release(memory);
 }
 
 TEST(CpuBackend, TheBudgetIsALimitThatExplainsItself) {

@@ -19,7 +19,7 @@ std::vector<std::string> actions(LoadShape shape, const LoadFloors& floors) {
 
 TEST(OomLadder, GivesUpNothingUnlessAllowed) { EXPECT_FALSE(next_step(kAsked, {})); }
 
-// SYS-5.4: cache room, rows of a step, slots, then the sequence; each halved down to its floor.
+// Cache room, rows of a step, slots, then the sequence; each halved down to its floor.
 TEST(OomLadder, HalvesInOrderDownToEveryFloor) {
   EXPECT_EQ(actions(kAsked, {.context_tokens = 300, .slots = 1, .prefill_chunk = 100, .kv_tokens = 1}),
             (std::vector<std::string>{"kv_tokens 4000 -> 2000", "kv_tokens 2000 -> 1000", "prefill_chunk 512 -> 256",
