@@ -60,6 +60,11 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
 
   app.add_subcommand("ps", "Jobs: waiting, running, recently ended")->callback([&] { code = ps(global); });
   app.add_subcommand("ls", "Models that can be run, and their workers")->callback([&] { code = ls(global); });
+  CLI::App* cache = app.add_subcommand("cache", "The prefix caches of the workers");
+  cache->require_subcommand(1);
+  cache->add_subcommand("clear", "Forget what workers keep of ended prompts")->callback([&] {
+    code = clear_cache(global);
+  });
   CLI::App* show = app.add_subcommand("show", "One job, with what it waits for or how it ended");
   show->add_option("JOB", job_id)->required();
   show->callback([&] { code = show_job(global, job_id); });

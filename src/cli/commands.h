@@ -38,6 +38,7 @@ int ps(const GlobalOptions& global);
 int ls(const GlobalOptions& global);
 int show_job(const GlobalOptions& global, const std::string& job_id);
 int cancel_job(const GlobalOptions& global, const std::string& job_id);
+int clear_cache(const GlobalOptions& global);
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 

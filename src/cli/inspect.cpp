@@ -1,4 +1,4 @@
-// ls, doctor, version: what is there.
+// ls, cache clear, doctor, version: what is there.
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <sys/statvfs.h>
@@ -64,6 +64,23 @@ Check check_stack(const GlobalOptions& global) {
 }
 
 }  // namespace
+
+int clear_cache(const GlobalOptions& global) {
+  auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto body = (*api)->call("POST", "/v2/cache/clear");
+  if (!body) return report(body.error(), global.json);
+  const auto reply = contract::decode<contract::CacheCleared>(*body);
+  if (!reply) return report(reply.error(), global.json);
+  if (global.json) {
+    fmt::print("{}\n", *body);
+  } else {
+    fmt::print("{} worker(s) forget their prefix cache\n", reply->cleared.size());
+    for (const std::string& id : reply->failed)
+      fmt::print(stderr, "llorch: {} did not answer; its cache ends with it, or ask again\n", id);
+  }
+  return reply->failed.empty() ? kOk : kFailed;
+}
 
 int ls(const GlobalOptions& global) {
   auto api = Api::connect(global);

@@ -166,6 +166,9 @@ struct Table<OrchestratordConfig> {
       optional("worker_slots", &S::worker_slots, "Jobs one worker runs at a time; never changes an answer.", {1, 1024}),
       optional("worker_context_tokens", &S::worker_context_tokens, "Context of new workers; omitted: the model's own.",
                {1, 1e8}),
+      optional("worker_kv_tokens", &S::worker_kv_tokens,
+               "Tokens a worker's cache holds for all slots together, at least one context; 0: slots x context.",
+               {0, 1e12}),
       optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity."),
       optional("pool_managers", &S::pool_managers, "Base URLs asked for their state at start.")};
   static base::Result<> validate(const S& c) {

@@ -80,6 +80,7 @@ struct OrchestratordConfig {
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own context
+  std::int64_t worker_kv_tokens = 0;                  // tokens the cache holds for all slots; 0 = slots x context
   std::string kv_dtype = "f16";
   std::vector<std::string> pool_managers;  // base URLs asked for /v2/state at start
 };

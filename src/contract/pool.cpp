@@ -103,12 +103,20 @@ struct Table<HeartbeatReply> {
       std::tuple{required("status", &S::status), optional("next_heartbeat_ms", &S::next_heartbeat_ms)};
 };
 template <>
+struct Table<CacheCleared> {
+  using S = CacheCleared;
+  static constexpr auto fields = std::tuple{required("cleared", &S::cleared), required("failed", &S::failed)};
+};
+template <>
 struct Table<StartWorkerRequest> {
   using S = StartWorkerRequest;
-  static constexpr auto fields = std::tuple{
-      required("worker_id", &S::worker_id, "", {1, 64}), required("model_ref", &S::model_ref, "", {1, 4096}),
-      required("gpu_id", &S::gpu_id, "", {1, 64}),       optional("context_tokens", &S::context_tokens, "", {1}),
-      optional("slots", &S::slots, "", {1, 1024}),       optional("kv_dtype", &S::kv_dtype)};
+  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id, "", {1, 64}),
+                                            required("model_ref", &S::model_ref, "", {1, 4096}),
+                                            required("gpu_id", &S::gpu_id, "", {1, 64}),
+                                            optional("context_tokens", &S::context_tokens, "", {1}),
+                                            optional("slots", &S::slots, "", {1, 1024}),
+                                            optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),
+                                            optional("kv_dtype", &S::kv_dtype)};
 };
 template <>
 struct Table<StartWorkerReply> {
@@ -184,6 +192,7 @@ using namespace llorch::contract;
 LLORCH_INSTANTIATE_WIRE(PoolState)
 LLORCH_INSTANTIATE_WIRE(PoolList)
 LLORCH_INSTANTIATE_WIRE(RegisterReply)
+LLORCH_INSTANTIATE_WIRE(CacheCleared)
 LLORCH_INSTANTIATE_WIRE(HeartbeatReply)
 LLORCH_INSTANTIATE_WIRE(StartWorkerRequest)
 LLORCH_INSTANTIATE_WIRE(StartWorkerReply)

@@ -82,6 +82,12 @@ struct HeartbeatReply {
   std::int64_t next_heartbeat_ms = 15000;
 };
 
+// POST /v2/cache/clear, of orchestratord
+struct CacheCleared {
+  std::vector<std::string> cleared;  // workers that forget their prefix cache before their next step
+  std::vector<std::string> failed;   // workers that did not answer
+};
+
 // POST /v2/workers/start
 struct StartWorkerRequest {
   std::string worker_id;  // chosen by orchestratord ("worker-<uuid>"), so that a repeated call starts nothing twice
@@ -89,6 +95,7 @@ struct StartWorkerRequest {
   std::string gpu_id;
   std::optional<std::int64_t> context_tokens;
   std::int64_t slots = 1;
+  std::int64_t kv_tokens = 0;  // of the cache of all slots; 0 = slots x context
   std::string kv_dtype = "f16";
 };
 struct StartWorkerReply {

@@ -53,6 +53,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"execute_request", "POST /execute of a worker", json_schema<ExecuteRequest>},
       {"worker_health", "GET /health of a worker", json_schema<WorkerHealth>},
       {"pool_list", "GET /v2/pools", json_schema<PoolList>},
+      {"cache_cleared", "200 of POST /v2/cache/clear", json_schema<CacheCleared>},
       {"register_reply", "200 of POST /v2/pools/register", json_schema<RegisterReply>},
       {"heartbeat_reply", "200 of POST /v2/pools/{id}/heartbeat", json_schema<HeartbeatReply>},
       {"health_reply", "GET /v2/health", json_schema<HealthReply>},

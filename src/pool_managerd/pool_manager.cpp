@@ -214,6 +214,7 @@ base::Result<> PoolManager::Impl::open() {
   const auto& config = options_.config;
   const model_catalog::WorkerShape shape{.context_tokens = config.orchestratord.worker_context_tokens.value_or(0),
                                          .slots = config.orchestratord.worker_slots,
+                                         .kv_tokens = config.orchestratord.worker_kv_tokens,
                                          .kv_dtype = config.orchestratord.kv_dtype};
   control_api::add_routes(server_, operations(), shape);
   step(wl::DevicesRead{inventory_.read()});
@@ -324,7 +325,8 @@ control_api::Operations PoolManager::Impl::operations() {
 void PoolManager::Impl::start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id,
                                      ExchangePtr exchange) {
   inspect_thread_.post([this, wanted, correlation_id, exchange] {
-    auto plan = catalog_.plan(wanted.model_ref, {wanted.context_tokens.value_or(0), wanted.slots, wanted.kv_dtype});
+    auto plan = catalog_.plan(wanted.model_ref,
+                              {wanted.context_tokens.value_or(0), wanted.slots, wanted.kv_tokens, wanted.kv_dtype});
     if (plan && wanted.gpu_id != "cpu") {
       plan = base::fail(base::Error{
           ErrorCode::kModelIncompatible,

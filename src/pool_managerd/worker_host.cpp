@@ -61,6 +61,8 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
           std::to_string(c.model.shape.context_tokens),
           "--slots",
           std::to_string(c.model.shape.slots),
+          "--kv-tokens",
+          std::to_string(c.model.shape.kv_tokens),
           "--kv-dtype",
           c.model.shape.kv_dtype,
           "--memory-budget-bytes",

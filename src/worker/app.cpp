@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <optional>
@@ -28,6 +29,35 @@ namespace {
 
 using base::ErrorCode;
 using base::LogLevel;
+
+// Writes down when the cache grows, is compacted, or cannot grow.
+class KvLog final : public engine::inference::kv_cache::KvObserver {
+ public:
+  std::int64_t now_us() override {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  }
+  void on_slabs(const engine::inference::kv_cache::SlabEvent& event) override {
+    base::log_event(LogLevel::kInfo, engine::inference::kv_cache::event_name(event.kind), {},
+                    "The cache changed its slabs.",
+                    {{"state_id", std::int64_t{event.state_id}},
+                     {"free_frac", event.free_frac},
+                     {"largest_free_bytes", static_cast<std::int64_t>(event.largest_free_bytes)},
+                     {"bytes_moved", static_cast<std::int64_t>(event.bytes_moved)},
+                     {"bytes_taken", static_cast<std::int64_t>(event.bytes_taken)},
+                     {"bytes_given_back", static_cast<std::int64_t>(event.bytes_given_back)},
+                     {"ms", event.ms}});
+  }
+  void on_oom(const engine::inference::memory::OomRecord& record) override { log_oom(record); }
+  static void log_oom(const engine::inference::memory::OomRecord& record) {
+    base::log_event(LogLevel::kWarn, "oom", {}, "Device memory was short; the worker goes on with less.",
+                    {{"stage", record.stage},
+                     {"purpose", record.purpose},
+                     {"requested_bytes", static_cast<std::int64_t>(record.requested_bytes)},
+                     {"free_bytes", static_cast<std::int64_t>(record.free_bytes)},
+                     {"action", record.action}});
+  }
+};
 
 // Everything that exists before the first request, in the order it is made.
 struct Loaded {
@@ -60,10 +90,13 @@ base::Result<Loaded> load(const Options& o) {
       .context_tokens = static_cast<std::uint32_t>(o.context_tokens),
       .slots = static_cast<std::uint32_t>(o.slots),
       .kv_dtype = o.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
-      .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk)};
+      .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
+      .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
+      .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max)};
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, *loaded.backend, [](unsigned percent) {
     base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
   }));
+  for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
   loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
   loaded.model_digest = "sha256:" + TRY(engine::io::model_digest(o.model));
   base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
@@ -133,6 +166,14 @@ base::Result<> self_test_engine(const Options& o, Loaded& loaded) {
   return check_self_test_record(folder, key, hash);
 }
 
+engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::Entropy& entropy) {
+  engine::inference::ContinuousBatchOptions options{.cache_ttl_ms = o.prefix_cache_ttl_ms};
+  if (o.prefix_cache_ttl_ms == 0) return options;
+  options.cache_salt.resize(32);
+  entropy.fill(options.cache_salt);
+  return options;
+}
+
 base::Result<> serve(const Options& o, Loaded& loaded) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
@@ -142,7 +183,9 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   net::http::AuthRules auth;
   if (!token.empty()) auth.tokens.push_back(token);
   contract::WorkerHealth health = constant_health(o, loaded);
-  EngineLoop loop(*loaded.engine, *loaded.tokenizer,
+  KvLog kv_log;
+  loaded.engine->kv().observe(&kv_log);
+  EngineLoop loop(*loaded.engine, batch_options(o, entropy), *loaded.tokenizer,
                   {.model_digest = health.model_digest,
                    .engine_build = health.engine_build,
                    .numerics = health.numerics,
@@ -172,6 +215,7 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   base::wait_for_stop_signal();
   base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});
   loop.stop(o.shutdown_grace_ms);
+  loaded.engine->kv().observe(nullptr);
   server.stop(1000);
   runtime.stop();
   return {};

@@ -9,8 +9,18 @@
 namespace llorch::worker {
 
 using base::ErrorCode;
-using engine::inference::RowsWanted;
-using engine::inference::SlotRows;
+using engine::inference::BatchUsage;
+using engine::inference::ContinuousBatchOptions;
+using engine::inference::SequenceId;
+
+namespace {
+
+// How often an idle loop looks for cached pages whose time is over.
+constexpr std::int64_t kIdleWaitMs = 30'000;
+// A job may wait for its deadline or a slow reader; nothing else needs the clock.
+constexpr std::int64_t kJobWaitMs = 50;
+
+}  // namespace
 
 struct EngineLoop::Job {
   Job(Sequence s, std::shared_ptr<JobSink> k) : sequence(std::move(s)), sink(std::move(k)) {}
@@ -23,14 +33,14 @@ struct EngineLoop::Job {
   std::int64_t first_token_ms = -1;  // mono time of the first token; -1 before it
 };
 
-EngineLoop::EngineLoop(engine::inference::Engine& engine, const engine::text::Tokenizer& tokenizer, Identity identity,
-                       const base::Clock& clock)
+EngineLoop::EngineLoop(engine::inference::Engine& engine, const ContinuousBatchOptions& batch,
+                       const engine::text::Tokenizer& tokenizer, Identity identity, const base::Clock& clock)
     : engine_(engine),
       tokenizer_(tokenizer),
       identity_(std::move(identity)),
       clock_(clock),
       slots_total_(engine.facts().slots),
-      slots_(static_cast<std::size_t>(slots_total_)),
+      batch_(engine, batch),
       thread_([this] { run(); }) {}
 
 EngineLoop::~EngineLoop() { stop(0); }
@@ -99,6 +109,17 @@ JobCounts EngineLoop::counts() const {
   return counts_;
 }
 
+BatchUsage EngineLoop::usage() const {
+  const std::lock_guard lock(mutex_);
+  return usage_;
+}
+
+void EngineLoop::clear_cache() {
+  const std::lock_guard lock(mutex_);
+  clear_cache_ = woken_ = true;
+  changed_.notify_all();
+}
+
 void EngineLoop::stop(std::int64_t grace_ms) {
   {
     std::unique_lock lock(mutex_);
@@ -114,12 +135,9 @@ void EngineLoop::stop(std::int64_t grace_ms) {
 
 void EngineLoop::run() {
   for (;;) {
+    wait_for_work();
     {
-      std::unique_lock lock(mutex_);
-      // A job may only wait for its deadline (or a slow reader); nothing else needs the clock.
-      changed_.wait_for(lock, std::chrono::milliseconds(known_.empty() ? 60'000 : 50),
-                        [&] { return woken_ || (stopping_ && known_.empty()); });
-      woken_ = false;
+      const std::lock_guard lock(mutex_);
       if (stopping_ && known_.empty()) return;
     }
     do {
@@ -129,89 +147,73 @@ void EngineLoop::run() {
   }
 }
 
+void EngineLoop::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::milliseconds(known_.empty() ? kIdleWaitMs : kJobWaitMs),
+                    [&] { return woken_ || (stopping_ && known_.empty()); });
+  woken_ = false;
+}
+
 void EngineLoop::take_in_new_jobs() {
   std::vector<std::shared_ptr<Job>> incoming;
   {
     const std::lock_guard lock(mutex_);
     incoming.swap(incoming_);
+    if (std::exchange(clear_cache_, false)) batch_.clear_cache();
   }
   for (auto& job : incoming) {
-    const auto free = std::find(slots_.begin(), slots_.end(), nullptr);
-    ASSERT(free != slots_.end());
-    const SequenceSpec& spec = job->sequence.spec();
-    const auto tokens_max = std::min<std::int64_t>(static_cast<std::int64_t>(spec.prompt.size()) + spec.max_tokens,
-                                                   engine_.facts().context_tokens);
-    const auto reset =
-        engine_.reset(static_cast<std::uint32_t>(free - slots_.begin()), static_cast<std::uint32_t>(tokens_max));
-    *free = std::move(job);
-    if (!reset) fail(*free, reset.error());
+    const SequenceId id{next_sequence_++};
+    const auto added =
+        batch_.add({.id = id, .prompt = job->sequence.spec().prompt, .tokens_max = job->sequence.tokens_max()});
+    running_.emplace(id, std::move(job));
+    if (!added) fail(id, added.error());
   }
 }
 
 void EngineLoop::end_overdue_jobs() {
   const std::int64_t now = clock_.now().mono_ms;
-  for (const auto& job : slots_) {
-    if (job == nullptr) continue;
+  for (auto next = running_.begin(); next != running_.end();) {
+    const auto& [id, job] = *next++;  // fail() takes the entry away
     if (job->cancelled.load()) {
-      fail(job, base::Error{ErrorCode::kCancelled, "the job was cancelled", {}});
+      fail(id, base::Error{ErrorCode::kCancelled, "the job was cancelled", {}});
     } else if (now >= job->deadline_ms) {
-      fail(job, base::Error{ErrorCode::kTimeout, "the job's time on this worker ran out", {}}
-                    .with("stage", "execution")
-                    .with("execution_time_ms", now - job->accepted_ms)
-                    .with("timeout_ms", job->deadline_ms - job->accepted_ms));
+      fail(id, base::Error{ErrorCode::kTimeout, "the job's time on this worker ran out", {}}
+                   .with("stage", "execution")
+                   .with("execution_time_ms", now - job->accepted_ms)
+                   .with("timeout_ms", job->deadline_ms - job->accepted_ms));
+    } else {
+      batch_.set_paused(id, job->sink->congested());
     }
   }
 }
 
-// One ragged batch: every sequence that decodes gives one row, then prompts share what is left of the row budget.
 bool EngineLoop::step() {
-  batch_.clear();
-  std::size_t rows_left = engine_.facts().rows_max;
-  const auto add = [&](std::size_t slot, bool decoding) {
-    Job* job = slots_[slot].get();
-    if (job == nullptr || rows_left == 0) return;
-    const auto pending = job->sequence.pending();
-    if ((pending.size() == 1) != decoding || job->sink->congested()) return;
-    const std::size_t rows = std::min(pending.size(), rows_left);
-    batch_.push_back({.slot = static_cast<std::uint32_t>(slot),
-                      .tokens = pending.first(rows),
-                      .wanted = rows == pending.size() ? RowsWanted::kLast : RowsWanted::kNone});
-    rows_left -= rows;
-  };
-  for (const bool decoding : {true, false}) {
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) add(slot, decoding);
-  }
-  if (batch_.empty()) return false;
-  std::sort(batch_.begin(), batch_.end(), [](const SlotRows& a, const SlotRows& b) { return a.slot < b.slot; });
-
-  const auto output = engine_.step(batch_);
-  if (!output) {
+  const auto ran = batch_.step(clock_.now().mono_ms,
+                               [&](SequenceId id, std::span<const float> logits) { accept_logits(id, logits); });
+  if (!ran) {
     base::log_event(base::LogLevel::kError, "error", {}, "A step of the engine failed.",
-                    {{"code", output.error().name()}});
-    if (output.error().code == ErrorCode::kCudaError) healthy_.store(false);
-    for (const SlotRows& rows : batch_) fail(slots_[rows.slot], output.error());
-    return true;
+                    {{"code", ran.error().name()}});
+    if (ran.error().code == ErrorCode::kCudaError) healthy_.store(false);
+    for (const SequenceId id : batch_.last_step()) fail(id, ran.error());
   }
-  std::size_t row = 0;
-  for (const SlotRows& rows : batch_) {
-    const auto job = slots_[rows.slot];
-    job->sequence.consumed(rows.tokens.size());
-    if (rows.wanted == RowsWanted::kNone) continue;
-    const std::span<const float> logits = output->row(row++);
-    if (!job->cancelled.load()) accept_logits(job, logits);
-  }
-  return true;
+  const std::lock_guard lock(mutex_);
+  usage_ = batch_.usage();
+  return ran.value_or(true);
 }
 
-void EngineLoop::accept_logits(const std::shared_ptr<Job>& job, std::span<const float> logits) {
+void EngineLoop::accept_logits(SequenceId id, std::span<const float> logits) {
+  const std::shared_ptr<Job> job = running_.at(id);
+  if (job->cancelled.load()) return;  // ends before the next step
   const auto token = job->sequence.accept(logits);
-  if (!token) return fail(job, token.error());
+  if (!token) return fail(id, token.error());
   if (job->first_token_ms < 0) job->first_token_ms = clock_.now().mono_ms;
   job->sink->token(*token);
-  if (token->finished) finish(job, *token->finished);
+  if (token->finished) return finish(id, *token->finished);
+  batch_.append(id, token->token);
 }
 
-void EngineLoop::finish(std::shared_ptr<Job> job, contract::StopReason reason) {
+void EngineLoop::finish(SequenceId id, contract::StopReason reason) {
+  const std::shared_ptr<Job> job = release(id, &JobCounts::succeeded);
   const Sequence& s = job->sequence;
   const std::int64_t now = clock_.now().mono_ms;
   contract::EndEvent end{.job_id = s.spec().job_id.value,
@@ -230,28 +232,29 @@ void EngineLoop::finish(std::shared_ptr<Job> job, contract::StopReason reason) {
                                                       .prompt_sha256 = s.spec().prompt_sha256,
                                                       .output_sha256 = s.output_sha256(),
                                                       .tokens_out = s.tokens_out()}};
-  release(job, &JobCounts::succeeded);
   job->sink->end(std::move(end));
 }
 
-void EngineLoop::fail(std::shared_ptr<Job> job, base::Error error) {
+void EngineLoop::fail(SequenceId id, base::Error error) {
   if (error.code == ErrorCode::kOutOfDeviceMemory) error.code = ErrorCode::kVramOom;
   const auto outcome = error.code == ErrorCode::kCancelled ? &JobCounts::cancelled
                        : error.code == ErrorCode::kTimeout ? &JobCounts::timed_out
                                                            : &JobCounts::failed;
-  release(job, outcome);
-  job->sink->error(error);
+  release(id, outcome)->sink->error(error);
 }
 
 // The slot is free before the job's last event leaves, so whoever reads that event finds a free slot.
-void EngineLoop::release(std::shared_ptr<Job> job, std::int64_t JobCounts::*outcome) {
-  *std::find(slots_.begin(), slots_.end(), job) = nullptr;
+std::shared_ptr<EngineLoop::Job> EngineLoop::release(SequenceId id, std::int64_t JobCounts::*outcome) {
+  batch_.remove(id);
+  std::shared_ptr<Job> job = std::move(running_.extract(id).mapped());
   const std::lock_guard lock(mutex_);
   known_.erase(std::find(known_.begin(), known_.end(), job));
+  usage_ = batch_.usage();
   ++(counts_.*outcome);
   counts_.tokens_out += job->sequence.tokens_out();
   counts_.busy_ms += clock_.now().mono_ms - job->accepted_ms;
   changed_.notify_all();
+  return job;
 }
 
 }  // namespace llorch::worker

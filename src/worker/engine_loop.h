@@ -1,9 +1,10 @@
 #pragma once
-// The thread that owns the engine: takes jobs into slots, runs one batched step after another, hands tokens out.
+// The thread that owns the engine: takes jobs in, runs one batched step after another, hands tokens out.
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -11,7 +12,7 @@
 
 #include "base/clock.h"
 #include "contract/task.h"
-#include "engine/inference/engine.h"
+#include "engine/inference/continuous_batch.h"
 #include "worker/sequence.h"
 
 namespace llorch::worker {
@@ -57,8 +58,8 @@ class EngineLoop {
   };
 
   // The engine, tokenizer and clock outlive the loop. The thread starts at once.
-  EngineLoop(engine::inference::Engine& engine, const engine::text::Tokenizer& tokenizer, Identity identity,
-             const base::Clock& clock);
+  EngineLoop(engine::inference::Engine& engine, const engine::inference::ContinuousBatchOptions& batch,
+             const engine::text::Tokenizer& tokenizer, Identity identity, const base::Clock& clock);
   ~EngineLoop();  // stop(0)
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
@@ -73,9 +74,12 @@ class EngineLoop {
   // The same for exactly this run, which may be over.
   void cancel(const Run& run);
   void wake();
+  // Forgets what the cache holds of prompts that ended, before the next step.
+  void clear_cache();
   std::int64_t slots_total() const { return slots_total_; }
   std::int64_t slots_free() const;
   JobCounts counts() const;
+  engine::inference::BatchUsage usage() const;  // as of the last step
   // False after the engine failed in a way that later jobs would share.
   bool healthy() const { return healthy_.load(); }
 
@@ -84,13 +88,15 @@ class EngineLoop {
 
  private:
   void run();
+  void wait_for_work();
   void take_in_new_jobs();
   void end_overdue_jobs();
   bool step();  // false when there was nothing to run
-  void accept_logits(const std::shared_ptr<Job>& job, std::span<const float> logits);
-  void finish(std::shared_ptr<Job> job, contract::StopReason reason);
-  void fail(std::shared_ptr<Job> job, base::Error error);
-  void release(std::shared_ptr<Job> job, std::int64_t JobCounts::*outcome);
+  void accept_logits(engine::inference::SequenceId id, std::span<const float> logits);
+  void finish(engine::inference::SequenceId id, contract::StopReason reason);
+  void fail(engine::inference::SequenceId id, base::Error error);
+  // Takes the job out of the batch and of everything that knows it.
+  std::shared_ptr<Job> release(engine::inference::SequenceId id, std::int64_t JobCounts::*outcome);
 
   engine::inference::Engine& engine_;
   const engine::text::Tokenizer& tokenizer_;
@@ -103,13 +109,16 @@ class EngineLoop {
   std::vector<std::shared_ptr<Job>> incoming_;  // guarded by mutex_
   bool stopping_ = false;                       // guarded by mutex_
   bool woken_ = false;                          // guarded by mutex_
+  bool clear_cache_ = false;                    // guarded by mutex_
   std::vector<std::shared_ptr<Job>> known_;     // guarded by mutex_: every job not yet ended
   JobCounts counts_;                            // guarded by mutex_
+  engine::inference::BatchUsage usage_;         // guarded by mutex_
   std::atomic<bool> healthy_{true};
 
   // Loop thread only.
-  std::vector<std::shared_ptr<Job>> slots_;  // index = engine slot
-  std::vector<engine::inference::SlotRows> batch_;
+  engine::inference::ContinuousBatch batch_;
+  std::map<engine::inference::SequenceId, std::shared_ptr<Job>> running_;
+  std::uint64_t next_sequence_ = 0;
   std::thread thread_;
 };
 

@@ -70,12 +70,18 @@ class Recorder final : public JobSink {
 
 class EngineLoopTest : public testing::Test {
  protected:
-  void load(std::uint32_t slots) {
+  // `kv_tokens` as in EngineOptions; salt for a prefix cache.
+  void load(std::uint32_t slots, std::uint64_t kv_tokens = 0, bool caches = false) {
     backend_ = engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 64u << 20}).value();
-    engine_ = engine::inference::Engine::load(kModel, {.slots = slots, .prefill_chunk = 16}, *backend_).value();
+    engine_ =
+        engine::inference::Engine::load(
+            kModel, {.context_tokens = 256, .slots = slots, .prefill_chunk = 16, .kv_tokens = kv_tokens}, *backend_)
+            .value();
     const auto file = engine::io::GgufFile::open(kModel).value();
     tokenizer_.emplace(engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value());
-    loop_.emplace(*engine_, *tokenizer_, Identity{.model_digest = "sha256:x", .numerics = "cpu-1"}, clock_);
+    engine::inference::ContinuousBatchOptions batch;
+    if (caches) batch.cache_salt.assign(16, std::byte{7});
+    loop_.emplace(*engine_, batch, *tokenizer_, Identity{.model_digest = "sha256:x", .numerics = "cpu-1"}, clock_);
   }
   base::Result<EngineLoop::Run> start(const std::string& id, const std::string& prompt, std::int64_t max_tokens,
                                       const std::shared_ptr<Recorder>& sink, std::int64_t timeout_ms = kPlenty) {
@@ -132,6 +138,48 @@ TEST_F(EngineLoopTest, NeighboursNeverChangeAnAnswer) {
     sinks[static_cast<std::size_t>(i)]->wait_done();
     EXPECT_EQ(sinks[static_cast<std::size_t>(i)]->text(), i % 2 == 0 ? alone_a : alone_b);
   }
+}
+
+const std::string kLongPrompt =
+    "There was once a king who had three daughters and a golden apple tree in his garden, and every night when the "
+    "moon "
+    "had risen one of the apples was gone. Then the king bade his gardener keep watch under the tree until the "
+    "morning, and the gardener set his eldest son to watch, but at midnight he fell asleep.";
+
+// Four jobs want twelve pages and there are four: jobs are computed again, with the same answers.
+TEST_F(EngineLoopTest, JobsThatDoNotFitTogetherAreComputedAgainWithTheSameAnswer) {
+  load(4, 256);
+  const std::string alone = [&] {
+    auto sink = std::make_shared<Recorder>();
+    EXPECT_TRUE(start("alone", "Once upon a time", 150, sink).has_value());
+    sink->wait_done();
+    return sink->text();
+  }();
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Recorder>());
+    ASSERT_TRUE(start("j" + std::to_string(i), "Once upon a time", 150, sinks.back()).has_value());
+  }
+  for (const auto& sink : sinks) {
+    sink->wait_done();
+    EXPECT_EQ(sink->text(), alone);
+    EXPECT_EQ(sink->endings(), 1);
+  }
+  EXPECT_GT(loop_->usage().counts.preemptions, 0u);
+  EXPECT_EQ(loop_->usage().pages_used, 0u);
+}
+
+TEST_F(EngineLoopTest, APromptThatBeginsAlikeIsFoundInTheCacheAndChangesNothing) {
+  load(1, 0, true);
+  const std::string cold = text_of(kLongPrompt);
+  EXPECT_EQ(loop_->usage().counts.prefix_tokens_hit, 0u);
+  EXPECT_EQ(text_of(kLongPrompt), cold);
+  const auto hit = loop_->usage().counts.prefix_tokens_hit;
+  EXPECT_GE(hit, 64u);
+  EXPECT_GT(loop_->usage().pages_cached, 0u);
+  loop_->clear_cache();
+  EXPECT_EQ(text_of(kLongPrompt), cold);
+  EXPECT_EQ(loop_->usage().counts.prefix_tokens_hit, hit) << "what was cleared is not found";
 }
 
 // SYS-6.3.5, M0-W-1330: cancel is idempotent, ends the job once, and frees its slot.

@@ -129,9 +129,15 @@ class HttpApi {
                                                                          .uptime_seconds = uptime_seconds(),
                                                                          .slots_total = c_.loop.slots_total(),
                                                                          .slots_free = c_.loop.slots_free(),
-                                                                         .counts = c_.loop.counts()}));
+                                                                         .counts = c_.loop.counts(),
+                                                                         .usage = c_.loop.usage()}));
     response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
     exchange->respond(std::move(response));
+  }
+
+  void clear_cache(const net::ExchangePtr& exchange) {
+    c_.loop.clear_cache();
+    exchange->respond(net::http::json_response(202, R"({"status":"clearing"})"));
   }
 
   void shutdown(const net::ExchangePtr& exchange) {
@@ -161,6 +167,7 @@ void add_routes(net::Server& server, HttpApiContext context) {
   server.route("POST", "/cancel", [api](net::Request r, net::ExchangePtr x) { api->cancel(r, x); });
   server.route("GET", "/health", [api](net::Request, net::ExchangePtr x) { api->health(x); });
   server.route("GET", "/metrics", [api](net::Request, net::ExchangePtr x) { api->metrics(x); });
+  server.route("POST", "/cache/clear", [api](net::Request, net::ExchangePtr x) { api->clear_cache(x); });
   server.route("POST", "/shutdown", [api](net::Request, net::ExchangePtr x) { api->shutdown(x); });
 }
 

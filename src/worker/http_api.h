@@ -1,5 +1,5 @@
 #pragma once
-// worker-orcd's HTTP surface: /execute (SSE), /cancel, /health, /metrics, /shutdown (control-plane §2.4, §8.4, §8.5).
+// worker-orcd's HTTP surface: /execute (SSE), /cancel, /health, /metrics, /cache/clear, /shutdown (control-plane §2.4, §8.4, §8.5).
 #include <functional>
 #include <memory>
 

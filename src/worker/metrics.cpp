@@ -24,6 +24,37 @@ std::string metrics_text(const MetricsInput& in) {
   counter("worker_tokens_in_total", "Prompt tokens of all jobs.", in.counts.tokens_in);
   counter("worker_tokens_generated_total", "Sampled tokens of all jobs.", in.counts.tokens_out);
   counter("worker_inference_ms_total", "Time spent in jobs, from acceptance to end.", in.counts.busy_ms);
+  const auto& steps = in.usage.counts;
+  gauge("worker_sequences_running", "Jobs with a slot of the engine.", in.usage.running);
+  gauge("worker_sequences_waiting", "Jobs that wait for a slot or for cache pages.", in.usage.waiting);
+  counter("worker_steps_total", "Steps of the engine.", static_cast<std::int64_t>(steps.steps));
+  counter("worker_step_rows_total", "Token rows of all steps.", static_cast<std::int64_t>(steps.rows));
+  counter("worker_step_sequences_total", "Jobs of all steps; over worker_steps_total, the mean batch.",
+          static_cast<std::int64_t>(steps.sequence_steps));
+  counter("worker_preemptions_total", "Times a job gave up its cache pages, to be computed again.",
+          static_cast<std::int64_t>(steps.preemptions));
+  counter("worker_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.",
+          static_cast<std::int64_t>(steps.prefix_tokens_hit));
+  counter("worker_prefix_miss_tokens_total", "Prompt tokens computed.",
+          static_cast<std::int64_t>(steps.prefix_tokens_missed));
+  auto& pages = prometheus::BuildGauge().Name("worker_kv_pages").Help("Cache pages by state.").Register(registry);
+  const std::pair<const char*, std::uint64_t> states[] = {
+      {"used", in.usage.pages_used},
+      {"cached", in.usage.pages_cached},
+      {"free", in.usage.pages_total - in.usage.pages_used - in.usage.pages_cached}};
+  for (const auto& [state, value] : states) {
+    prometheus::Labels labels = own;
+    labels["state"] = state;
+    pages.Add(labels).Set(static_cast<double>(value));
+  }
+  prometheus::BuildGauge()
+      .Name("kv_cache_usage_ratio")
+      .Help("Cache pages of running jobs over all cache pages.")
+      .Register(registry)
+      .Add(own)
+      .Set(in.usage.pages_total == 0
+               ? 0.0
+               : static_cast<double>(in.usage.pages_used) / static_cast<double>(in.usage.pages_total));
   auto& requests = prometheus::BuildCounter().Name("worker_requests_total").Help("Jobs by outcome.").Register(registry);
   const std::pair<const char*, std::int64_t> outcomes[] = {{"success", in.counts.succeeded},
                                                            {"error", in.counts.failed},

@@ -14,6 +14,7 @@ struct MetricsInput {
   std::int64_t slots_total = 0;
   std::int64_t slots_free = 0;
   JobCounts counts;
+  engine::inference::BatchUsage usage;
 };
 // Prometheus text format 0.0.4 of the worker contract (control-plane §15.2).
 std::string metrics_text(const MetricsInput& input);

@@ -41,6 +41,18 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--slots", o.slots, "Jobs at a time; never changes an answer")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1024}))
       ->capture_default_str();
+  app.add_option("--kv-tokens", o.kv_tokens,
+                 "Tokens the cache holds for all slots together, at least one context; 0 is slots x context. Jobs that "
+                 "do not fit wait or are computed again, with the same answer")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000'000}))
+      ->capture_default_str();
+  app.add_option("--kv-tokens-max", o.kv_tokens_max, "Tokens to which the cache may grow before jobs wait; 0 is never")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000'000}))
+      ->capture_default_str();
+  app.add_option("--prefix-cache-ttl-ms", o.prefix_cache_ttl_ms,
+                 "How long a prompt's cache pages may serve later prompts that begin alike; 0 is never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--kv-dtype", o.kv_dtype, "Element type of the KV cache")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();

@@ -18,6 +18,9 @@ struct Options {
   std::string callback_url;
   std::int64_t context_tokens = 0;  // 0 = the model's own
   std::int64_t slots = 1;
+  std::int64_t kv_tokens = 0;                  // positions the cache holds for all slots; 0 = slots x context
+  std::int64_t kv_tokens_max = 0;              // to which the cache may grow while it runs; 0 = kv_tokens
+  std::int64_t prefix_cache_ttl_ms = 600'000;  // how long pages of ended prompts may be found again; 0 = never
   std::string kv_dtype = "f16";
   std::int64_t threads = 0;              // CPU device; 0 = all cores
   std::int64_t memory_budget_bytes = 0;  // 0 = no limit but the machine's

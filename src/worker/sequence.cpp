@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/assert.h"
 #include "engine/sampling/logprobs.h"
 #include "worker/sampling/wire.h"
@@ -55,20 +57,27 @@ base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& re
   return spec;
 }
 
+namespace {
+
+std::uint32_t positions_max(const SequenceSpec& spec, std::int64_t context_tokens) {
+  const auto prompt_tokens = static_cast<std::int64_t>(spec.prompt.size());
+  return static_cast<std::uint32_t>(prompt_tokens + std::min(spec.max_tokens, context_tokens - prompt_tokens));
+}
+
+}  // namespace
+
 Sequence::Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens)
     : spec_(std::move(spec)),
       tokenizer_(&tokenizer),
       context_tokens_(context_tokens),
+      tokens_max_(positions_max(spec_, context_tokens)),
       sampler_(spec_.sampling,
                {.vocab = tokenizer.facts().vocab_size, .history_max = static_cast<std::size_t>(context_tokens)}),
       text_(tokenizer, {.stop_strings = spec_.stop}) {
-  const auto prompt_tokens = static_cast<std::int64_t>(spec_.prompt.size());
-  const auto tokens_max =
-      static_cast<std::size_t>(prompt_tokens + std::min(spec_.max_tokens, context_tokens_ - prompt_tokens));
-  history_.reserve(tokens_max);
+  history_.reserve(tokens_max_);
   if (spec_.sampling.dry_multiplier > 0.0f) {
     break_tracker_.emplace(spec_.dry_sequence_breakers);
-    breaks_.reserve(tokens_max);
+    breaks_.reserve(tokens_max_);
   }
   for (const TokenId token : spec_.prompt) append(token);
 }
@@ -78,18 +87,8 @@ void Sequence::append(TokenId token) {
   if (break_tracker_) breaks_.push_back(break_tracker_->push(tokenizer_->token_bytes(token)) ? 1 : 0);
 }
 
-std::span<const TokenId> Sequence::pending() const {
-  if (finished_) return {};
-  return std::span(history_).subspan(consumed_);
-}
-
-void Sequence::consumed(std::size_t count) {
-  ASSERT(consumed_ + count <= history_.size(), "{} + {} > {}", consumed_, count, history_.size());
-  consumed_ += count;
-}
-
 base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
-  ASSERT(wants_logits());
+  ASSERT(!finished_);
   std::span<const std::uint32_t> mask;
   if (spec_.constraint) mask = TRY(spec_.constraint->mask());
   const auto position = static_cast<std::uint32_t>(history_.size());
@@ -103,7 +102,7 @@ base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
   ++tokens_out_;
 
   engine::text::TextPiece piece = text_.push(token);
-  TokenOut out{.text = std::move(piece.text), .index = tokens_out_ - 1};
+  TokenOut out{.token = token, .text = std::move(piece.text), .index = tokens_out_ - 1};
   if (spec_.logprobs) {
     out.logprobs =
         sampling::wire_logprobs(engine::sampling::token_logprobs(logits, token, spec_.top_logprobs), *tokenizer_);

@@ -43,6 +43,7 @@ base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& re
                                               std::uint64_t seed_if_absent);
 
 struct TokenOut {
+  TokenId token{};
   std::string text;  // whole code points; the last one carries all that was held back
   std::int64_t index = 0;
   std::optional<contract::StopReason> finished;
@@ -55,14 +56,10 @@ class Sequence {
   Sequence(SequenceSpec spec, const engine::text::Tokenizer& tokenizer, std::int64_t context_tokens);
 
   const SequenceSpec& spec() const { return spec_; }
-  // Tokens the engine has not seen yet: the rest of the prompt, then each sampled token. Empty when finished.
-  std::span<const TokenId> pending() const;
-  // The engine has taken the first `count` pending tokens.
-  void consumed(std::size_t count);
-  // All prompt tokens are in: the logits of the last row decide the next token.
-  bool wants_logits() const { return consumed_ == history_.size() && !finished_; }
+  // Positions it may ever hold: the prompt and as many tokens as it may get.
+  std::uint32_t tokens_max() const { return tokens_max_; }
 
-  // Samples the next token, among those the constraint allows. logits [V]. REQUIRES wants_logits().
+  // Samples the next token, among those the constraint allows. logits [V], after the last token. REQUIRES: not finished.
   // INTERNAL when the logits are not finite. INVALID_PARAMS when the constraint is too ambiguous here.
   base::Result<TokenOut> accept(std::span<const float> logits);
 
@@ -77,12 +74,12 @@ class Sequence {
   SequenceSpec spec_;
   const engine::text::Tokenizer* tokenizer_;
   std::int64_t context_tokens_;
+  std::uint32_t tokens_max_;
   engine::sampling::Sampler sampler_;
   engine::text::TextStream text_;
   std::vector<TokenId> history_;  // prompt and output
   std::optional<sampling::BreakTracker> break_tracker_;
   std::vector<std::uint8_t> breaks_;  // of history_; empty without DRY
-  std::size_t consumed_ = 0;
   std::int64_t tokens_out_ = 0;
   bool finished_ = false;
   base::Sha256 output_hash_;

@@ -52,7 +52,6 @@ class SequenceTest : public testing::Test {
     std::vector<TokenOut> out;
     for (const std::uint32_t t : tokens) {
       if (s.finished()) break;
-      s.consumed(s.pending().size());
       std::vector<float> logits(257, 0.0f);
       logits[t] = 10.0f;
       out.push_back(s.accept(logits).value());
@@ -73,7 +72,7 @@ TEST_F(SequenceTest, EveryTokenIsOneEventAndTheEndCarriesTheReason) {
   EXPECT_EQ(out[2].text, "");
   EXPECT_EQ(s.tokens_out(), 3);
   EXPECT_EQ(s.output_sha256(), base::to_hex(base::sha256("ab")));
-  EXPECT_TRUE(s.pending().empty());
+  EXPECT_TRUE(s.finished());
 }
 
 // M0-W-1824: only whole code points leave; the last event carries what was held back.
@@ -131,7 +130,6 @@ TEST_F(SequenceTest, LogprobsComeFromTheRawLogits) {
   r.sampling.top_logprobs = 2;
   r.sampling.logit_bias = {{'b', 100.0}};
   Sequence s = sequence(r);
-  s.consumed(s.pending().size());
   std::vector<float> logits(257, -100.0f);
   logits['a'] = logits['b'] = 0.0f;
   logits[0xE2] = -std::log(2.0f);  // p: 0.4, 0.4, 0.2
@@ -147,7 +145,6 @@ TEST_F(SequenceTest, LogprobsComeFromTheRawLogits) {
   // Bytes that are no whole character are shown as U+FFFD and told as bytes; a control token spells nothing.
   r.sampling.logit_bias = {{0xE2, 100.0}};
   Sequence partial = sequence(r);
-  partial.consumed(partial.pending().size());
   const TokenOut odd = partial.accept(logits).value();
   EXPECT_EQ(odd.text, "");
   EXPECT_EQ(odd.logprobs->token, "\xEF\xBF\xBD");
@@ -164,14 +161,11 @@ TEST_F(SequenceTest, AConstraintRestrictsTheToken) {
   SequenceSpec spec = make_sequence_spec(request(), tokenizer_, 64, 7).value();
   spec.constraint = constraints.matcher(wanted).value();
   Sequence s(std::move(spec), tokenizer_, 64);
-  s.consumed(s.pending().size());
   std::vector<float> logits(257, 0.0f);
   logits['a'] = 50.0f;
   logits['z'] = 20.0f;
   EXPECT_EQ(s.accept(logits).value().text, "z");
-  s.consumed(1);
   EXPECT_EQ(s.accept(logits).value().text, "z");
-  s.consumed(1);
   EXPECT_EQ(s.accept(logits).value().finished, contract::StopReason::kEos) << "nothing else can follow";
 }
 
@@ -194,7 +188,6 @@ TEST_F(SequenceTest, DryKeepsFromRepeatingThePrompt) {
     r.sampling.dry_multiplier = 10;
     r.sampling.dry_sequence_breakers = std::move(breakers);
     Sequence s = sequence(r);
-    s.consumed(s.pending().size());
     std::vector<float> logits(257, 0.0f);
     logits['d'] = 5.0f;
     logits['e'] = 4.0f;
@@ -207,7 +200,6 @@ TEST_F(SequenceTest, DryKeepsFromRepeatingThePrompt) {
 
 TEST_F(SequenceTest, NonFiniteLogitsAreAnError) {
   Sequence s = sequence(request());
-  s.consumed(s.pending().size());
   std::vector<float> logits(257, std::numeric_limits<float>::quiet_NaN());
   EXPECT_EQ(s.accept(logits).error().code, base::ErrorCode::kInternal);
 }

@@ -51,11 +51,17 @@ Result<> Engine::fork(const SequenceFork& sequence) {
   return {};
 }
 
+Result<> Engine::check_images(std::span<const vision::Image> images, std::span<const float> patch_rows) const {
+  if (!model_.plans.vision_encode)
+    return base::fail(ErrorCode::kInvalidParams, fmt::format("{} as loaded takes no images", facts_.architecture));
+  TRY(step_.encoder.frames_of(images, patch_rows));
+  return {};
+}
+
 Result<> Engine::encode_images(std::uint32_t slot, std::span<const vision::Image> images,
                                std::span<const float> patch_rows) {
   ASSERT(slot < slots_.size(), "slot={} slots={}", slot, slots_.size());
-  if (!model_.plans.vision_encode)
-    return base::fail(ErrorCode::kInvalidParams, fmt::format("{} as loaded takes no images", facts_.architecture));
+  TRY(check_images(images, patch_rows));
   if (slots_[slot].length != 0) {
     return base::fail(ErrorCode::kInvalidParams, fmt::format("slot {} holds {} positions; images come before the first",
                                                              slot, slots_[slot].length));
@@ -98,8 +104,15 @@ std::uint32_t Engine::tokens_admitted(std::uint32_t tokens_max) const {
   return tokens_max == 0 ? context : std::min(tokens_max, context);
 }
 
-bool Engine::rotates_long(std::uint32_t tokens) const {
-  return model_.long_rope_context != 0 && tokens > model_.long_rope_context;
+bool Engine::caches_prefixes() const {
+  const auto in_pages = [](const StateDescriptor& desc) {
+    return desc.kind == StateKind::kKv || desc.lifecycle != StateLifecycle::kSlotPersistent;
+  };
+  return std::ranges::all_of(model_.plans.decoder_prefill.plan.state_descs, in_pages);
+}
+
+bool Engine::rotates_long(std::uint32_t tokens_max) const {
+  return model_.long_rope_context != 0 && tokens_max > model_.long_rope_context;
 }
 
 Result<> Engine::reserve_pages(std::span<const SlotRows> requests) {

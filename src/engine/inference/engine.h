@@ -114,6 +114,11 @@ class Engine {
   const EngineFacts& facts() const { return facts_; }
   const memory::MemoryPlan& memory_plan() const { return memory_; }
 
+  // Whether all a slot holds lies in pages, so that full pages may serve other sequences.
+  bool caches_prefixes() const;
+  // Whether a sequence of at most `tokens_max` positions is rotated by the tables for long ones: its pages are its kind's.
+  bool rotates_long(std::uint32_t tokens_max) const;
+
   std::uint32_t length(std::uint32_t slot) const { return slots_[slot].length; }  // positions the slot holds
 
   // Whose cache pages are whose. Who shares pages or keeps them for later requests (scheduling/) changes this between steps;
@@ -138,6 +143,8 @@ class Engine {
   // whole life, so its bits do not depend on when it grew. Errors: those of memory::StateArena::apply.
   base::Result<> reset(std::uint32_t slot, std::uint32_t tokens_max = 0);
 
+  // What encode_images() would refuse of these, without running anything. Errors: INVALID_PARAMS.
+  base::Result<> check_images(std::span<const vision::Image> images, std::span<const float> patch_rows) const;
   // Turns the images of a slot's request into the rows that its image tokens, in order, stand for. They stay until the
   // next reset. `patch_rows` are the patches of all frames, image by image, each frame's by blocks of merge x merge, each
   // patch channel, frame, row, column. Errors: INVALID_PARAMS (a model without images, a slot that holds positions already,
@@ -197,7 +204,6 @@ class Engine {
 
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
-  bool rotates_long(std::uint32_t tokens) const;
   base::Result<> reserve_pages(std::span<const SlotRows> requests);
   base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
 

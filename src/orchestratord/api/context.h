@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "contract/config.h"
+#include "net/client.h"
 #include "net/server.h"
 #include "orchestratord/api/brain_port.h"
 #include "orchestratord/api/job_directory.h"
@@ -26,6 +27,7 @@ struct Context {
   BrainPort* brain = nullptr;
   state_store::Store* store = nullptr;
   streaming::StreamHub* hub = nullptr;
+  net::Client* client = nullptr;
   catalog::Catalog* catalog = nullptr;
   catalog::AllowedRoots roots;
   JobDirectory* jobs = nullptr;

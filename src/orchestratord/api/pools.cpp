@@ -1,5 +1,8 @@
 #include "orchestratord/api/pools.h"
 
+#include <memory>
+#include <mutex>
+
 #include "contract/json.h"
 #include "net/http/url.h"
 
@@ -14,6 +17,26 @@ tl::unexpected<Error> invalid(std::string field, std::string reason, std::string
                         .with("field", std::move(field))
                         .with("reason", std::move(reason)));
 }
+
+constexpr std::int64_t kClearTimeoutMs = 5000;
+
+// Collects the answers of several workers for one exchange.
+class Clearing {
+ public:
+  Clearing(net::ExchangePtr exchange, std::size_t workers_count)
+      : exchange_(std::move(exchange)), left_(workers_count) {}
+  void answered(const std::string& worker_id, bool ok) {
+    const std::lock_guard lock(mutex_);
+    (ok ? reply_.cleared : reply_.failed).push_back(worker_id);
+    if (--left_ == 0) exchange_->respond(net::http::json_response(200, contract::encode(reply_)));
+  }
+
+ private:
+  std::mutex mutex_;
+  net::ExchangePtr exchange_;
+  std::size_t left_;
+  contract::CacheCleared reply_;
+};
 
 }  // namespace
 
@@ -46,6 +69,32 @@ void Pools::list(const net::Request&, const net::ExchangePtr& exchange) {
     for (const brain::PoolView& view : answer.pools) out.pools.push_back(pool_info(view));
     exchange->respond(net::http::json_response(200, contract::encode(out)));
   });
+}
+
+void Pools::clear_caches(const net::Request&, const net::ExchangePtr& exchange) {
+  context_.brain->ask<brain::AnswerQueryPools>(
+      brain::QueryPools{}, [this, exchange](const brain::AnswerQueryPools& answer) {
+        std::vector<contract::WorkerInfo> workers;
+        for (const brain::PoolView& pool : answer.pools) {
+          for (const contract::WorkerInfo& worker : pool.workers)
+            if (!worker.uri.empty()) workers.push_back(worker);
+        }
+        if (workers.empty()) {
+          exchange->respond(net::http::json_response(200, contract::encode(contract::CacheCleared{})));
+          return;
+        }
+        const auto clearing = std::make_shared<Clearing>(exchange, workers.size());
+        for (const contract::WorkerInfo& worker : workers) {
+          net::ClientRequest request;
+          request.method = "POST";
+          request.url = worker.uri + "/cache/clear";
+          request.timeout_ms = kClearTimeoutMs;
+          context_.client->request(std::move(request),
+                                   [clearing, id = worker.worker_id](const base::Result<net::Response>& response) {
+                                     clearing->answered(id, response && response->status < 300);
+                                   });
+        }
+      });
 }
 
 void Pools::register_pool(const net::Request& request, const net::ExchangePtr& exchange) {

@@ -1,5 +1,5 @@
 #pragma once
-// /v2/pools and /v2/internal/workers: what pool managers tell, and what is known of them.
+// /v2/pools, /v2/cache and /v2/internal/workers: what pool managers tell, and what is known of them.
 #include "orchestratord/api/context.h"
 
 namespace llorch::orchestratord::api {
@@ -13,6 +13,8 @@ class Pools {
   void register_pool(const net::Request& request, const net::ExchangePtr& exchange);
   void heartbeat(const net::Request& request, const net::ExchangePtr& exchange);
   void leave(const net::Request& request, const net::ExchangePtr& exchange);
+  // Asks every worker to forget its prefix cache; answers when all have answered or their time is over.
+  void clear_caches(const net::Request& request, const net::ExchangePtr& exchange);
   void worker_ready(const net::Request& request, const net::ExchangePtr& exchange);
   void worker_failed(const net::Request& request, const net::ExchangePtr& exchange);
 

@@ -33,6 +33,7 @@ std::vector<Api::Route> Api::routes() {
       {"GET", "/v2/tasks/{id}/events", handler(tasks_, &tasks::Tasks::events)},
       {"GET", "/v2/tasks/{id}/stream", handler(tasks_, &tasks::Tasks::events)},
       {"GET", "/v2/pools", handler(pools_, &Pools::list)},
+      {"POST", "/v2/cache/clear", handler(pools_, &Pools::clear_caches)},
       {"POST", "/v2/pools/register", handler(pools_, &Pools::register_pool)},
       {"POST", "/v2/pools/{id}/heartbeat", handler(pools_, &Pools::heartbeat)},
       {"DELETE", "/v2/pools/{id}", handler(pools_, &Pools::leave)},

@@ -135,6 +135,7 @@ void Orchestrator::Parts::make_parts() {
                                           .clock = &clock,
                                           .worker_slots = config.worker_slots,
                                           .worker_context_tokens = config.worker_context_tokens,
+                                          .worker_kv_tokens = config.worker_kv_tokens,
                                           .kv_dtype = config.kv_dtype});
   relay.emplace(streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock});
   pools.emplace(brain_host::PoolClient::Options{
@@ -146,6 +147,7 @@ void Orchestrator::Parts::make_parts() {
   context.brain = &*port;
   context.store = store.get();
   context.hub = &*hub;
+  context.client = &*client;
   context.catalog = &*catalog;
   context.roots = catalog::allowed_roots(options.config.models, options.model_roots);
   context.jobs = &jobs;

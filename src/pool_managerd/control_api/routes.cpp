@@ -32,6 +32,9 @@ base::Result<WorkerShape> shape_of(const Request& request, WorkerShape shape) {
     shape.context_tokens = TRY(positive_number("context_tokens", *text, 1LL << 31));
   }
   if (const auto text = request.query_param("slots")) shape.slots = TRY(positive_number("slots", *text, 1024));
+  if (const auto text = request.query_param("kv_tokens")) {
+    shape.kv_tokens = TRY(positive_number("kv_tokens", *text, 1'000'000'000'000));
+  }
   if (const auto text = request.query_param("kv_dtype")) shape.kv_dtype = *text;
   return shape;
 }

@@ -67,7 +67,8 @@ class EngineInspector final : public ModelInspector {
     const engine::inference::EngineOptions options{.context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
                                                    .slots = static_cast<std::uint32_t>(shape.slots),
                                                    .kv_dtype = kv_dtype,
-                                                   .prefill_chunk = options_.prefill_chunk};
+                                                   .prefill_chunk = options_.prefill_chunk,
+                                                   .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens)};
     // Nothing is allocated on it, so its budget is nobody's: what fits is preflight's to say.
     const auto backend = TRY(engine::compute::cpu::make_cpu_backend(
         {.threads_count = options_.threads_count, .memory_budget_bytes = std::numeric_limits<std::int64_t>::max()}));
@@ -79,7 +80,10 @@ class EngineInspector final : public ModelInspector {
     plan.size_bytes = static_cast<std::int64_t>(files.file_bytes());
     plan.vocab_size = model.config.vocab;
     plan.model_context = model.config.context_tokens;
-    plan.shape = {.context_tokens = memory.context_tokens, .slots = memory.slots, .kv_dtype = shape.kv_dtype};
+    plan.shape = {.context_tokens = memory.context_tokens,
+                  .slots = memory.slots,
+                  .kv_tokens = shape.kv_tokens,
+                  .kv_dtype = shape.kv_dtype};
     plan.weights_bytes = static_cast<std::int64_t>(memory.weights_bytes);
     plan.kv_bytes = static_cast<std::int64_t>(memory.state_bytes);
     plan.working_bytes =

@@ -9,6 +9,7 @@ namespace llorch::pool_managerd::model_catalog {
 struct WorkerShape {
   std::int64_t context_tokens = 0;  // per slot; 0 = the model's own context
   std::int64_t slots = 1;
+  std::int64_t kv_tokens = 0;  // of the cache of all slots; 0 = slots x context
   std::string kv_dtype = "f16";
   bool operator==(const WorkerShape&) const = default;
 };

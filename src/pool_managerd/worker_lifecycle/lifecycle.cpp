@@ -32,7 +32,7 @@ std::string new_spawn_token(base::Entropy& entropy) {
 // What makes two start requests the same one.
 bool same_request(const contract::StartWorkerRequest& a, const contract::StartWorkerRequest& b) {
   return a.model_ref == b.model_ref && a.gpu_id == b.gpu_id && a.context_tokens == b.context_tokens &&
-         a.slots == b.slots && a.kv_dtype == b.kv_dtype;
+         a.slots == b.slots && a.kv_tokens == b.kv_tokens && a.kv_dtype == b.kv_dtype;
 }
 
 std::string status_name(WorkerStatus status) { return std::string(contract::enum_name(status)); }

@@ -19,6 +19,7 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   b.worker_start_timeout_ms = c.worker_start_timeout_ms;
   b.worker_slots = c.worker_slots;
   b.worker_context_tokens = c.worker_context_tokens;
+  b.worker_kv_tokens = c.worker_kv_tokens;
   b.kv_dtype = c.kv_dtype;
   b.pool_endpoints = c.pool_managers;
   return b;

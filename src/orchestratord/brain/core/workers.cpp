@@ -40,6 +40,7 @@ void Brain::State::start_worker(ModelIndex model_index, const base::PoolId& pool
                                        .gpu_id = gpu_id,
                                        .context_tokens = config.worker_context_tokens,
                                        .slots = config.worker_slots,
+                                       .kv_tokens = config.worker_kv_tokens,
                                        .kv_dtype = config.kv_dtype};
   contract::WorkerInfo info{.worker_id = request.worker_id,
                             .model_ref = m.facts.model_ref,

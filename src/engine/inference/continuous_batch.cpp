@@ -1,0 +1,140 @@
+#include "engine/inference/continuous_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace llorch::engine::inference {
+
+using base::ErrorCode;
+using base::Result;
+using base::TokenId;
+
+namespace {
+
+scheduling::SchedulerOptions scheduler_options(const Engine& engine, const ContinuousBatchOptions& options) {
+  const EngineFacts& facts = engine.facts();
+  return {
+      .slots = facts.slots,
+      .rows_max = facts.rows_max,
+      .prefill_chunk = options.prefill_chunk == 0 ? facts.rows_max : std::min(options.prefill_chunk, facts.rows_max),
+      .context_tokens = facts.context_tokens,
+      .cache_prefixes = engine.caches_prefixes() && !options.cache_salt.empty(),
+      .cache_ttl_ms = options.cache_ttl_ms};
+}
+
+}  // namespace
+
+ContinuousBatch::ContinuousBatch(Engine& engine, const ContinuousBatchOptions& options)
+    : engine_(engine),
+      options_(options),
+      scheduler_(scheduler_options(engine, options), engine.pages()),
+      may_grow_(engine.facts().kv_tokens_max > engine.facts().kv_tokens) {
+  rows_.reserve(engine.facts().slots);
+  in_step_.reserve(engine.facts().slots);
+}
+
+Result<> ContinuousBatch::add(const SequenceRequest& request) {
+  const EngineFacts& facts = engine_.facts();
+  if (request.prompt.empty() || request.prompt.size() > request.tokens_max ||
+      request.tokens_max > facts.context_tokens) {
+    return base::fail(ErrorCode::kContextExhausted,
+                      fmt::format("{} prompt tokens, {} at most in all; the context holds {}", request.prompt.size(),
+                                  request.tokens_max, facts.context_tokens));
+  }
+  const auto outside = [&](TokenId token) { return index(token) >= facts.vocab; };
+  if (std::ranges::any_of(request.prompt, outside)) {
+    return base::fail(ErrorCode::kInvalidParams,
+                      fmt::format("a token id is outside the vocabulary of {}", facts.vocab));
+  }
+  if (request.images) TRY(engine_.check_images(request.images->grids, request.images->patch_rows));
+  // Pages of long and short rotations differ for the same tokens.
+  std::vector<std::byte> salt;
+  if (request.cached && !request.images && !options_.cache_salt.empty()) {
+    salt = options_.cache_salt;
+    salt.push_back(engine_.rotates_long(request.tokens_max) ? std::byte{1} : std::byte{0});
+  }
+  scheduler_.add({.id = request.id, .prompt = request.prompt, .tokens_max = request.tokens_max, .cache_salt = salt});
+  if (request.images) images_.emplace(request.id, *request.images);
+  return {};
+}
+
+void ContinuousBatch::remove(SequenceId id) {
+  scheduler_.remove(id);
+  images_.erase(id);
+}
+
+void ContinuousBatch::fork(SequenceId parent, SequenceId child) {
+  ASSERT(!images_.contains(parent), "a request with images has state that is not forked");
+  scheduler_.fork(parent, child);
+}
+
+Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink) {
+  in_step_.clear();
+  grow_cache();
+  const Result<StepOutput> output = run(scheduler_.plan(now_ms));
+  if (!output) {
+    scheduler_.failed();
+    return base::fail(output.error());
+  }
+  // done() ends the plan's life: who gets which logits is kept in rows_ and in_step_.
+  scheduler_.done();
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i)
+    if (rows_[i].wanted == RowsWanted::kLast) sink(in_step_[i], output->row(next++));
+  return !rows_.empty();
+}
+
+// Before anybody waits or is preempted for want of pages the cache grows, as far as it may.
+void ContinuousBatch::grow_cache() {
+  if (!may_grow_ || scheduler_.waiting_count() + scheduler_.running_count() == 0) return;
+  const paging::Growth growth{.tokens = engine_.facts().context_tokens, .rows_max = engine_.facts().rows_max};
+  const paging::PageTables& pages = engine_.pages();
+  for (std::uint32_t group = 0; group < pages.groups_count(); ++group) {
+    if (pages.counts(group).takeable() >= pages.group(group).pages_at_once(growth)) continue;
+    may_grow_ = engine_.kv().make_room(growth);
+    return;
+  }
+}
+
+Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan) {
+  TRY(engine_.start(start.slot, {.tokens_max = start.tokens_max, .held = start.held}));
+  if (images_.empty()) return {};
+  const auto rows = std::ranges::find(plan.rows, start.slot, &scheduling::PlannedRows::slot);
+  const auto images = images_.find(rows->id);
+  if (images != images_.end()) TRY(engine_.encode_images(start.slot, images->second.grids, images->second.patch_rows));
+  return {};
+}
+
+Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan) {
+  rows_.clear();
+  for (const scheduling::PlannedRows& rows : plan.rows) {
+    in_step_.push_back(rows.id);
+    rows_.push_back({.slot = rows.slot,
+                     .tokens = rows.tokens,
+                     .wanted = rows.wants_logits ? RowsWanted::kLast : RowsWanted::kNone});
+  }
+  for (const scheduling::SlotFork& fork : plan.forks)
+    TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
+  engine_.copy_pages(plan.page_copies);
+  for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
+  if (rows_.empty()) return StepOutput{.logits = {}, .vocab = engine_.facts().vocab};
+  return engine_.step(rows_);
+}
+
+BatchUsage ContinuousBatch::usage() const {
+  BatchUsage usage{
+      .counts = scheduler_.counts(), .running = scheduler_.running_count(), .waiting = scheduler_.waiting_count()};
+  const paging::PageTables& pages = engine_.pages();
+  for (std::uint32_t group = 0; group < pages.groups_count(); ++group) {
+    const paging::PageCounts counts = pages.counts(group);
+    usage.pages_total += counts.total;
+    usage.pages_used += counts.used;
+    usage.pages_cached += counts.cached;
+  }
+  return usage;
+}
+
+}  // namespace llorch::engine::inference

@@ -1,0 +1,96 @@
+#pragma once
+// Many sequences through one engine: the scheduler decides, the engine computes, the caller draws the tokens.
+//
+// Thread rule: one thread at a time, the engine's. While this object lives, nobody else steps the engine or touches its pages.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/token_id.h"
+#include "engine/inference/engine.h"
+#include "engine/inference/scheduling/scheduler.h"
+
+namespace llorch::engine::inference {
+
+using scheduling::SequenceId;
+
+struct ContinuousBatchOptions {
+  std::uint32_t prefill_chunk = 0;  // most rows a sequence gets in a step; 0 = all the engine's
+  // Begins the keys of cached pages, random per process: who reads memory dumps learns no prompt by guessing. Empty:
+  // pages are not cached.
+  std::vector<std::byte> cache_salt;
+  std::int64_t cache_ttl_ms = 600'000;
+};
+
+// The images behind the image tokens of a prompt, as Engine::encode_images() takes them. Owned by the caller until the
+// sequence is removed: they are encoded again when the sequence is computed again.
+struct SequenceImages {
+  std::span<const vision::Image> grids;
+  std::span<const float> patch_rows;
+};
+
+// What a sequence asks for; see scheduling::SequenceInput.
+struct SequenceRequest {
+  SequenceId id{};
+  std::span<const base::TokenId> prompt;  // copied
+  std::uint32_t tokens_max = 0;           // positions it may ever hold; at most the engine's context
+  bool cached = true;                     // may take pages others left, and leave its own; never with images
+  std::optional<SequenceImages> images{};
+};
+
+// Logits after a sequence's last token, [vocab], valid during the call. Answer it with append(), remove() or fork(), in the
+// call or before the next step.
+using LogitsSink = std::function<void(SequenceId id, std::span<const float> logits)>;
+
+struct BatchUsage {
+  scheduling::SchedulerCounts counts;
+  std::uint32_t running = 0;
+  std::uint32_t waiting = 0;
+  std::uint64_t pages_total = 0;  // of all groups
+  std::uint64_t pages_used = 0;
+  std::uint64_t pages_cached = 0;
+};
+
+class ContinuousBatch {
+ public:
+  // The engine outlives this object.
+  ContinuousBatch(Engine& engine, const ContinuousBatchOptions& options);
+
+  // Errors: INVALID_PARAMS (a token outside the vocabulary), CONTEXT_EXHAUSTED (prompt or tokens_max past the context).
+  base::Result<> add(const SequenceRequest& request);
+  void append(SequenceId id, base::TokenId token) { scheduler_.append(id, token); }
+  void remove(SequenceId id);
+  void set_paused(SequenceId id, bool paused) { scheduler_.set_paused(id, paused); }
+  // REQUIRES: as Scheduler::fork(); a parent without images.
+  void fork(SequenceId parent, SequenceId child);
+  bool knows(SequenceId id) const { return scheduler_.knows(id); }
+
+  // Runs one step, or nothing when nobody has rows to run (false). An error is that of the whole step: the sequences in
+  // it (`last_step()`) are to be computed again if they are not removed.
+  base::Result<bool> step(std::int64_t now_ms, const LogitsSink& sink);
+  std::span<const SequenceId> last_step() const { return in_step_; }
+
+  // Forgets all cached pages. Those nobody used for their time to live go with the next step().
+  void clear_cache() { engine_.pages().clear_cache(); }
+
+  BatchUsage usage() const;
+
+ private:
+  void grow_cache();
+  base::Result<> start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan);
+  base::Result<StepOutput> run(const scheduling::StepPlan& plan);
+
+  Engine& engine_;
+  ContinuousBatchOptions options_;
+  scheduling::Scheduler scheduler_;
+  std::map<SequenceId, SequenceImages> images_;  // of the sequences that have some
+  bool may_grow_;                                // the cache, as far as is known
+  std::vector<SlotRows> rows_;
+  std::vector<SequenceId> in_step_;
+};
+
+}  // namespace llorch::engine::inference
