@@ -58,11 +58,11 @@ def gguf_string(text):
     return struct.pack("<Q", len(text)) + text
 
 
-def write_slow_model(path):
-    """Writes the model and returns its path."""
+def write_slow_model(path, layers=LAYERS):
+    """Writes the model and returns its path. Fewer layers make it quicker; its context stays longer than the demo model's."""
     data = MODEL.read_bytes()
     changed = {
-        b"llama.embedding_length": WIDTH, b"llama.block_count": LAYERS, b"llama.attention.head_count": HEADS,
+        b"llama.embedding_length": WIDTH, b"llama.block_count": layers, b"llama.attention.head_count": HEADS,
         b"llama.attention.head_count_kv": KV_HEADS, b"llama.feed_forward_length": FFN, b"llama.context_length": CONTEXT,
         b"llama.rope.dimension_count": WIDTH // HEADS,
     }
@@ -73,7 +73,7 @@ def write_slow_model(path):
 
     tensors = [(b"token_embd.weight", (WIDTH, vocab)), (b"output_norm.weight", (WIDTH,))]
     kv_width = WIDTH // HEADS * KV_HEADS
-    for n in range(LAYERS):
+    for n in range(layers):
         shapes = {
             "attn_norm": (WIDTH,), "attn_q": (WIDTH, WIDTH), "attn_k": (WIDTH, kv_width), "attn_v": (WIDTH, kv_width),
             "attn_output": (WIDTH, WIDTH), "ffn_norm": (WIDTH,), "ffn_gate": (WIDTH, FFN), "ffn_up": (WIDTH, FFN), "ffn_down": (FFN, WIDTH),

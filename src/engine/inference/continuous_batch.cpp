@@ -73,7 +73,7 @@ void ContinuousBatch::fork(SequenceId parent, SequenceId child) {
 
 Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink) {
   in_step_.clear();
-  grow_cache();
+  size_cache();
   const Result<StepOutput> output = run(scheduler_.plan(now_ms));
   if (!output) {
     scheduler_.failed();
@@ -87,9 +87,14 @@ Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink) 
   return !rows_.empty();
 }
 
-// Before anybody waits or is preempted for want of pages the cache grows, as far as it may.
-void ContinuousBatch::grow_cache() {
-  if (!may_grow_ || scheduler_.waiting_count() + scheduler_.running_count() == 0) return;
+// Before anybody waits or is preempted for want of pages the cache grows, as far as it may; when nobody is there any more it
+// gives back what came by growing.
+void ContinuousBatch::size_cache() {
+  if (scheduler_.waiting_count() + scheduler_.running_count() == 0) {
+    if (engine_.kv().release_idle() > 0) may_grow_ = true;
+    return;
+  }
+  if (!may_grow_) return;
   const paging::Growth growth{.tokens = engine_.facts().context_tokens, .rows_max = engine_.facts().rows_max};
   const paging::PageTables& pages = engine_.pages();
   for (std::uint32_t group = 0; group < pages.groups_count(); ++group) {

@@ -80,7 +80,7 @@ class ContinuousBatch {
   BatchUsage usage() const;
 
  private:
-  void grow_cache();
+  void size_cache();
   base::Result<> start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan);
   base::Result<StepOutput> run(const scheduling::StepPlan& plan);
 
