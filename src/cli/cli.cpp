@@ -42,9 +42,12 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   prompt->add_option("PROMPT", run.prompt, "Text; absent: standard input");
   CLI::Option* chat = prompt->add_flag("--chat", run.chat, "PROMPT is a user's message for the model's chat template");
   prompt->add_option("--system", run.system, "A system message before it")->needs(chat);
+  CLI::Option* image = prompt->add_option("--image", run.images, "PNG or JPEG file shown before PROMPT; repeatable");
+  image->allow_extra_args(false);
   prompt->add_option("--messages", run.messages, "A conversation: a file with a JSON array of messages")
       ->check(CLI::ExistingFile)
       ->excludes("PROMPT")
+      ->excludes(image)
       ->excludes(chat);
   prompt->add_option("--max-tokens", run.max_tokens, "Tokens to generate at most")
       ->check(CLI::Range(1, 1'000'000))

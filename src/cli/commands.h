@@ -23,6 +23,7 @@ struct RunOptions {
   std::optional<std::string> prompt;  // absent: standard input
   bool chat = false;                  // the prompt is what a user says, the model's chat template makes the text
   std::optional<std::string> system;  // a system message before it
+  std::vector<std::string> images;    // PNG and JPEG files, shown before the prompt; implies chat
   std::string messages;               // file with a JSON array of messages; empty: none
   std::int64_t max_tokens = 256;
   std::optional<double> temperature;

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/base64.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "cli/commands.h"
@@ -184,7 +185,23 @@ base::Error given_up(const std::optional<base::Error>& last_failure, const std::
   return error;
 }
 
-constexpr std::size_t kMessagesBytesMax = 16 << 20;
+constexpr std::size_t kMessagesBytesMax = 64 << 20;
+constexpr std::size_t kImageBytesMax = 32 << 20;
+
+// What a user says: the text, behind the images if there are any.
+base::Result<bj::value> content_of(const std::vector<std::string>& images, const std::string& text) {
+  if (images.empty()) return bj::value(text);
+  bj::array parts;
+  for (const std::string& path : images) {
+    const std::string file = TRY(base::read_file(path, kImageBytesMax));
+    const std::string_view kind = file.starts_with("\x89PNG") ? "png" : file.starts_with("\xFF\xD8") ? "jpeg" : "";
+    if (kind.empty()) return base::fail(ErrorCode::kInvalidParams, path + " is neither a PNG nor a JPEG file");
+    parts.push_back(bj::object{{"type", "image"},
+                               {"image", fmt::format("data:image/{};base64,{}", kind, base::base64_encode(file))}});
+  }
+  parts.push_back(bj::object{{"type", "text"}, {"text", text}});
+  return bj::value(std::move(parts));
+}
 
 // `prompt`, or `messages` when the options ask for a conversation.
 base::Result<> read_input(const RunOptions& options, contract::SubmitRequest& request) {
@@ -198,13 +215,14 @@ base::Result<> read_input(const RunOptions& options, contract::SubmitRequest& re
     return {};
   }
   std::string text = options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
-  if (!options.chat) {
+  if (!options.chat && options.images.empty()) {
     request.prompt = std::move(text);
     return {};
   }
   bj::array messages;
   if (options.system) messages.push_back(bj::object{{"role", "system"}, {"content", *options.system}});
-  messages.push_back(bj::object{{"role", "user"}, {"content", text}});
+  bj::value content = TRY(content_of(options.images, text));
+  messages.push_back(bj::object{{"role", "user"}, {"content", std::move(content)}});
   request.messages = contract::JsonArray{bj::serialize(messages)};
   return {};
 }

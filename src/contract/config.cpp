@@ -169,6 +169,10 @@ struct Table<OrchestratordConfig> {
       optional("worker_kv_tokens", &S::worker_kv_tokens,
                "Tokens a worker's cache holds for all slots together, at least one context; 0: slots x context.",
                {0, 1e12}),
+      optional(
+          "worker_image_tokens_max", &S::worker_image_tokens_max,
+          "Tokens that the images of one request may take; 0: no images. Each slot of a worker holds memory for them.",
+          {0, static_cast<double>(kImageTokensMax)}),
       optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity."),
       optional("pool_managers", &S::pool_managers, "Base URLs asked for their state at start.")};
   static base::Result<> validate(const S& c) {

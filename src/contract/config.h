@@ -19,6 +19,9 @@ enum class PlacementAlgorithm : std::uint8_t { kLeastLoaded, kMostVramFree, kRou
 enum class PayloadSpool : std::uint8_t { kEncrypted, kOff };
 enum class RunningJobs : std::uint8_t { kReplay, kFail };
 
+// Of one request: an image of the largest size that a published model takes.
+inline constexpr std::int64_t kImageTokensMax = 16384;
+
 struct QueueConfig {
   std::int64_t capacity = 100;  // per pool and priority class together; -1 = unbounded, with policy queue only
   QueuePolicy policy = QueuePolicy::kReject;
@@ -81,6 +84,7 @@ struct OrchestratordConfig {
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own context
   std::int64_t worker_kv_tokens = 0;                  // tokens the cache holds for all slots; 0 = slots x context
+  std::int64_t worker_image_tokens_max = 2048;        // of one request; 0: no images
   std::string kv_dtype = "f16";
   std::vector<std::string> pool_managers;  // base URLs asked for /v2/state at start
 };

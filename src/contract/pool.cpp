@@ -57,6 +57,7 @@ struct Table<WorkerInfo> {
                                             optional("started_at", &S::started_at),
                                             optional("slots_total", &S::slots_total, "", {1}),
                                             optional("context_length", &S::context_length),
+                                            optional("image_tokens_max", &S::image_tokens_max),
                                             optional("engine_build", &S::engine_build),
                                             optional("numerics", &S::numerics),
                                             optional("device_class", &S::device_class),
@@ -110,13 +111,15 @@ struct Table<CacheCleared> {
 template <>
 struct Table<StartWorkerRequest> {
   using S = StartWorkerRequest;
-  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id, "", {1, 64}),
-                                            required("model_ref", &S::model_ref, "", {1, 4096}),
-                                            required("gpu_id", &S::gpu_id, "", {1, 64}),
-                                            optional("context_tokens", &S::context_tokens, "", {1}),
-                                            optional("slots", &S::slots, "", {1, 1024}),
-                                            optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),
-                                            optional("kv_dtype", &S::kv_dtype)};
+  static constexpr auto fields =
+      std::tuple{required("worker_id", &S::worker_id, "", {1, 64}),
+                 required("model_ref", &S::model_ref, "", {1, 4096}),
+                 required("gpu_id", &S::gpu_id, "", {1, 64}),
+                 optional("context_tokens", &S::context_tokens, "", {1}),
+                 optional("slots", &S::slots, "", {1, 1024}),
+                 optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),
+                 optional("kv_dtype", &S::kv_dtype),
+                 optional("image_tokens_max", &S::image_tokens_max, "Of one request; 0: takes no images.", {0, 16384})};
 };
 template <>
 struct Table<StartWorkerReply> {
@@ -147,6 +150,7 @@ struct Table<ReadyCallback> {
                                             optional("capabilities", &S::capabilities),
                                             optional("slots_total", &S::slots_total, "", {1}),
                                             optional("context_length", &S::context_length),
+                                            optional("image_tokens_max", &S::image_tokens_max),
                                             optional("engine_build", &S::engine_build),
                                             optional("numerics", &S::numerics),
                                             optional("device_class", &S::device_class),
@@ -176,14 +180,24 @@ struct Table<WorkerFailed> {
                                             optional("uptime_seconds", &S::uptime_seconds)};
 };
 template <>
+struct Table<ModelImages> {
+  using S = ModelImages;
+  static constexpr auto fields = std::tuple{
+      required("image_token", &S::image_token, "Id that stands for an image in a rendered prompt.", {0}),
+      required("pixels_per_side", &S::pixels_per_side, "Of the square that becomes one token.", {1, 1 << 20}),
+      required("pixels_min", &S::pixels_min, "Of an image, after resizing.", {0}),
+      required("pixels_max", &S::pixels_max, "Of an image, after resizing.", {1}),
+      required("tokens_max", &S::tokens_max, "Of all images of one request.", {1})};
+};
+template <>
 struct Table<ModelFacts> {
   using S = ModelFacts;
-  static constexpr auto fields =
-      std::tuple{required("model_ref", &S::model_ref),           required("digest", &S::digest),
-                 optional("architecture", &S::architecture),     optional("quant_kind", &S::quant_kind),
-                 required("size_bytes", &S::size_bytes),         optional("vocab_size", &S::vocab_size),
-                 required("context_length", &S::context_length), optional("slots", &S::slots),
-                 required("memory_bytes", &S::memory_bytes)};
+  static constexpr auto fields = std::tuple{
+      required("model_ref", &S::model_ref),           required("digest", &S::digest),
+      optional("architecture", &S::architecture),     optional("quant_kind", &S::quant_kind),
+      required("size_bytes", &S::size_bytes),         optional("vocab_size", &S::vocab_size),
+      required("context_length", &S::context_length), optional("slots", &S::slots),
+      required("memory_bytes", &S::memory_bytes),     optional("images", &S::images, "Omitted: takes no images.")};
 };
 
 }  // namespace llorch::contract

@@ -36,6 +36,7 @@ struct WorkerInfo {
   std::string started_at;
   std::int64_t slots_total = 1;
   std::int64_t context_length = 0;
+  std::int64_t image_tokens_max = 0;
   std::string engine_build;
   std::string numerics;
   std::string device_class;
@@ -97,6 +98,7 @@ struct StartWorkerRequest {
   std::int64_t slots = 1;
   std::int64_t kv_tokens = 0;  // of the cache of all slots; 0 = slots x context
   std::string kv_dtype = "f16";
+  std::int64_t image_tokens_max = 0;  // of one request
 };
 struct StartWorkerReply {
   std::string worker_id;
@@ -125,6 +127,7 @@ struct ReadyCallback {
   std::vector<std::string> capabilities;
   std::int64_t slots_total = 1;
   std::int64_t context_length = 0;
+  std::int64_t image_tokens_max = 0;
   std::string engine_build;
   std::string numerics;
   std::string device_class;
@@ -154,6 +157,15 @@ struct WorkerFailed {
   std::int64_t uptime_seconds = 0;
 };
 
+// What a model makes of images: enough to count their tokens without decoding one.
+struct ModelImages {
+  std::int64_t image_token = 0;      // stands in a rendered prompt once per image
+  std::int64_t pixels_per_side = 0;  // of the square that becomes one token
+  std::int64_t pixels_min = 0;       // of an image, after resizing
+  std::int64_t pixels_max = 0;
+  std::int64_t tokens_max = 0;  // of all images of one request
+};
+
 // GET /v2/models/describe?ref=file:/path : what the file says, and what a worker of it would need.
 struct ModelFacts {
   std::string model_ref;
@@ -166,6 +178,7 @@ struct ModelFacts {
   // Memory for one worker with `context_length` tokens in each of `slots` slots.
   std::int64_t slots = 1;
   std::int64_t memory_bytes = 0;
+  std::optional<ModelImages> images;  // omitted: takes none
 };
 
 }  // namespace llorch::contract

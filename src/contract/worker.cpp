@@ -7,6 +7,13 @@
 namespace llorch::contract {
 
 template <>
+struct Table<ExecuteImage> {
+  using S = ExecuteImage;
+  static constexpr auto fields = std::tuple{required("file", &S::file, "Base64 of a PNG or JPEG file.", {4, 1 << 30}),
+                                            required("width", &S::width, "Pixels after resizing.", {1, 1 << 20}),
+                                            required("height", &S::height, "Pixels after resizing.", {1, 1 << 20})};
+};
+template <>
 struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
   static constexpr auto own =
@@ -14,6 +21,7 @@ struct Table<ExecuteRequest> {
                  optional("prompt", &S::prompt, "Text; for a worker used alone.", {1, 4 << 20}),
                  optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
                  optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens.", {64, 64}),
+                 optional("images", &S::images, "In the order of their tokens among prompt_tokens.", {0, 64}),
                  optional("max_tokens", &S::max_tokens, "", {1, 1'000'000}),
                  optional("temperature", &S::temperature, "0 is greedy.", {0, 2}),
                  optional("stop", &S::stop, "", {0, 4}),
@@ -28,6 +36,8 @@ struct Table<ExecuteRequest> {
     if (r.prompt.has_value() == r.prompt_tokens.has_value()) {
       return field_error("prompt", "missing", "give exactly one of prompt and prompt_tokens");
     }
+    if (!r.images.empty() && !r.prompt_tokens)
+      return field_error("images", "missing", "images go with prompt_tokens, which hold their places");
     for (const std::string& s : r.stop) {
       if (s.empty() || s.size() > 512) return field_error("stop", "length", "a stop text has 1 to 512 bytes");
     }
@@ -56,6 +66,7 @@ struct Table<WorkerHealth> {
                                             required("tokenizer_kind", &S::tokenizer_kind),
                                             required("vocab_size", &S::vocab_size),
                                             optional("context_length", &S::context_length),
+                                            optional("image_tokens_max", &S::image_tokens_max),
                                             optional("slots_total", &S::slots_total),
                                             optional("slots_free", &S::slots_free),
                                             optional("engine_build", &S::engine_build),

@@ -9,6 +9,17 @@
 
 namespace llorch::contract {
 
+// Of the files of one request together, as base64.
+inline constexpr std::size_t kImagesBytesMax = 48 << 20;
+
+// An image of a prompt. Its size as the model sees it is fixed where the prompt's tokens are counted, so that a job that is
+// run again is cut into the same patches.
+struct ExecuteImage {
+  std::string file;  // base64 of a PNG or JPEG file
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+};
+
 // POST /execute. Exactly one of `prompt` (a worker used alone) and `prompt_tokens` (sent by orchestratord, which has
 // tokenised once).
 struct ExecuteRequest {
@@ -16,6 +27,7 @@ struct ExecuteRequest {
   std::optional<std::string> prompt;
   std::optional<std::vector<std::int32_t>> prompt_tokens;
   std::optional<std::string> prompt_sha256;  // of the text; with prompt_tokens, for the receipt
+  std::vector<ExecuteImage> images;          // in the order of their tokens; with prompt_tokens
   std::int64_t max_tokens = 2048;
   double temperature = 1.0;
   SamplingRequest sampling;
@@ -45,6 +57,7 @@ struct WorkerHealth {
   std::string tokenizer_kind;
   std::int64_t vocab_size = 0;
   std::optional<std::int64_t> context_length;
+  std::int64_t image_tokens_max = 0;  // of one request; 0: takes no images
   std::int64_t slots_total = 1;
   std::int64_t slots_free = 1;
   std::string engine_build;

@@ -215,7 +215,8 @@ base::Result<> PoolManager::Impl::open() {
   const model_catalog::WorkerShape shape{.context_tokens = config.orchestratord.worker_context_tokens.value_or(0),
                                          .slots = config.orchestratord.worker_slots,
                                          .kv_tokens = config.orchestratord.worker_kv_tokens,
-                                         .kv_dtype = config.orchestratord.kv_dtype};
+                                         .kv_dtype = config.orchestratord.kv_dtype,
+                                         .image_tokens_max = config.orchestratord.worker_image_tokens_max};
   control_api::add_routes(server_, operations(), shape);
   step(wl::DevicesRead{inventory_.read()});
   TRY(server_.start());
@@ -325,8 +326,11 @@ control_api::Operations PoolManager::Impl::operations() {
 void PoolManager::Impl::start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id,
                                      ExchangePtr exchange) {
   inspect_thread_.post([this, wanted, correlation_id, exchange] {
-    auto plan = catalog_.plan(wanted.model_ref,
-                              {wanted.context_tokens.value_or(0), wanted.slots, wanted.kv_tokens, wanted.kv_dtype});
+    auto plan = catalog_.plan(wanted.model_ref, {.context_tokens = wanted.context_tokens.value_or(0),
+                                                 .slots = wanted.slots,
+                                                 .kv_tokens = wanted.kv_tokens,
+                                                 .kv_dtype = wanted.kv_dtype,
+                                                 .image_tokens_max = wanted.image_tokens_max});
     if (plan && wanted.gpu_id != "cpu") {
       plan = base::fail(base::Error{
           ErrorCode::kModelIncompatible,

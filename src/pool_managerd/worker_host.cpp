@@ -65,6 +65,8 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
           std::to_string(c.model.shape.kv_tokens),
           "--kv-dtype",
           c.model.shape.kv_dtype,
+          "--image-tokens-max",
+          std::to_string(c.model.shape.image_tokens_max),
           "--memory-budget-bytes",
           std::to_string(c.memory_budget_bytes),
           "--threads",

@@ -59,6 +59,9 @@ class KvLog final : public engine::inference::kv_cache::KvObserver {
   }
 };
 
+// The images of a request, and the ids of a prompt that fills the longest context.
+constexpr std::size_t kRequestBytesMax = contract::kImagesBytesMax + (16 << 20);
+
 // Everything that exists before the first request, in the order it is made.
 struct Loaded {
   std::unique_ptr<engine::contract::Backend> backend;
@@ -92,7 +95,9 @@ base::Result<Loaded> load(const Options& o) {
       .kv_dtype = o.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
       .prefill_chunk = static_cast<std::uint32_t>(o.prefill_chunk),
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
-      .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max)};
+      .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
+      .frame_patches_max = 0,
+      .image_rows_max = static_cast<std::uint32_t>(o.image_tokens_max)};
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, *loaded.backend, [](unsigned percent) {
     base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
   }));
@@ -117,12 +122,14 @@ contract::WorkerHealth constant_health(const Options& o, const Loaded& loaded) {
           .tokenizer_kind = std::string(loaded.tokenizer->facts().kind),
           .vocab_size = facts.vocab,
           .context_length = facts.context_tokens,
+          .image_tokens_max = facts.image_rows_max,
           .engine_build = base::build_id(),
           .numerics = facts.numerics,
           .device_class = facts.device_class,
           .sampler = std::string(engine::sampling::kSamplerVersion),
           .kv_dtype = facts.kv_dtype,
-          .capabilities = {"text-gen"},
+          .capabilities = facts.image_rows_max == 0 ? std::vector<std::string>{"text-gen"}
+                                                    : std::vector<std::string>{"text-gen", "multimodal"},
           .memory_architecture = o.gpu_device == "cpu" ? "host" : "vram-only"};
 }
 
@@ -141,6 +148,7 @@ base::Result<> report_ready(net::Client& client, const Options& o, const contrac
                                          .capabilities = health.capabilities,
                                          .slots_total = o.slots,
                                          .context_length = health.context_length.value_or(0),
+                                         .image_tokens_max = health.image_tokens_max,
                                          .engine_build = health.engine_build,
                                          .numerics = health.numerics,
                                          .device_class = health.device_class,
@@ -192,13 +200,17 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
                    .device_class = health.device_class,
                    .kv_dtype = health.kv_dtype},
                   clock);
-  net::Server server(runtime,
-                     {.component = "worker-orcd", .bind_address = o.bind, .port = o.port, .auth = std::move(auth)});
+  net::Server server(runtime, {.component = "worker-orcd",
+                               .bind_address = o.bind,
+                               .port = o.port,
+                               .auth = std::move(auth),
+                               .request_bytes_max = kRequestBytesMax});
   add_routes(server, {.loop = loop,
                       .tokenizer = *loaded.tokenizer,
                       .clock = clock,
                       .entropy = entropy,
                       .health = health,
+                      .vision = loaded.engine->vision(),
                       .context_tokens = *health.context_length,
                       .timeout_ms_max = o.inference_timeout_s * 1000,
                       .ready_mono_ms = clock.now().mono_ms,

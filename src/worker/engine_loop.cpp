@@ -163,8 +163,11 @@ void EngineLoop::take_in_new_jobs() {
   }
   for (auto& job : incoming) {
     const SequenceId id{next_sequence_++};
-    const auto added =
-        batch_.add({.id = id, .prompt = job->sequence.spec().prompt, .tokens_max = job->sequence.tokens_max()});
+    const SequenceSpec& spec = job->sequence.spec();
+    engine::inference::SequenceRequest request{
+        .id = id, .prompt = spec.prompt, .tokens_max = job->sequence.tokens_max()};
+    if (spec.images) request.images = {.grids = spec.images->grids, .patch_rows = spec.images->patch_rows};
+    const auto added = batch_.add(request);
     running_.emplace(id, std::move(job));
     if (!added) fail(id, added.error());
   }

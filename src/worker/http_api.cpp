@@ -9,6 +9,7 @@
 #include "net/sse/sse.h"
 #include "worker/metrics.h"
 #include "worker/sampling/constraint.h"
+#include "worker/work_thread.h"
 
 namespace llorch::worker {
 namespace {
@@ -71,9 +72,20 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
   base::CorrelationId correlation_id_;
 };
 
+// A request that only has to start.
+struct Accepted {
+  SequenceSpec spec;
+  std::int64_t timeout_ms = 0;
+  base::CorrelationId correlation_id;
+  net::ExchangePtr exchange;
+};
+
 class HttpApi {
  public:
-  explicit HttpApi(HttpApiContext context) : c_(std::move(context)), constraints_(c_.tokenizer) {}
+  explicit HttpApi(HttpApiContext context)
+      : c_(std::move(context)),
+        constraints_(c_.tokenizer),
+        image_thread_(static_cast<std::size_t>(c_.loop.slots_total())) {}
 
   void execute(const net::Request& request, const net::ExchangePtr& exchange) {
     auto decoded = contract::decode<contract::ExecuteRequest>(request.body, contract::UnknownKeys::kRefuse);
@@ -83,7 +95,28 @@ class HttpApi {
     auto constraint = constraints_.matcher(decoded->sampling);
     if (!constraint) return void(exchange->respond_error(constraint.error()));
     spec->constraint = std::move(*constraint);
+    Accepted job{.spec = std::move(*spec),
+                 .timeout_ms = std::min(decoded->timeout_ms.value_or(c_.timeout_ms_max), c_.timeout_ms_max),
+                 .correlation_id = request.correlation_id,
+                 .exchange = exchange};
+    if (decoded->images.empty()) return run(std::move(job));
+    // Decoding takes too long for an io thread.
+    const bool taken =
+        image_thread_.post([this, job = std::make_shared<Accepted>(std::move(job)), wanted = std::move(*decoded)] {
+          if (job->exchange->closed()) return;
+          auto images = prepare_images(wanted, job->spec.prompt, c_.vision);
+          if (!images) return void(job->exchange->respond_error(images.error()));
+          job->spec.images = std::move(*images);
+          run(std::move(*job));
+        });
+    if (!taken) {
+      exchange->respond_error({base::ErrorCode::kWorkerBusy, "as many images as jobs can run wait to be decoded", {}});
+    }
+  }
 
+  void run(Accepted job) {
+    const net::ExchangePtr& exchange = job.exchange;
+    SequenceSpec* const spec = &job.spec;
     const base::JobId job_id = spec->job_id;
     const auto tokens_in = static_cast<std::int64_t>(spec->prompt.size());
     const contract::StartedEvent started{.job_id = job_id.value,
@@ -91,17 +124,17 @@ class HttpApi {
                                          .model = c_.health.model,
                                          .started_at = base::rfc3339(c_.clock.now().unix_ms),
                                          .seed = spec->sampling.seed};
-    auto stream = std::make_shared<ExecuteStream>(exchange, c_.loop, request.correlation_id);
-    const std::int64_t timeout_ms = std::min(decoded->timeout_ms.value_or(c_.timeout_ms_max), c_.timeout_ms_max);
+    const std::int64_t max_tokens = spec->max_tokens;
+    auto stream = std::make_shared<ExecuteStream>(exchange, c_.loop, job.correlation_id);
     // The loop starts the job only after the stream's head and `started` are queued.
-    const auto run = c_.loop.start(std::move(*spec), stream, timeout_ms, [&] { stream->begin(started); });
+    const auto run = c_.loop.start(std::move(*spec), stream, job.timeout_ms, [&] { stream->begin(started); });
     if (!run) return void(exchange->respond_error(run.error()));
     // This run and no later one of the same job.
     exchange->on_close([loop = &c_.loop, run = *run](net::CloseReason reason) {
       if (reason != net::CloseReason::kFinished) loop->cancel(run);
     });
-    base::log_event(LogLevel::kInfo, "execute_start", request.correlation_id, "A job started.",
-                    {{"job_id", job_id}, {"tokens_in", tokens_in}, {"max_tokens", decoded->max_tokens}});
+    base::log_event(LogLevel::kInfo, "execute_start", job.correlation_id, "A job started.",
+                    {{"job_id", job_id}, {"tokens_in", tokens_in}, {"max_tokens", max_tokens}});
   }
 
   void cancel(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -157,6 +190,7 @@ class HttpApi {
   sampling::Constraints constraints_;
   std::mutex entropy_mutex_;
   std::once_flag shutdown_once_;
+  WorkThread image_thread_;  // last: it uses the others
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ struct HttpApiContext {
   const base::Clock& clock;
   base::Entropy& entropy;         // seeds of requests that name none; used on io threads under a lock
   contract::WorkerHealth health;  // the constant part
+  const engine::models::VisionConfig& vision;
   std::int64_t context_tokens = 0;
   std::int64_t timeout_ms_max = 0;
   std::int64_t ready_mono_ms = 0;

@@ -5,6 +5,7 @@
 
 #include "base/id.h"
 #include "base/version.h"
+#include "contract/config.h"
 
 namespace llorch::worker {
 
@@ -55,6 +56,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--kv-dtype", o.kv_dtype, "Element type of the KV cache")
       ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  app.add_option("--image-tokens-max", o.image_tokens_max,
+                 "Tokens that the images of one request may take; 0 takes no images. Each slot holds memory for them")
+      ->check(CLI::Range(std::int64_t{0}, contract::kImageTokensMax))
       ->capture_default_str();
   app.add_option("--threads", o.threads, "CPU device: threads; 0 is all cores; never changes an answer")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));

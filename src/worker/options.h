@@ -22,6 +22,7 @@ struct Options {
   std::int64_t kv_tokens_max = 0;              // to which the cache may grow while it runs; 0 = kv_tokens
   std::int64_t prefix_cache_ttl_ms = 600'000;  // how long pages of ended prompts may be found again; 0 = never
   std::string kv_dtype = "f16";
+  std::int64_t image_tokens_max = 2048;  // of one request; 0 = takes no images
   std::int64_t threads = 0;              // CPU device; 0 = all cores
   std::int64_t memory_budget_bytes = 0;  // 0 = no limit but the machine's
   std::int64_t inference_timeout_s = 1800;

@@ -15,19 +15,21 @@ namespace {
 using namespace engine::contract;
 using engine::models::CompiledModel;
 
-std::string dump_of(const std::filesystem::path& path) {
-  const auto files = engine::io::ModelFiles::open(path);
-  EXPECT_TRUE(files) << files.error().message;
-  auto model = engine::models::compile_model(*files, DType::kF16);
-  if (!model) return model.error().message;
+std::string dump_of(const CompiledModel& model, const CompiledPlan& plan) {
   std::vector<std::string> names;
-  for (const engine::models::BoundTensor& tensor : model->tensors) names.push_back(tensor.name);
+  for (const engine::models::BoundTensor& tensor : model.tensors) names.push_back(tensor.name);
   const StepLimits limits{.rows_max = 512, .output_rows_max = 1, .slots_max = 1, .context_tokens_max = 512};
   AdapterCapabilities capabilities;
   capabilities[static_cast<std::size_t>(Opcode::kResidualAdd)].may_alias_output = true;
-  const CompiledPlan& plan = model->plans.decoder_prefill;
   return engine::models::dump(plan, names) +
-         engine::models::dump(engine::models::map_registers(plan, capabilities, limits, *model->arena));
+         engine::models::dump(engine::models::map_registers(plan, capabilities, limits, *model.arena));
+}
+
+std::string dump_of(const std::filesystem::path& path) {
+  const auto files = engine::io::ModelFiles::open(path);
+  EXPECT_TRUE(files) << files.error().message;
+  const auto model = engine::models::compile_model(*files, DType::kF16);
+  return model ? dump_of(*model, model->plans.decoder_prefill) : model.error().message;
 }
 
 void expect_golden(const std::string& name, const std::string& text) {
@@ -48,6 +50,21 @@ TEST_P(Plans, MatchTheGoldenText) {
   if (const auto gguf = family_model(family, Format::kGguf)) expect_golden(family + ".txt", dump_of(*gguf));
   expect_golden(family + "_hf.txt", dump_of(*family_model(family, Format::kHuggingFace)));
 }
+
+// Plans of models that take images: the tower's, and the prefill's with its scatters.
+class VisionPlans : public testing::TestWithParam<const char*> {};
+
+TEST_P(VisionPlans, MatchTheGoldenText) {
+  const std::string family = GetParam();
+  const auto files = engine::io::ModelFiles::open(*family_model(family, Format::kHuggingFace)).value();
+  const auto model =
+      engine::models::compile_model(files, DType::kF16, {.image_rows_max = 64, .image_token = {}}).value();
+  expect_golden(family + "_hf.txt", dump_of(model, model.plans.decoder_prefill));
+  expect_golden(family + "_hf_vision.txt", dump_of(model, *model.plans.vision_encode));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, VisionPlans, testing::Values("qwen3_vl", "qwen3_vl_moe"),
+                         [](const auto& test) { return std::string(test.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, Plans,
                          testing::Values("llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2",

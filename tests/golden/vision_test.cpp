@@ -21,20 +21,25 @@ using engine::inference::vision::Image;
 
 constexpr base::TokenId kImageToken{5};
 
+struct Fixture {
+  const char* family;
+  Format format;
+};
+
 // An engine on the fixture, with or without the tower.
 struct World {
-  World(Format format, const EngineOptions& wanted, std::uint32_t threads = 1, const std::string& isa = {}) {
+  World(const Fixture& fixture, const EngineOptions& wanted, std::uint32_t threads = 1, const std::string& isa = {}) {
     EngineOptions options = wanted;
     options.kv_dtype = DType::kF32;
     options.output_rows_max = options.prefill_chunk;
-    if (format == Format::kGguf) {
-      options.projector = family_folder("qwen3_vl") / "mmproj.gguf";
+    if (fixture.format == Format::kGguf) {
+      options.projector = family_folder(fixture.family) / "mmproj.gguf";
       options.image_token = kImageToken;  // the fixture's vocabulary is made up
     }
     backend = engine::compute::cpu::make_cpu_backend(
                   {.threads_count = threads, .memory_budget_bytes = 1ULL << 30, .isa = isa})
                   .value();
-    auto loaded = Engine::load(*family_model("qwen3_vl", format), options, *backend);
+    auto loaded = Engine::load(*family_model(fixture.family, fixture.format), options, *backend);
     EXPECT_TRUE(loaded) << loaded.error().message;
     engine = *std::move(loaded);
   }
@@ -51,7 +56,7 @@ struct World {
   std::unique_ptr<Engine> engine;
 };
 
-class Vision : public testing::TestWithParam<Format> {
+class Vision : public testing::TestWithParam<Fixture> {
  protected:
   std::vector<float> run(const EngineOptions& options, std::uint32_t threads = 1, const std::string& isa = {}) const {
     World world(GetParam(), options, threads, isa);
@@ -60,8 +65,8 @@ class Vision : public testing::TestWithParam<Format> {
     return world.score(0, golden_.tokens);
   }
 
-  Golden golden_ = read_golden(family_folder("qwen3_vl") / "golden.bin");
-  Pixels pixels_ = read_pixels(family_folder("qwen3_vl") / "pixels.bin", golden_.tokens.size());
+  Golden golden_ = read_golden(family_folder(GetParam().family) / "golden.bin");
+  Pixels pixels_ = read_pixels(family_folder(GetParam().family) / "pixels.bin", golden_.tokens.size());
 };
 
 // The references' own f32 runs differ by 4e-7 of the largest logit.
@@ -176,8 +181,13 @@ TEST_P(Vision, MemoryIsPredictedToTheByte) {
   EXPECT_EQ(world.engine->memory_plan().total_bytes(), world.backend->memory_used_bytes());
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Vision, testing::Values(Format::kGguf, Format::kHuggingFace),
-                         [](const auto& test) { return test.param == Format::kGguf ? "gguf" : "hf"; });
+INSTANTIATE_TEST_SUITE_P(Golden, Vision,
+                         testing::Values(Fixture{"qwen3_vl", Format::kGguf}, Fixture{"qwen3_vl", Format::kHuggingFace},
+                                         Fixture{"qwen3_vl_moe", Format::kHuggingFace}),
+                         [](const auto& test) {
+                           return std::string(test.param.family) +
+                                  (test.param.format == Format::kGguf ? "_gguf" : "_hf");
+                         });
 
 // What is compiled from the fixture, to be broken.
 class Handoff : public testing::Test {

@@ -36,7 +36,11 @@ void add_run_options(::CLI::App& command, RunOptions& run) {
       ->check(::CLI::Range(0, 1024))
       ->capture_default_str();
   add_kv_dtype(command, run.kv_dtype);
-  command.add_option("--pixels", run.pixels, "Images cut into patches, for the image tokens among the ids");
+  ::CLI::Option* pixels =
+      command.add_option("--pixels", run.pixels, "Images cut into patches, for the image tokens among the ids");
+  command.add_option("--image", run.images, "PNG or JPEG file, for the next image token among the ids; repeatable")
+      ->allow_extra_args(false)
+      ->excludes(pixels);
   add_projector(command, run.projector, run.image_token);
 }
 

@@ -9,8 +9,10 @@
 #include <thread>
 
 #include "base/file.h"
+#include "cli/model/image_files.h"
 #include "cli/model/pixels.h"
 #include "engine/compute/cpu/backend.h"
+#include "engine/models/model.h"
 
 namespace llorch::cli::model {
 
@@ -57,10 +59,38 @@ base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_
        .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()});
 }
 
+namespace {
+
+// What the model's files say of images; no weight is read.
+base::Result<engine::models::VisionConfig> vision_of(const RunOptions& options) {
+  auto files = TRY(engine::io::ModelFiles::open(options.model));
+  if (!options.projector.empty()) TRY(files.add_projector(TRY(engine::io::GgufFile::open(options.projector))));
+  engine::models::VisionOptions vision;
+  if (options.image_token >= 0) vision.image_token = static_cast<std::uint32_t>(options.image_token);
+  const auto model = TRY(engine::models::compile_model(files, engine::contract::DType::kF32, vision));
+  if (model.config.vision.depth == 0) {
+    return base::fail(ErrorCode::kInvalidParams,
+                      fmt::format("{} has no vision tower; a GGUF model's is named by --mmproj", options.model));
+  }
+  return model.config.vision;
+}
+
+// Nothing for a run on text. Files make room for themselves among the tokens.
+base::Result<Pixels> pixels_of(const RunOptions& options, std::vector<base::TokenId>& tokens) {
+  if (!options.pixels.empty()) return read_pixels(options.pixels);
+  if (options.images.empty()) return Pixels{};
+  PlacedFiles placed = TRY(place_files(options.images, std::move(tokens), TRY(vision_of(options))));
+  tokens = std::move(placed.tokens);
+  return std::move(placed.pixels);
+}
+
+}  // namespace
+
 base::Result<LoadedRun> load_run(const RunOptions& options) {
   LoadedRun run;
   run.tokens = TRY(parse_tokens(options.tokens));
   run.backend = TRY(cpu_backend(options.threads));
+  Pixels pixels = TRY(pixels_of(options, run.tokens));
   const auto chunk =
       static_cast<std::uint32_t>(std::min<std::size_t>(static_cast<std::size_t>(options.chunk), run.tokens.size()));
   engine::inference::EngineOptions engine_options{
@@ -71,14 +101,12 @@ base::Result<LoadedRun> load_run(const RunOptions& options) {
       .projector = options.projector};
   if (options.image_token >= 0)
     engine_options.image_token = base::TokenId{static_cast<std::uint32_t>(options.image_token)};
-  Pixels pixels;
-  if (!options.pixels.empty()) {
-    pixels = TRY(read_pixels(options.pixels));
+  if (!pixels.images.empty()) {
     engine_options.frame_patches_max = pixels.frame_patches_max;
     engine_options.image_rows_max = pixels.patches_count;  // never fewer patches than rows
   }
   run.engine = TRY(engine::inference::Engine::load(options.model, engine_options, *run.backend));
-  if (!options.pixels.empty()) TRY(run.engine->encode_images(0, pixels.images, pixels.patch_rows));
+  if (!pixels.images.empty()) TRY(run.engine->encode_images(0, pixels.images, pixels.patch_rows));
   return run;
 }
 

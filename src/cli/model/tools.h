@@ -26,9 +26,10 @@ struct RunOptions {
   std::int64_t chunk = 64;
   std::int64_t threads = 0;  // 0 = all
   std::string kv_dtype = "f16";
-  std::string pixels;             // see read_pixels; empty: text only
-  std::string projector;          // the tower's file of a GGUF model
-  std::int64_t image_token = -1;  // -1: what the files say
+  std::string pixels;               // see read_pixels; empty: none
+  std::vector<std::string> images;  // PNG and JPEG files; instead of pixels
+  std::string projector;            // the tower's file of a GGUF model
+  std::int64_t image_token = -1;    // -1: what the files say
 };
 
 // An engine of one slot with the tokens it will be given, ready to score them; it holds their images.

@@ -42,9 +42,9 @@ struct EngineOptions {
   // How much smaller the load may be when the device has too little memory, instead of refusing it.
   memory::LoadFloors floors;
   // Of models that take images. The defaults are one image of 1024 x 1024 pixels and four such images per request.
-  std::filesystem::path projector;           // file of a GGUF model's tower; none: a text model
-  std::uint32_t frame_patches_max = 4096;    // of the largest image
-  std::uint32_t image_rows_max = 4096;       // of a request, at most the context; each costs memory in every slot
+  std::filesystem::path projector;         // file of a GGUF model's tower; none: a text model
+  std::uint32_t frame_patches_max = 4096;  // of the largest image; 0: what image_rows_max rows are made of
+  std::uint32_t image_rows_max = 4096;  // of a request, at most the context; each costs memory in every slot. 0: none
   std::optional<base::TokenId> image_token;  // stands for a row of an image, instead of what the files say
 };
 
@@ -113,6 +113,8 @@ class Engine {
 
   const EngineFacts& facts() const { return facts_; }
   const memory::MemoryPlan& memory_plan() const { return memory_; }
+  // What the model wants of images; image_rows_max 0: takes none.
+  const models::VisionConfig& vision() const { return model_.config.vision; }
 
   // Whether all a slot holds lies in pages, so that full pages may serve other sequences.
   bool caches_prefixes() const;

@@ -72,15 +72,18 @@ StepLimits step_limits(const EngineOptions& options, const memory::LoadShape& sh
 }
 
 // Of the vision_encode plan; a frame is never cut.
-Result<StepLimits> encode_limits(const EngineOptions& options, const StepLimits& limits) {
-  if (options.frame_patches_max == 0 || options.frame_patches_max > kRowsMax || options.image_rows_max == 0 ||
-      options.image_rows_max > kImageRowsMax) {
+Result<StepLimits> encode_limits(const EngineOptions& options, const models::VisionConfig& vision,
+                                 const StepLimits& limits) {
+  if (options.frame_patches_max > kRowsMax || options.image_rows_max > kImageRowsMax) {
     return base::fail(ErrorCode::kInvalidParams,
-                      fmt::format("frame_patches_max = {}, image_rows_max = {}; must be 1..{} and 1..{}",
+                      fmt::format("frame_patches_max = {}, image_rows_max = {}; must be at most {} and {}",
                                   options.frame_patches_max, options.image_rows_max, kRowsMax, kImageRowsMax));
   }
   StepLimits encode = limits;
-  encode.rows_max = options.frame_patches_max;
+  const std::uint64_t patches_max = std::uint64_t{vision.image_rows_max} * vision.patches_per_row();
+  encode.rows_max = options.frame_patches_max != 0
+                        ? options.frame_patches_max
+                        : static_cast<std::uint32_t>(std::min<std::uint64_t>(patches_max, kRowsMax));
   return encode;
 }
 
@@ -149,7 +152,7 @@ Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const En
                                     const memory::LoadShape& shape, const Backend& backend) {
   Sizing sizing;
   sizing.limits = step_limits(options, shape);
-  sizing.encode_limits = TRY(encode_limits(options, sizing.limits));
+  sizing.encode_limits = TRY(encode_limits(options, model.config.vision, sizing.limits));
   const ModelPlans& plans = model.plans;
   sizing.kv = kv_cache::plan_kv(plans.decoder_prefill.plan.state_descs, {.slots = shape.slots,
                                                                          .context_tokens = shape.context_tokens,

@@ -87,6 +87,17 @@ Result<> check_index(const SafetensorsIndex& index, std::span<const SafetensorsF
   return {};
 }
 
+// transformers 4 writes the first file, 5 the second.
+Result<std::optional<HfConfig>> image_processor_of(const std::filesystem::path& folder) {
+  std::error_code ec;
+  if (std::filesystem::exists(folder / kImageProcessorName, ec))
+    return TRY(HfConfig::open(folder / kImageProcessorName));
+  if (!std::filesystem::exists(folder / kProcessorName, ec)) return std::nullopt;
+  const HfConfig processor = TRY(HfConfig::open(folder / kProcessorName));
+  if (!processor.contains("image_processor")) return std::nullopt;
+  return TRY(processor.object("image_processor"));
+}
+
 }  // namespace
 
 Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
@@ -107,6 +118,7 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
   for (const auto& name : index.files) shards.push_back(TRY(SafetensorsFile::open(path / name)));
   if (!index.holds.empty()) TRY(check_index(index, shards));
   ModelFiles files = TRY(from_hugging_face(std::move(config), std::move(shards)));
+  files.images_ = TRY(image_processor_of(path));
   files.source_ = path.string();
   return files;
 }

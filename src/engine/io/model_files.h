@@ -51,6 +51,9 @@ class ModelFiles {
   // The metadata: of the first part for a split model. Null for the other format.
   const GgufFile* gguf() const { return parts_.empty() ? nullptr : &parts_.front(); }
   const HfConfig* hf() const { return config_ ? &*config_ : nullptr; }
+  // How a Hugging Face folder wants images: its preprocessor_config.json, or the image_processor of its
+  // processor_config.json; null without.
+  const HfConfig* hf_images() const { return images_ ? &*images_ : nullptr; }
   // The metadata of the vision tower's own file; null without one.
   const GgufFile* projector() const { return projector_ ? &*projector_ : nullptr; }
 
@@ -63,6 +66,7 @@ class ModelFiles {
   std::vector<GgufFile> parts_;          // GGUF
   std::optional<GgufFile> projector_;    // GGUF
   std::optional<HfConfig> config_;       // Hugging Face
+  std::optional<HfConfig> images_;       // Hugging Face
   std::vector<SafetensorsFile> shards_;  // Hugging Face
   std::vector<FileTensor> tensors_;
   std::vector<std::uint32_t> names_sorted_;  // indices into tensors_, by name

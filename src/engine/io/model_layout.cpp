@@ -17,7 +17,8 @@ namespace {
 
 // Of a Hugging Face folder, beside the weights: all that a model's behaviour is read from.
 constexpr std::string_view kSideFiles[] = {kHfConfigName,    "chat_template.jinja",   "generation_config.json",
-                                           "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"};
+                                           "tokenizer.json", "tokenizer_config.json", kImageProcessorName,
+                                           kProcessorName};
 
 bool is_file(const std::filesystem::path& path) {
   std::error_code ec;

@@ -13,6 +13,8 @@
 namespace llorch::engine::io {
 
 inline constexpr std::string_view kHfConfigName = "config.json";
+inline constexpr std::string_view kImageProcessorName = "preprocessor_config.json";
+inline constexpr std::string_view kProcessorName = "processor_config.json";
 inline constexpr std::string_view kSafetensorsName = "model.safetensors";
 inline constexpr std::string_view kSafetensorsIndexName = "model.safetensors.index.json";
 

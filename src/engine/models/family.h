@@ -26,6 +26,7 @@ enum class Load : std::uint8_t {
   kRows,                   // the rows of slots first..last, one slot after the other
   kInterleavedRows,        // the rows of slots first..last, taking turns
   kTransposedRows,         // kRows, stored with the last two dimensions exchanged
+  kRowsEitherWay,          // kRows or kTransposedRows, told by the shapes of a mixture's tensors
   kTransposedInterleaved,  // kInterleavedRows, stored with the last two dimensions exchanged
   kHeadKeys,               // MLA's kv_b [H (d_nope + d_v), kv_lora]: the first rows of every head, transposed
   kHeadValues,             // the other rows of every head

@@ -56,6 +56,10 @@ base::Result<ModelConfig> read_config(const io::ModelFiles& files, const Family&
 base::Result<> choose(const VisionOptions& options, ModelConfig& config) {
   VisionConfig& vision = config.vision;
   if (vision.depth == 0) return {};
+  if (options.image_rows_max == 0) {
+    vision = {};
+    return {};
+  }
   if (options.image_token) vision.image_row_ids = {*options.image_token, contract::kNoRowId};
   if (vision.image_row_ids[0] == contract::kNoRowId) {
     return base::fail(base::ErrorCode::kConfigKeyMissing,

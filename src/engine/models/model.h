@@ -30,7 +30,7 @@ struct CompiledModel {
 
 // Choices a model that takes images leaves to its caller.
 struct VisionOptions {
-  std::uint32_t image_rows_max = 4096;       // rows of one request, at most the context
+  std::uint32_t image_rows_max = 4096;       // rows of one request, at most the context; 0: a text model, no tower
   std::optional<std::uint32_t> image_token;  // instead of what the files say
 };
 

@@ -136,6 +136,7 @@ void Orchestrator::Parts::make_parts() {
                                           .worker_slots = config.worker_slots,
                                           .worker_context_tokens = config.worker_context_tokens,
                                           .worker_kv_tokens = config.worker_kv_tokens,
+                                          .worker_image_tokens_max = config.worker_image_tokens_max,
                                           .kv_dtype = config.kv_dtype});
   relay.emplace(streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock});
   pools.emplace(brain_host::PoolClient::Options{

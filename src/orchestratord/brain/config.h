@@ -20,6 +20,7 @@ struct BrainConfig {
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;  // omitted: the model's own
   std::int64_t worker_kv_tokens = 0;                  // of the cache of all slots; 0: slots x context
+  std::int64_t worker_image_tokens_max = 0;
   std::string kv_dtype = "f16";
   std::vector<std::string> pool_endpoints;  // asked for their state at start and until they answer
 

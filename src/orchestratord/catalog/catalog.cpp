@@ -96,6 +96,7 @@ std::string Catalog::describe_path(const std::string& model_ref) const {
       fmt::format("/v2/models/describe?ref={}&slots={}&kv_dtype={}", net::http::percent_encode(model_ref),
                   options_.worker_slots, net::http::percent_encode(options_.kv_dtype));
   if (options_.worker_kv_tokens != 0) path += fmt::format("&kv_tokens={}", options_.worker_kv_tokens);
+  path += fmt::format("&image_tokens_max={}", options_.worker_image_tokens_max);
   if (options_.worker_context_tokens) path += fmt::format("&context_tokens={}", *options_.worker_context_tokens);
   return path;
 }

@@ -37,6 +37,7 @@ struct CatalogOptions {
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;
   std::int64_t worker_kv_tokens = 0;
+  std::int64_t worker_image_tokens_max = 0;
   std::string kv_dtype = "f16";
   std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
 };

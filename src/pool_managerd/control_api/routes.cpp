@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "contract/config.h"
 #include "contract/json.h"
 
 namespace llorch::pool_managerd::control_api {
@@ -17,25 +18,33 @@ using model_catalog::WorkerShape;
 using net::ExchangePtr;
 using net::Request;
 
-base::Result<std::int64_t> positive_number(std::string_view name, std::string_view text, std::int64_t max) {
+struct Range {
+  std::int64_t min = 1;
+  std::int64_t max = 1;
+};
+base::Result<std::int64_t> number(std::string_view name, std::string_view text, const Range& range) {
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end != text.data() + text.size() || value < 1 || value > max) {
-    return base::fail(Error{ErrorCode::kInvalidParams, fmt::format("{} must be between 1 and {}", name, max), {}}.with(
-        "field", std::string(name)));
+  if (ec != std::errc() || end != text.data() + text.size() || value < range.min || value > range.max) {
+    return base::fail(Error{
+        ErrorCode::kInvalidParams,
+        fmt::format("{} must be between {} and {}", name, range.min, range.max),
+        {}}.with("field", std::string(name)));
   }
   return value;
 }
 
 base::Result<WorkerShape> shape_of(const Request& request, WorkerShape shape) {
   if (const auto text = request.query_param("context_tokens")) {
-    shape.context_tokens = TRY(positive_number("context_tokens", *text, 1LL << 31));
+    shape.context_tokens = TRY(number("context_tokens", *text, {.max = 1LL << 31}));
   }
-  if (const auto text = request.query_param("slots")) shape.slots = TRY(positive_number("slots", *text, 1024));
+  if (const auto text = request.query_param("slots")) shape.slots = TRY(number("slots", *text, {.max = 1024}));
   if (const auto text = request.query_param("kv_tokens")) {
-    shape.kv_tokens = TRY(positive_number("kv_tokens", *text, 1'000'000'000'000));
+    shape.kv_tokens = TRY(number("kv_tokens", *text, {.max = 1'000'000'000'000}));
   }
   if (const auto text = request.query_param("kv_dtype")) shape.kv_dtype = *text;
+  if (const auto text = request.query_param("image_tokens_max"))
+    shape.image_tokens_max = TRY(number("image_tokens_max", *text, {.min = 0, .max = contract::kImageTokensMax}));
   return shape;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "engine/compute/cpu/backend.h"
@@ -31,6 +32,17 @@ base::Result<engine::contract::DType> kv_dtype_of(const std::string& name) {
       "field", std::string("kv_dtype")));
 }
 
+std::optional<contract::ModelImages> images_of(const engine::models::VisionConfig& vision,
+                                               std::int64_t context_tokens) {
+  if (vision.depth == 0) return std::nullopt;
+  const auto rules = vision.image_rules();
+  return contract::ModelImages{.image_token = vision.image_row_ids[0],
+                               .pixels_per_side = rules.unit(),
+                               .pixels_min = static_cast<std::int64_t>(rules.pixels_min),
+                               .pixels_max = static_cast<std::int64_t>(rules.pixels_max),
+                               .tokens_max = std::min<std::int64_t>(vision.image_rows_max, context_tokens)};
+}
+
 class EngineInspector final : public ModelInspector {
  public:
   explicit EngineInspector(const EngineInspectorOptions& options) : options_(options) {}
@@ -55,7 +67,8 @@ class EngineInspector final : public ModelInspector {
   base::Result<ModelPlan> inspect_file(const std::filesystem::path& file, const WorkerShape& shape) const {
     const auto kv_dtype = TRY(kv_dtype_of(shape.kv_dtype));
     const auto files = TRY(engine::io::ModelFiles::open(file));
-    const auto model = TRY(engine::models::compile_model(files, kv_dtype));
+    const auto model = TRY(engine::models::compile_model(
+        files, kv_dtype, {.image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max), .image_token = {}}));
     if (shape.context_tokens > model.config.context_tokens) {
       return base::fail(Error{ErrorCode::kInvalidParams,
                               fmt::format("context_tokens is {}; this model was made for at most {}",
@@ -64,11 +77,14 @@ class EngineInspector final : public ModelInspector {
                             .with("field", std::string("context_tokens"))
                             .with("context_max", std::int64_t{model.config.context_tokens}));
     }
-    const engine::inference::EngineOptions options{.context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
-                                                   .slots = static_cast<std::uint32_t>(shape.slots),
-                                                   .kv_dtype = kv_dtype,
-                                                   .prefill_chunk = options_.prefill_chunk,
-                                                   .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens)};
+    const engine::inference::EngineOptions options{
+        .context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
+        .slots = static_cast<std::uint32_t>(shape.slots),
+        .kv_dtype = kv_dtype,
+        .prefill_chunk = options_.prefill_chunk,
+        .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
+        .frame_patches_max = 0,
+        .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max)};
     // Nothing is allocated on it, so its budget is nobody's: what fits is preflight's to say.
     const auto backend = TRY(engine::compute::cpu::make_cpu_backend(
         {.threads_count = options_.threads_count, .memory_budget_bytes = std::numeric_limits<std::int64_t>::max()}));
@@ -83,7 +99,9 @@ class EngineInspector final : public ModelInspector {
     plan.shape = {.context_tokens = memory.context_tokens,
                   .slots = memory.slots,
                   .kv_tokens = shape.kv_tokens,
-                  .kv_dtype = shape.kv_dtype};
+                  .kv_dtype = shape.kv_dtype,
+                  .image_tokens_max = shape.image_tokens_max};
+    plan.images = images_of(model.config.vision, memory.context_tokens);
     plan.weights_bytes = static_cast<std::int64_t>(memory.weights_bytes);
     plan.kv_bytes = static_cast<std::int64_t>(memory.state_bytes);
     plan.working_bytes =

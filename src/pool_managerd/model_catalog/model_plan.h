@@ -1,7 +1,10 @@
 #pragma once
 // What a model file says about itself and what one worker of it needs. Values; no thread rule.
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "contract/pool.h"
 
 namespace llorch::pool_managerd::model_catalog {
 
@@ -11,6 +14,7 @@ struct WorkerShape {
   std::int64_t slots = 1;
   std::int64_t kv_tokens = 0;  // of the cache of all slots; 0 = slots x context
   std::string kv_dtype = "f16";
+  std::int64_t image_tokens_max = 0;  // of one request; 0 = takes no images
   bool operator==(const WorkerShape&) const = default;
 };
 
@@ -22,6 +26,7 @@ struct ModelPlan {
   std::int64_t vocab_size = 0;
   std::int64_t model_context = 0;
   WorkerShape shape;  // resolved: context_tokens > 0
+  std::optional<contract::ModelImages> images;
   // Parts of the prediction, for people who read a refusal.
   std::int64_t weights_bytes = 0;
   std::int64_t kv_bytes = 0;

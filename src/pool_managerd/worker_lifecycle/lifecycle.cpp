@@ -32,7 +32,8 @@ std::string new_spawn_token(base::Entropy& entropy) {
 // What makes two start requests the same one.
 bool same_request(const contract::StartWorkerRequest& a, const contract::StartWorkerRequest& b) {
   return a.model_ref == b.model_ref && a.gpu_id == b.gpu_id && a.context_tokens == b.context_tokens &&
-         a.slots == b.slots && a.kv_tokens == b.kv_tokens && a.kv_dtype == b.kv_dtype;
+         a.slots == b.slots && a.kv_tokens == b.kv_tokens && a.kv_dtype == b.kv_dtype &&
+         a.image_tokens_max == b.image_tokens_max;
 }
 
 std::string status_name(WorkerStatus status) { return std::string(contract::enum_name(status)); }
@@ -206,6 +207,7 @@ void Lifecycle::start(const StartAsked& event, Time now, Out& out) {
   worker.info.slots_total = plan.shape.slots;
   worker.info.context_length = plan.shape.context_tokens;
   worker.info.kv_dtype = plan.shape.kv_dtype;
+  worker.info.image_tokens_max = plan.shape.image_tokens_max;
   worker.info.device_class = device(event.wanted.gpu_id)->device_class;
   worker.spawn_token = new_spawn_token(entropy_);
   worker.correlation_id = event.correlation_id;
@@ -298,6 +300,7 @@ void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
   worker.info.model_digest = callback.model_digest;
   worker.info.slots_total = callback.slots_total;
   worker.info.context_length = callback.context_length;
+  worker.info.image_tokens_max = callback.image_tokens_max;
   worker.info.engine_build = callback.engine_build;
   worker.info.numerics = callback.numerics;
   worker.info.device_class = callback.device_class;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/contract/slots.h"
 
 namespace llorch::engine::models {
@@ -166,6 +168,26 @@ Result<std::vector<bool>> read_hf_mlp_layer_types(const HfKeys& keys, std::size_
                       fmt::format("must have one for each of {} layers", layers));
   }
   return sparse;
+}
+
+Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseProgrammes& programmes, ModelConfig& config) {
+  const std::size_t layers = config.layers.size();
+  std::vector<bool> sparse;
+  if (keys.has("mlp_layer_types")) {
+    sparse = TRY(read_hf_mlp_layer_types(keys, layers));
+  } else {
+    const std::uint32_t step = TRY(keys.count_or("decoder_sparse_step", 1));
+    std::vector<std::uint32_t> dense;
+    if (keys.has("mlp_only_layers")) dense = TRY(keys.text().u32_list("mlp_only_layers"));
+    for (std::uint32_t n = 0; n < layers; ++n)
+      sparse.push_back((n + 1) % step == 0 && std::ranges::find(dense, n) == dense.end());
+  }
+  for (std::size_t n = 0; n < layers; ++n) {
+    LayerConfig& layer = config.layers[n];
+    layer.programme = sparse[n] ? programmes.sparse : programmes.dense;
+    if (!sparse[n]) layer.ffn = TRY(keys.count("intermediate_size"));
+  }
+  return {};
 }
 
 Result<> read_hf_mamba(const HfKeys& keys, const HfMambaKeys& names, ModelConfig& config) {

@@ -101,6 +101,13 @@ base::Result<> read_hf_one_rope(const HfKeys& keys, contract::RopeLayout layout,
 
 // mlp_layer_types (5): true for layers that are mixtures. REQUIRES: the key is there.
 base::Result<std::vector<bool>> read_hf_mlp_layer_types(const HfKeys& keys, std::size_t layers);
+// The same in Qwen's spelling too: every decoder_sparse_step-th layer, but for those in mlp_only_layers (4). The layers
+// that are none get the programme and the feed-forward width of dense ones.
+struct SparseProgrammes {
+  std::uint8_t dense = 0;
+  std::uint8_t sparse = 0;
+};
+base::Result<> read_hf_sparse_layers(const HfKeys& keys, const SparseProgrammes& programmes, ModelConfig& config);
 
 // What a family calls the keys of its Mamba-2 mixer.
 struct HfMambaKeys {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/contract/image_rules.h"
 #include "engine/contract/params.h"
 
 namespace llorch::engine::models {
@@ -123,6 +124,11 @@ struct VisionConfig {
   std::uint8_t rope = kNoRope;  // number in ModelConfig::ropes
   float norm_eps = 0;
   contract::Activation activation = contract::Activation::kGeluTanh;
+  // Pictures before they are patches: bounds of their size, and per channel what is taken off and divided by.
+  std::uint64_t pixels_min = 0;
+  std::uint64_t pixels_max = 0;
+  std::array<float, 3> mean{};
+  std::array<float, 3> deviation{};
   std::vector<Extraction> extractions;
   std::array<std::uint32_t, 2> image_row_ids{contract::kNoRowId, contract::kNoRowId};
   std::uint32_t image_rows_max = 0;  // of a request; the caller's choice, not the file's
@@ -130,6 +136,15 @@ struct VisionConfig {
   std::uint32_t parts() const { return 1 + static_cast<std::uint32_t>(extractions.size()); }
   std::uint32_t patch_row_width() const { return 3 * temporal * patch * patch; }
   std::uint32_t patches_per_row() const { return merge * merge; }
+  contract::ImageRules image_rules() const {
+    return {.patch = patch,
+            .temporal = temporal,
+            .merge = merge,
+            .pixels_min = pixels_min,
+            .pixels_max = pixels_max,
+            .mean = mean,
+            .deviation = deviation};
+  }
 };
 
 // A slot that the configuration says is filled, though the family does not always fill it.

@@ -1,6 +1,4 @@
 // Qwen3 mixtures of experts (engine.md 2.3).
-#include <algorithm>
-
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
 #include "engine/models/families/families.h"
@@ -44,18 +42,6 @@ base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   return config;
 }
 
-// transformers 4: every decoder_sparse_step-th layer, but for those in a list.
-base::Result<std::vector<bool>> sparse_layers(const HfKeys& keys, std::size_t layers) {
-  if (keys.has("mlp_layer_types")) return read_hf_mlp_layer_types(keys, layers);
-  const std::uint32_t step = TRY(keys.count_or("decoder_sparse_step", 1));
-  std::vector<std::uint32_t> dense;
-  if (keys.has("mlp_only_layers")) dense = TRY(keys.text().u32_list("mlp_only_layers"));
-  std::vector<bool> sparse;
-  for (std::uint32_t n = 0; n < layers; ++n)
-    sparse.push_back((n + 1) % step == 0 && std::ranges::find(dense, n) == dense.end());
-  return sparse;
-}
-
 base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   const HfKeys keys = TRY(HfKeys::of(files));
   ModelConfig config = TRY(read_hf_basics(keys, {}));
@@ -67,12 +53,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
   moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
   moe.norm_topk = TRY(keys.text().boolean_or("norm_topk_prob", false));
-  const std::vector<bool> sparse = TRY(sparse_layers(keys, config.layers.size()));
-  for (std::size_t n = 0; n < sparse.size(); ++n) {
-    LayerConfig& layer = config.layers[n];
-    layer.programme = sparse[n] ? kSparse : kDense;
-    if (!sparse[n]) layer.ffn = TRY(keys.count("intermediate_size"));
-  }
+  TRY(read_hf_sparse_layers(keys, {.dense = kDense, .sparse = kSparse}, config));
   if (TRY(keys.text().boolean_or("use_sliding_window", false))) {
     const std::uint32_t window = TRY(read_hf_window(keys, 4096));
     for (LayerConfig& layer : config.layers) layer.window = window;

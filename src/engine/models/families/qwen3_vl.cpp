@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "engine/models/config/gguf_keys.h"
 #include "engine/models/config/hf_keys.h"
@@ -15,7 +17,8 @@ namespace {
 using contract::PatchEmbedSlot;
 using contract::SpatialMergeSlot;
 
-constexpr std::array<Programme, 1> kProgrammes{kDenseBlock};
+enum : std::uint8_t { kDense, kSparse };
+constexpr std::array<Programme, 2> kProgrammes{kDenseBlock, kMoeBlock};
 
 constexpr std::array kTowerBefore{patch_embed()};
 constexpr std::array kTowerBlock{norm(NormVariant::kTowerAttention), tower_attention(), add(),
@@ -94,17 +97,35 @@ constexpr std::array kTowerWeights{
     merge(SpatialMergeSlot::kFc2Bias, "mm.2.bias", "^model.visual.merger.linear_fc2.bias"),
 };
 
-constexpr auto kWeights =
-    concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kHeadNorms, kFfnWeights, kTowerWeights);
+// transformers 5 stores the experts of a layer as they are used, 4 with the last two dimensions exchanged.
+constexpr WeightRow experts(MoeSlot slot, const char* gguf, const char* hf, MoeSlot first, MoeSlot last) {
+  return row(slot, gguf, Source(hf, Load::kRowsEitherWay, first, last));
+}
+constexpr const char* kGateUp = "layers.{}.mlp.experts.gate_up_proj";
+constexpr std::array kExperts{
+    row(MoeSlot::kRouter, "blk.{}.ffn_gate_inp.weight", "layers.{}.mlp.gate.weight"),
+    experts(MoeSlot::kGate, "blk.{}.ffn_gate_exps.weight", kGateUp, MoeSlot::kGate, MoeSlot::kUp),
+    experts(MoeSlot::kUp, "blk.{}.ffn_up_exps.weight", kGateUp, MoeSlot::kGate, MoeSlot::kUp),
+    experts(MoeSlot::kDown, "blk.{}.ffn_down_exps.weight", "layers.{}.mlp.experts.down_proj", MoeSlot::kDown,
+            MoeSlot::kDown),
+};
 
-constexpr std::array<std::string_view, 1> kGguf{"qwen3vl"};
-constexpr std::array<std::string_view, 1> kHf{"qwen3_vl"};
+constexpr auto kWeights = concat(kGlobalWeights, kBlockNorms, kAttentionWeights, kAttentionBiases, kHeadNorms,
+                                 kFfnWeights, kExperts, kTowerWeights);
+
+constexpr std::array<std::string_view, 2> kGguf{"qwen3vl", "qwen3vlmoe"};
+constexpr std::array<std::string_view, 2> kHf{"qwen3_vl", "qwen3_vl_moe"};
 constexpr std::array<std::string_view, 2> kHfPrefixes{"model.language_model.", "model."};
 
 // Of every norm in the tower. Hugging Face has no key for it; converters write the decoder's into GGUF's.
 constexpr float kTowerEps = 1e-6F;
 constexpr double kTowerTheta = 10000.0;
 constexpr std::uint32_t kMergeMax = 64;
+// Of pictures, where nothing else is said: those of the processor that ships with the published models.
+constexpr std::uint64_t kPixelsMin = 256 * 256;
+constexpr std::uint64_t kPixelsMax = 4096 * 4096;
+constexpr float kMean = 0.5F;
+constexpr float kDeviation = 0.5F;
 
 // Frequencies of the time, the row and the column.
 base::Result<> set_sections(ModelConfig& config, std::string_view key, const std::vector<std::uint32_t>& sections) {
@@ -160,6 +181,36 @@ base::Result<> read_image_tokens(const io::GgufFile& file, VisionConfig& vision)
   return {};
 }
 
+base::Result<> set_levels(VisionConfig& vision, const std::vector<float>& mean, const std::vector<float>& deviation) {
+  const auto usable = [](float value) { return std::isfinite(value) && value > 0; };
+  if (mean.size() != 3 || deviation.size() != 3 || !std::ranges::all_of(deviation, usable)) {
+    return impossible("image_std", fmt::format("[{}]", fmt::join(deviation, ", ")),
+                      "must be three positive numbers, and image_mean three numbers");
+  }
+  std::ranges::copy(mean, vision.mean.begin());
+  std::ranges::copy(deviation, vision.deviation.begin());
+  return {};
+}
+
+base::Result<> set_pixels(VisionConfig& vision, std::uint64_t pixels_min, std::uint64_t pixels_max) {
+  if (pixels_min == 0 || pixels_min > pixels_max || pixels_max > (1ULL << 40))
+    return impossible("size", fmt::format("{} to {} pixels", pixels_min, pixels_max), "must be a range");
+  vision.pixels_min = pixels_min;
+  vision.pixels_max = pixels_max;
+  return {};
+}
+
+base::Result<> read_clip_images(const io::GgufFile& file, VisionConfig& vision) {
+  const auto levels = [&](std::string_view key, float absent) -> base::Result<std::vector<float>> {
+    if (file.find(key) == nullptr) return std::vector<float>(3, absent);
+    return file.f32_array(key);
+  };
+  TRY(set_levels(vision, TRY(levels("clip.vision.image_mean", kMean)),
+                 TRY(levels("clip.vision.image_std", kDeviation))));
+  return set_pixels(vision, TRY(file.u32_or("clip.vision.image_min_pixels", kPixelsMin)),
+                    TRY(file.u32_or("clip.vision.image_max_pixels", kPixelsMax)));
+}
+
 base::Result<> read_projector(const io::ModelFiles& files, ModelConfig& config) {
   const io::GgufFile& file = *files.projector();
   const std::string_view kind = TRY(file.string("clip.projector_type"));
@@ -182,6 +233,7 @@ base::Result<> read_projector(const io::ModelFiles& files, ModelConfig& config) 
         fmt::format("must be the decoder's width {}; this projector belongs to another model", config.width));
   }
   TRY(read_image_tokens(*files.gguf(), vision));
+  TRY(read_clip_images(file, vision));
   TRY(check_vision(config, "clip.vision.attention.head_count", "clip.vision.is_deepstack_layers"));
   finish_tower(config, kTowerTheta);
   return {};
@@ -189,7 +241,15 @@ base::Result<> read_projector(const io::ModelFiles& files, ModelConfig& config) 
 
 base::Result<ModelConfig> read_gguf(const io::ModelFiles& files) {
   const GgufKeys keys = TRY(GgufKeys::of(files));
-  ModelConfig config = TRY(read_gguf_dense(keys, contract::RopeLayout::kHalf));
+  ModelConfig config = TRY(read_gguf_basics(keys));
+  TRY(read_gguf_attention(keys, contract::RopeLayout::kHalf, config));
+  if (config.architecture == kGguf[1]) {
+    TRY(read_gguf_moe(keys, config));
+    config.moe.norm_topk = true;
+    for (LayerConfig& layer : config.layers) layer.programme = kSparse;
+  } else {
+    TRY(read_gguf_ffn(keys, config));
+  }
   const std::string key = keys.key("rope.dimension_sections");
   const std::vector<std::int32_t> sections = TRY(keys.file().i32_array(key));
   TRY(set_sections(config, key, std::vector<std::uint32_t>(sections.begin(), sections.end())));
@@ -255,12 +315,48 @@ base::Result<> read_hf_tower(const HfKeys& keys, ModelConfig& config) {
   return {};
 }
 
+// What the folder says of pictures. `size` counts pixels, whatever its keys are called; older files spell it min_pixels and
+// max_pixels.
+base::Result<> read_hf_images(const io::HfConfig* processor, VisionConfig& vision) {
+  std::vector<float> mean(3, kMean), deviation(3, kDeviation);
+  std::uint64_t pixels_min = kPixelsMin, pixels_max = kPixelsMax;
+  if (processor != nullptr) {
+    if (processor->contains("image_mean")) mean = TRY(processor->f32_list("image_mean"));
+    if (processor->contains("image_std")) deviation = TRY(processor->f32_list("image_std"));
+    if (processor->contains("size")) {
+      const io::HfConfig size = TRY(processor->object("size"));
+      pixels_min = TRY(size.u64_or("shortest_edge", pixels_min));
+      pixels_max = TRY(size.u64_or("longest_edge", pixels_max));
+    }
+    pixels_min = TRY(processor->u64_or("min_pixels", pixels_min));
+    pixels_max = TRY(processor->u64_or("max_pixels", pixels_max));
+    const std::pair<std::string_view, std::uint32_t> cuts[] = {
+        {"patch_size", vision.patch}, {"temporal_patch_size", vision.temporal}, {"merge_size", vision.merge}};
+    for (const auto& [key, tower] : cuts) {
+      const std::uint32_t value = TRY(processor->u32_or(key, tower));
+      if (value != tower) return impossible(key, fmt::to_string(value), fmt::format("must be the tower's {}", tower));
+    }
+  }
+  TRY(set_levels(vision, mean, deviation));
+  return set_pixels(vision, pixels_min, pixels_max);
+}
+
+base::Result<> read_hf_experts(const HfKeys& keys, ModelConfig& config) {
+  MoeConfig& moe = config.moe;
+  moe.experts = TRY(keys.count_of({"num_experts", "num_local_experts"}));
+  moe.experts_used = TRY(keys.count("num_experts_per_tok", moe.experts));
+  moe.ffn_expert = TRY(keys.count("moe_intermediate_size"));
+  moe.norm_topk = true;
+  return read_hf_sparse_layers(keys, {.dense = kDense, .sparse = kSparse}, config);
+}
+
 base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   const HfKeys keys = TRY(HfKeys::of(files));
-  const HfDefaults defaults{.head_dim = 128};
+  const bool mixture = TRY(keys.root().string("model_type")) == kHf[1];
+  const HfDefaults defaults{.head_dim = mixture ? 0U : 128U};
   ModelConfig config = TRY(read_hf_basics(keys, defaults));
   TRY(read_hf_heads(keys, defaults, config));
-  TRY(read_hf_ffn(keys, config));
+  TRY(mixture ? read_hf_experts(keys, config) : read_hf_ffn(keys, config));
   config.ffn.activation = TRY(read_hf_activation(keys, "hidden_act", contract::Activation::kSilu));
   TRY(demand_attention_biases(keys, config));
   TRY(read_hf_one_rope(keys, contract::RopeLayout::kHalf, {.theta_absent = 500000.0}, config));
@@ -269,6 +365,7 @@ base::Result<ModelConfig> read_hf(const io::ModelFiles& files) {
   if (dictionary && dictionary->contains("mrope_section")) sections = TRY(dictionary->u32_list("mrope_section"));
   TRY(set_sections(config, "mrope_section", sections));
   TRY(read_hf_tower(keys, config));
+  TRY(read_hf_images(files.hf_images(), config.vision));
   return config;
 }
 

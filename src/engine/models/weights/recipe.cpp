@@ -82,6 +82,7 @@ class Builder {
       case Load::kInterleavedRows: return add_rows(false);
       case Load::kTransposedRows:
       case Load::kTransposedInterleaved: return add_rows(true);
+      case Load::kRowsEitherWay: return add_rows(TRY(stored_transposed()));
       case Load::kHeadKeys:
       case Load::kHeadValues: return add_head_rows();
       case Load::kMxfp4Rows: return add_mxfp4();
@@ -214,6 +215,22 @@ class Builder {
       for (std::uint8_t slot = source_.first; slot < key_.slot; ++slot) t.first += rows_of(slot);
     }
     return t;
+  }
+
+  // Of a mixture's [experts, rows, cols]. A square tensor does not tell, but then the other of the pair does: gate and up
+  // together have as many rows as the width only where an expert is half as wide.
+  Result<bool> stored_transposed() const {
+    const FileTensor& tensor = *TRY(require(found_.name));
+    const Together t = together();
+    if (t.rows != t.cols) return std::ranges::equal(tensor.shape(), Shape{shape_[0], t.cols, t.rows});
+    const bool is_down = key_.slot == static_cast<std::uint8_t>(contract::MoeSlot::kDown);
+    contract::WeightKey other = key_;
+    other.slot = static_cast<std::uint8_t>(is_down ? contract::MoeSlot::kGate : contract::MoeSlot::kDown);
+    const auto found = names_.find(other);
+    const FileTensor* pair = found ? names_.files().find_tensor(found->name) : nullptr;
+    const SlotSpec& spec = slots_[other.slot];
+    return pair != nullptr && pair->shape().size() == 3 &&
+           pair->shape()[1] == *contract::dim_value(spec.dims[2], params_);
   }
 
   Result<> add_rows(bool transposed) {

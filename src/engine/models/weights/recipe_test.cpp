@@ -21,18 +21,21 @@ using testing::TinyTensor;
 
 constexpr std::array<std::string_view, 1> kNoPrefix{""};
 
-// One slot filled from one file.
+// One slot filled from one file, by the first of the family's rows.
 class Recipe {
  public:
   Recipe(WeightRow row, const std::map<std::string, TinyTensor>& tensors, const std::string& config = "{}")
-      : row_(row), files_(tiny_files(tensors, storage_, config)) {}
+      : Recipe(std::vector{row}, tensors, config) {}
+  Recipe(std::vector<WeightRow> rows, const std::map<std::string, TinyTensor>& tensors,
+         const std::string& config = "{}")
+      : rows_(std::move(rows)), files_(tiny_files(tensors, storage_, config)) {}
 
   template <class P>
   base::Result<std::uint32_t> describe(P params) {
     params.kind_version = kind_version(P::kOpcode);
     const ParamBlock block{kParamBlockVersion, P::kOpcode, std::as_bytes(std::span(&params, 1))};
-    const WeightKey key{.layer = 0, .opcode = row_.opcode, .slot = row_.slot, .variant = row_.variant};
-    const Family family{.name = "test", .weights = {&row_, 1}, .hf_prefixes = kNoPrefix};
+    const WeightKey key{.layer = 0, .opcode = rows_[0].opcode, .slot = rows_[0].slot, .variant = rows_[0].variant};
+    const Family family{.name = "test", .weights = rows_, .hf_prefixes = kNoPrefix};
     const WeightNames names(files_, family);
     const auto found = names.find(key);
     if (!found) return base::fail(ErrorCode::kMissingWeight, "not found");
@@ -64,7 +67,7 @@ class Recipe {
   std::span<const BoundTensor> tensors() const { return table_.tensors(); }
 
  private:
-  WeightRow row_;
+  std::vector<WeightRow> rows_;
   std::vector<std::byte> storage_;
   io::ModelFiles files_;
   TensorTable table_;
@@ -141,6 +144,34 @@ TEST(Recipe, InputMajorRowsOneSlotAfterTheOther) {
   const std::map<std::string, TinyTensor> tensors{{"gu", TinyTensor::counting({2, 2, 6})}};
   EXPECT_EQ(Recipe(row(MoeSlot::kUp, "", source), tensors).floats(moe()),
             (Values{3, 9, 4, 10, 5, 11, 15, 21, 16, 22, 17, 23}));
+}
+
+// The same tensors as in the two tests above, told apart by their shapes; a square one by the other of the pair.
+TEST(Recipe, RowsThatMayLieEitherWay) {
+  const auto gate_up = [](MoeSlot slot) {
+    return row(slot, "", Source("gu", Load::kRowsEitherWay, MoeSlot::kGate, MoeSlot::kUp));
+  };
+  const WeightRow down = row(MoeSlot::kDown, "", Source("d", Load::kRowsEitherWay, MoeSlot::kDown, MoeSlot::kDown));
+  EXPECT_EQ(Recipe(gate_up(MoeSlot::kUp), {{"gu", TinyTensor::counting({2, 2, 6})}}).floats(moe()),
+            (Values{3, 9, 4, 10, 5, 11, 15, 21, 16, 22, 17, 23}));
+  EXPECT_EQ(Recipe(gate_up(MoeSlot::kUp), {{"gu", TinyTensor::counting({2, 6, 2})}}).floats(moe()),
+            (Values{6, 7, 8, 9, 10, 11, 18, 19, 20, 21, 22, 23}));
+  EXPECT_EQ(Recipe(down, {{"d", TinyTensor::counting({2, 3, 2})}}).floats(moe()),
+            (Values{0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11}));
+  EXPECT_EQ(Recipe(gate_up(MoeSlot::kUp), {{"gu", TinyTensor::counting({2, 5, 2})}}).error(moe()),
+            ErrorCode::kWeightShapeMismatch);
+
+  const std::vector<WeightRow> rows{gate_up(MoeSlot::kUp), down};
+  const TinyTensor square = TinyTensor::counting({2, 4, 4});
+  const std::map<std::string, TinyTensor> as_used{{"gu", square}, {"d", TinyTensor::counting({2, 4, 2})}};
+  const std::map<std::string, TinyTensor> turned{{"gu", square}, {"d", TinyTensor::counting({2, 2, 4})}};
+  EXPECT_EQ(Recipe(rows, as_used).floats(moe(4, 2)),
+            (Values{8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31}));
+  EXPECT_EQ(Recipe(rows, turned).floats(moe(4, 2)),
+            (Values{2, 6, 10, 14, 3, 7, 11, 15, 18, 22, 26, 30, 19, 23, 27, 31}));
+  const WeightRow gate = gate_up(MoeSlot::kGate);
+  EXPECT_EQ(Recipe({down, gate}, {{"d", square}, {"gu", TinyTensor::counting({2, 4, 8})}}).floats(moe(4, 4))[1], 4);
+  EXPECT_EQ(Recipe({down, gate}, {{"d", square}, {"gu", TinyTensor::counting({2, 8, 4})}}).floats(moe(4, 4))[1], 1);
 }
 
 TEST(Recipe, AStackOfExperts) {

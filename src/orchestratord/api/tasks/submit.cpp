@@ -8,8 +8,10 @@
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "contract/json.h"
+#include "engine/images/message_images.h"
 #include "engine/text/chat.h"
 #include "engine/text/text_stream.h"
+#include "orchestratord/api/tasks/images.h"
 #include "orchestratord/api/tasks/job_view.h"
 
 namespace llorch::orchestratord::api::tasks {
@@ -52,6 +54,14 @@ base::Result<engine::text::ChatPrompt> prompt_of(const contract::SubmitRequest& 
            std::chrono::sys_time<std::chrono::milliseconds>(std::chrono::milliseconds(now.unix_ms)))});
 }
 
+// What makes two submissions the same one.
+std::string digest_of(const contract::SubmitRequest& request, const std::vector<std::string>& images) {
+  base::Sha256 hash;
+  hash.update(contract::encode(request));
+  for (const std::string& image : images) hash.update(base::to_hex(base::sha256(image)));
+  return base::to_hex(hash.digest());
+}
+
 Error stopping_error() {
   return Error{ErrorCode::kShuttingDown, "orchestratord is stopping; try again when it is back", {}}.with(
       "retry_after_ms", std::int64_t{1000});
@@ -59,9 +69,22 @@ Error stopping_error() {
 
 }  // namespace
 
-base::Result<contract::SubmitRequest> parse_submission(const std::string& body, const contract::LimitsConfig& limits) {
+base::Result<Submission> parse_submission(const std::string& body, const contract::LimitsConfig& limits) {
   if (!base::is_valid_utf8(body)) return invalid("", "utf8", "the body is not valid UTF-8");
   auto request = TRY(contract::decode<contract::SubmitRequest>(body, contract::UnknownKeys::kRefuse));
+  std::vector<std::string> images;
+  if (request.messages) {
+    auto taken = TRY(engine::images::take_images(std::move(request.messages->text), kImagesMax));
+    request.messages->text = std::move(taken.messages);
+    images = std::move(taken.base64);
+  }
+  std::size_t image_bytes = 0;
+  for (const std::string& image : images) image_bytes += image.size();
+  if (image_bytes > contract::kImagesBytesMax) {
+    return invalid("messages", "length",
+                   fmt::format("the images have {} bytes together, as base64; {} are taken", image_bytes,
+                               contract::kImagesBytesMax));
+  }
   std::size_t input_bytes = request.prompt ? request.prompt->size() : 0;
   for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
     if (*part) input_bytes += (*part)->text.size();
@@ -76,7 +99,7 @@ base::Result<contract::SubmitRequest> parse_submission(const std::string& body, 
                    fmt::format("max_tokens is {}; this server allows up to {} (limits.max_tokens)", request.max_tokens,
                                limits.max_tokens));
   }
-  return request;
+  return Submission{std::move(request), std::move(images)};
 }
 
 contract::ExecuteRequest execute_request(const contract::SubmitRequest& request, ExecutionInput input) {
@@ -84,6 +107,7 @@ contract::ExecuteRequest execute_request(const contract::SubmitRequest& request,
   out.job_id = input.job_id.value;
   out.prompt_tokens = std::move(input.prompt_tokens);
   out.prompt_sha256 = std::move(input.prompt_sha256);
+  out.images = std::move(input.images);
   out.max_tokens = request.max_tokens;
   out.temperature = contract::effective_temperature(request);
   out.sampling = request.sampling;
@@ -99,8 +123,9 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
   const auto pending = std::make_shared<Pending>();
   pending->exchange = exchange;
   pending->correlation_id = request.correlation_id;
-  pending->request = std::move(*parsed);
-  pending->request_sha256 = base::to_hex(base::sha256(contract::encode(pending->request)));
+  pending->request = std::move(parsed->request);
+  pending->images = std::move(parsed->images);
+  pending->request_sha256 = digest_of(pending->request, pending->images);
   pending->client_named = pending->request.task_id.has_value();
   pending->task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
   // C-42: the client's id is the job's id as well if it is a UUID.
@@ -164,7 +189,10 @@ void Submitter::find_model(const PendingPtr& pending) {
 
 void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model) {
   contract::SubmitRequest& request = pending->request;
+  auto images = measure_images(std::move(pending->images), model.facts);
+  if (!images) return refuse_pending(pending, std::move(images).error());
   auto prompt = prompt_of(request, model, context_.clock->now());
+  if (prompt) prompt = place_images(*images, model.facts, *std::move(prompt));
   if (!prompt) return refuse_pending(pending, std::move(prompt).error());
   std::vector<std::int32_t> tokens;
   for (const auto token : prompt->tokens) tokens.push_back(static_cast<std::int32_t>(base::index(token)));
@@ -189,7 +217,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.model = request.model ? *request.model : *request.model_ref;
   record.model_ref = model_ref;
   record.facts = model.facts;
-  record.prompt_sha256 = base::to_hex(base::sha256(prompt->text));
+  record.prompt_sha256 = prompt_digest(*prompt, *images);
   record.max_tokens = request.max_tokens;
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
@@ -200,9 +228,10 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   job->request = execute_request(request, {.job_id = record.job_id,
                                            .prompt_tokens = std::move(tokens),
                                            .prompt_sha256 = record.prompt_sha256,
+                                           .images = std::move(images->images),
                                            .seed = record.seed});
   record.params = params_json(job->request);
-  // From here on only the tokens are held.
+  // From here on only the tokens and the images are held.
   request.prompt.reset();
   request.messages.reset();
   request.tools.reset();

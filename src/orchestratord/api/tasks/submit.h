@@ -11,15 +11,21 @@
 
 namespace llorch::orchestratord::api::tasks {
 
+struct Submission {
+  contract::SubmitRequest request;  // its messages hold no image any more
+  std::vector<std::string> images;  // base64 of the files, in the order of the messages
+};
+
 // Parses the body and checks what needs no model: JSON, fields, ranges, this server's caps. Errors: INVALID_PARAMS,
 // DEADLINE_UNMET.
-base::Result<contract::SubmitRequest> parse_submission(const std::string& body, const contract::LimitsConfig& limits);
+base::Result<Submission> parse_submission(const std::string& body, const contract::LimitsConfig& limits);
 
 // What a worker is sent. Temperature omitted: 0.7, or 0 with determinism strict (C-42, DECISIONS §6).
 struct ExecutionInput {
   base::JobId job_id;
   std::vector<std::int32_t> prompt_tokens;
   std::string prompt_sha256;
+  std::vector<contract::ExecuteImage> images{};
   std::uint64_t seed = 0;
 };
 contract::ExecuteRequest execute_request(const contract::SubmitRequest& request, ExecutionInput input);
@@ -37,6 +43,7 @@ class Submitter {
     net::ExchangePtr exchange;
     base::CorrelationId correlation_id;
     contract::SubmitRequest request;
+    std::vector<std::string> images;  // base64
     std::string request_sha256;
     base::JobId job_id;
     std::string task_id;

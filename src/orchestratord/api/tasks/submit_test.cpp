@@ -101,11 +101,12 @@ TEST(ParseSubmission, SurvivesTenThousandMutations) {
       continue;
     }
     ++accepted;
-    EXPECT_TRUE(base::is_valid_utf8(parsed->prompt.value_or("")));
-    EXPECT_GE(parsed->max_tokens, 1);
-    EXPECT_LE(parsed->max_tokens, limits.max_tokens);
-    EXPECT_NE(parsed->model.has_value(), parsed->model_ref.has_value());
-    EXPECT_TRUE(contract::decode<contract::SubmitRequest>(contract::encode(*parsed), contract::UnknownKeys::kRefuse))
+    const contract::SubmitRequest& request = parsed->request;
+    EXPECT_TRUE(base::is_valid_utf8(request.prompt.value_or("")));
+    EXPECT_GE(request.max_tokens, 1);
+    EXPECT_LE(request.max_tokens, limits.max_tokens);
+    EXPECT_NE(request.model.has_value(), request.model_ref.has_value());
+    EXPECT_TRUE(contract::decode<contract::SubmitRequest>(contract::encode(request), contract::UnknownKeys::kRefuse))
         << body;
   }
   EXPECT_GT(accepted, 500);

@@ -21,10 +21,13 @@ bool Brain::State::pool_healthy(const base::PoolId& id) const {
   return pool && pool->status == contract::PoolStatus::kHealthy;
 }
 
-// Same bytes for the same request need the same KV type, and every admitted job fits this context.
+// Same bytes for the same request need the same KV type, and every admitted job fits this context and takes no more image
+// tokens than this worker was started for.
 bool Brain::State::useful(const Worker& worker, const contract::ModelFacts& facts) const {
   const std::int64_t context = worker.info.context_length;
-  return (context <= 0 || context >= context_tokens(facts)) &&
+  const std::int64_t image_tokens =
+      facts.images ? std::min(facts.images->tokens_max, config.worker_image_tokens_max) : 0;
+  return (context <= 0 || context >= context_tokens(facts)) && worker.info.image_tokens_max >= image_tokens &&
          (worker.info.kv_dtype.empty() || worker.info.kv_dtype == config.kv_dtype);
 }
 
@@ -41,7 +44,8 @@ void Brain::State::start_worker(ModelIndex model_index, const base::PoolId& pool
                                        .context_tokens = config.worker_context_tokens,
                                        .slots = config.worker_slots,
                                        .kv_tokens = config.worker_kv_tokens,
-                                       .kv_dtype = config.kv_dtype};
+                                       .kv_dtype = config.kv_dtype,
+                                       .image_tokens_max = config.worker_image_tokens_max};
   contract::WorkerInfo info{.worker_id = request.worker_id,
                             .model_ref = m.facts.model_ref,
                             .model_digest = m.facts.digest,

@@ -247,5 +247,22 @@ TEST(Pools, OnlyReadyWorkersGetWork) {
   EXPECT_EQ(d.only<AnswerQueryGauges>().gauges.executions_active, 1);
 }
 
+// Memory for images is taken when a worker starts: one that was started for fewer tokens than jobs may bring gets none.
+TEST(Pools, AWorkerForFewerImageTokensIsNotUsed) {
+  for (const std::int64_t tokens : {99, 100}) {
+    BrainConfig config;
+    config.worker_image_tokens_max = 200;
+    Driver d(config);
+    auto s = d.pool_state();
+    s.workers = {Driver::worker("w1")};
+    s.workers[0].image_tokens_max = tokens;
+    d.see(s);
+    jobs::JobSpec spec = Driver::spec("j1", {});
+    spec.model.images = contract::ModelImages{.tokens_max = 100};
+    d.send(Submit{{1}, spec});
+    EXPECT_EQ(d.all<Execute>().size(), tokens == 100 ? 1U : 0U);
+  }
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::brain

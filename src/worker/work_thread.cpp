@@ -1,0 +1,38 @@
+#include "worker/work_thread.h"
+
+namespace llorch::worker {
+
+WorkThread::~WorkThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+bool WorkThread::post(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= waiting_max_) return false;
+    waiting_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void WorkThread::run() {
+  for (;;) {
+    std::function<void()> work;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+      if (stopping_) return;
+      work = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    work();
+  }
+}
+
+}  // namespace llorch::worker

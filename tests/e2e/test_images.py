@@ -1,0 +1,185 @@
+"""Images in a conversation, through the daemons: a Qwen3-VL folder with a tokenizer and a template, pictures made here."""
+
+import base64
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import tarfile
+import zlib
+from pathlib import Path
+
+import pytest
+from stack import BIN, MODEL, Stack, wait_for
+from test_hf_folder import byte_letters
+
+ROOT = Path(__file__).resolve().parents[2]
+VOCABULARY = 384
+SPECIAL = ["<pad>", "<s>", "</s>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+    "{% if part.type == 'image' or 'image' in part or 'image_url' in part %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
+)
+UNIT = 8  # pixels per side of an image token: patches of 4, merged by 2
+TOKENS_MAX = 48
+
+
+def png(width, height, seed):
+    rng = random.Random(seed)
+    rows = b"".join(b"\0" + rng.randbytes(3 * width) for _ in range(height))
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def url_of(image, kind="png"):
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
+
+
+def asking(*urls, text="what is this"):
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls] + [{"type": "text", "text": text}]
+    return [{"role": "user", "content": parts}]
+
+
+def tokenizer_json():
+    letters = byte_letters()
+    words = SPECIAL + [letters[b] for b in range(256)]
+    words += [f"{letters[0x20]}filler{i}" for i in range(VOCABULARY - len(words))]
+    return {
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False} for i, t in enumerate(SPECIAL)],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {word: i for i, word in enumerate(words)}, "merges": []},
+    }
+
+
+@pytest.fixture(scope="module", name="stack")
+def running_stack(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny-vl"
+    folder.mkdir()
+    with tarfile.open(ROOT / "tests/golden/families/qwen3_vl.tar.xz") as archive:
+        for name in ("config.json", "model.safetensors"):
+            (folder / name).write_bytes(archive.extractfile(f"qwen3_vl/{name}").read())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {
+        "shortest_edge": 4 * UNIT * UNIT, "longest_edge": 32 * UNIT * UNIT}}))
+    blind = Path(shutil.copy(MODEL, folder.parent / "text.gguf"))
+    settings = {"models.aliases.eyes": f"file:{folder}", "models.aliases.text": f"file:{blind}",
+                "models.allowed_roots": str(folder.parent), "orchestratord.worker_image_tokens_max": str(TOKENS_MAX)}
+    with Stack(settings) as stack:
+        yield stack
+
+
+def post(stack, **fields):
+    body = {"model": "eyes", "max_tokens": 12, "seed": 5, "temperature": 0, "logprobs": True, **fields}
+
+    def submitted():
+        response = stack.request("POST", "/v2/tasks", body)
+        return None if response.status == 503 else response  # the pool is still looking at the folder
+
+    return wait_for("the folder to be known", submitted)
+
+
+def run(stack, **fields):
+    response = post(stack, **fields)
+    assert response.status == 202, response.body
+    job_id = response.json["job_id"]
+    events = stack.read_to_end(job_id)
+    assert events[-1].name == "end", events[-1]
+    return stack.job(job_id), [e.data for e in events if e.name == "token"]
+
+
+def text_tokens(images, text="what is this"):
+    return 1 + len("user: ") + 2 * images + len(text)
+
+
+def test_an_image_takes_its_tokens_and_decides_the_answer(stack):
+    job, first = run(stack, messages=asking(url_of(png(40, 24, 1))))
+    assert job["tokens_in"] == text_tokens(1) + 5 * 3
+    again, second = run(stack, messages=asking(url_of(png(40, 24, 1))))
+    assert second == first and again["receipt"] == job["receipt"]
+    other, third = run(stack, messages=asking(url_of(png(40, 24, 2))))
+    assert third != first, "another picture, other probabilities"
+    assert other["receipt"]["prompt_sha256"] != job["receipt"]["prompt_sha256"]
+
+
+def test_images_are_resized_into_the_models_bounds(stack):
+    job, _ = run(stack, messages=asking(url_of(png(400, 200, 3))))
+    assert job["tokens_in"] == text_tokens(1) + 8 * 4, "at most 32 tokens of an image"
+    job, _ = run(stack, messages=asking(url_of(png(2, 2, 3)), url_of(png(16, 24, 4))))
+    assert job["tokens_in"] == text_tokens(2) + 4 + 6
+    job, _ = run(stack, messages=asking(url_of((ROOT / "tests/golden/images/photo.jpg").read_bytes(), "jpeg")))
+    assert job["tokens_in"] == text_tokens(1) + 6 * 4, "61 x 43 pixels"
+
+
+def refusal(stack, **fields):
+    response = post(stack, **fields)
+    assert response.status == 400 and response.code == "INVALID_PARAMS", response.body
+    return response.json["error"]["details"]["reason"]
+
+
+def test_what_is_refused_before_the_202(stack):
+    whole = png(40, 24, 1)
+    assert refusal(stack, messages=asking("https://example.com/a.png")) == "image_url"
+    assert refusal(stack, messages=asking("file:///etc/passwd")) == "image_url"
+    assert refusal(stack, messages=asking(url_of(whole) + "!")) == "image_base64"
+    assert refusal(stack, messages=asking(url_of(b"GIF89a"))) == "image_format"
+    assert refusal(stack, messages=asking(url_of(whole[:20]))) == "image_corrupt"
+    assert refusal(stack, messages=asking(url_of(png(900, 2, 1)))) == "image_size", "too long"
+    assert refusal(stack, messages=asking(*[url_of(png(400, 200, n)) for n in range(2)])) == "image_size", "two of 32 tokens"
+    assert refusal(stack, messages=asking(url_of(whole)), model="text") == "images_unsupported"
+    video = [{"role": "user", "content": [{"type": "video", "video": "data:video/mp4;base64,AAAA"}]}]
+    assert refusal(stack, messages=video) == "image_part"
+    job, _ = run(stack, messages=asking(text="<|image_pad|>"))
+    assert job["tokens_in"] == text_tokens(0, "<|image_pad|>"), "what a user writes is no place for an image"
+
+
+def test_a_damaged_image_ends_its_job_and_no_other(stack):
+    damaged = bytearray(png(40, 24, 1))
+    damaged[60] ^= 0xFF
+    response = post(stack, messages=asking(url_of(bytes(damaged))))
+    assert response.status == 202, "its header is fine"
+    ended = stack.wait_terminal(response.json["job_id"])
+    assert ended["status"] == "failed" and ended["error"]["code"] == "INVALID_PARAMS", ended
+    assert "damaged" in ended["error"]["message"]
+    assert run(stack, messages=asking(url_of(png(40, 24, 1))))[0]["status"] == "completed"
+
+
+def test_a_replay_sees_the_same_image_and_nothing_is_kept(stack):
+    picture = png(40, 24, 7)
+    calm, _ = run(stack, messages=asking(url_of(picture)))
+    worker = next(w for w in stack.workers() if "tiny-vl" in w["model_ref"])
+    os.kill(worker["pid"], signal.SIGSTOP)
+    job = post(stack, messages=asking(url_of(picture)), on_disconnect="resume").json["job_id"]
+    stack.orchestrator.kill()
+    stack.orchestrator.wait()
+    stored = b"".join(p.read_bytes() for p in stack.dir.glob("orchestrator.db*"))
+    assert picture[50:90] not in stored and base64.b64encode(picture)[60:120] not in stored, "sealed at rest"
+    stack.start_orchestrator()
+    os.kill(worker["pid"], signal.SIGKILL)
+    ended = stack.wait_terminal(job, 60)
+    assert ended["status"] == "completed", ended
+    assert ended["receipt"] == calm["receipt"]
+
+
+def test_llorch_run_shows_a_file(stack, tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(png(40, 24, 1))
+    done = subprocess.run([BIN / "llorch", "--url", stack.url, "--json", "run", "eyes", "what is this", "--image", path, "--max-tokens",
+                           "12", "--seed", "5", "--temperature", "0"], env=stack.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["end"]["tokens_in"] == text_tokens(1) + 15
