@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "contract/json.h"
 #include "net/sse/sse.h"
+#include "worker/images/work_thread.h"
 #include "worker/metrics.h"
 #include "worker/sampling/constraint.h"
-#include "worker/work_thread.h"
 
 namespace llorch::worker {
 namespace {
@@ -104,9 +104,9 @@ class HttpApi {
     const bool taken =
         image_thread_.post([this, job = std::make_shared<Accepted>(std::move(job)), wanted = std::move(*decoded)] {
           if (job->exchange->closed()) return;
-          auto images = prepare_images(wanted, job->spec.prompt, c_.vision);
-          if (!images) return void(job->exchange->respond_error(images.error()));
-          job->spec.images = std::move(*images);
+          auto prepared = images::prepare_images(wanted, job->spec.prompt, c_.vision);
+          if (!prepared) return void(job->exchange->respond_error(prepared.error()));
+          job->spec.images = std::move(*prepared);
           run(std::move(*job));
         });
     if (!taken) {
@@ -190,7 +190,7 @@ class HttpApi {
   sampling::Constraints constraints_;
   std::mutex entropy_mutex_;
   std::once_flag shutdown_once_;
-  WorkThread image_thread_;  // last: it uses the others
+  images::WorkThread image_thread_;  // last: it uses the others
 };
 
 }  // namespace

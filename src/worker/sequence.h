@@ -17,7 +17,7 @@
 #include "engine/sampling/sampler.h"
 #include "engine/text/text_stream.h"
 #include "engine/text/tokenizer.h"
-#include "worker/prompt_images.h"
+#include "worker/images/prompt_images.h"
 #include "worker/sampling/break_tracker.h"
 
 namespace llorch::worker {
@@ -28,7 +28,7 @@ struct SequenceSpec {
   base::JobId job_id;
   std::vector<TokenId> prompt;  // special tokens included, never empty
   std::string prompt_sha256;
-  std::shared_ptr<const PromptImages> images{};  // behind the image tokens of `prompt`; null: text only
+  std::shared_ptr<const images::PromptImages> images{};  // behind the image tokens of `prompt`; null: text only
   std::int64_t max_tokens = 0;
   std::vector<std::string> stop;
   engine::sampling::SamplingParams sampling;

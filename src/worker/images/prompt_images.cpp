@@ -1,4 +1,4 @@
-#include "worker/prompt_images.h"
+#include "worker/images/prompt_images.h"
 
 #include <fmt/format.h>
 
@@ -7,16 +7,14 @@
 #include "base/base64.h"
 #include "engine/images/decode/patch_rows.h"
 
-namespace llorch::worker {
-
-namespace images = engine::images;
+namespace llorch::worker::images {
 
 namespace {
 
 base::Result<std::uint64_t> rows_of(const contract::ExecuteImage& image, const engine::models::VisionConfig& vision) {
   const std::int64_t unit = vision.image_rules().unit();
   if (image.width % unit != 0 || image.height % unit != 0) {
-    return images::image_error(
+    return engine::images::image_error(
         "image_size", fmt::format("an image of {} x {} pixels; this model's sides are multiples of {}", image.width,
                                   image.height, unit));
   }
@@ -25,17 +23,18 @@ base::Result<std::uint64_t> rows_of(const contract::ExecuteImage& image, const e
 
 base::Result<> check_counts(const contract::ExecuteRequest& request, std::span<const base::TokenId> prompt,
                             const engine::models::VisionConfig& vision) {
-  if (vision.image_rows_max == 0) return images::image_error("image_count", "this worker takes no images");
+  if (vision.image_rows_max == 0) return engine::images::image_error("image_count", "this worker takes no images");
   std::uint64_t rows = 0;
   for (const contract::ExecuteImage& image : request.images) rows += TRY(rows_of(image, vision));
   if (rows > vision.image_rows_max) {
-    return images::image_error("image_size", fmt::format("the images take {} tokens; this worker was started for {}",
-                                                         rows, vision.image_rows_max));
+    return engine::images::image_error(
+        "image_size",
+        fmt::format("the images take {} tokens; this worker was started for {}", rows, vision.image_rows_max));
   }
   const auto places = static_cast<std::uint64_t>(std::ranges::count(prompt, base::TokenId{vision.image_row_ids[0]}));
   if (places != rows) {
-    return images::image_error("image_count",
-                               fmt::format("the prompt holds {} image tokens; its images need {}", places, rows));
+    return engine::images::image_error(
+        "image_count", fmt::format("the prompt holds {} image tokens; its images need {}", places, rows));
   }
   return {};
 }
@@ -49,14 +48,14 @@ base::Result<std::shared_ptr<const PromptImages>> prepare_images(const contract:
   auto out = std::make_shared<PromptImages>();
   for (const contract::ExecuteImage& image : request.images) {
     const auto file = base::base64_decode(image.file);
-    if (!file) return images::image_error("image_base64", "an image is not valid base64");
-    const images::Size size{static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height)};
-    const auto rows = TRY(images::decode::patch_rows_of(std::as_bytes(std::span(*file)), vision.image_rules(),
-                                                        vision.image_rows_max, size));
+    if (!file) return engine::images::image_error("image_base64", "an image is not valid base64");
+    const engine::images::Size size{static_cast<std::uint32_t>(image.width), static_cast<std::uint32_t>(image.height)};
+    const auto rows = TRY(engine::images::decode::patch_rows_of(std::as_bytes(std::span(*file)), vision.image_rules(),
+                                                                vision.image_rows_max, size));
     out->grids.push_back({.frames = 1, .height = rows.height, .width = rows.width});
     out->patch_rows.insert(out->patch_rows.end(), rows.values.begin(), rows.values.end());
   }
   return std::shared_ptr<const PromptImages>(std::move(out));
 }
 
-}  // namespace llorch::worker
+}  // namespace llorch::worker::images

@@ -1,4 +1,4 @@
-#include "worker/prompt_images.h"
+#include "worker/images/prompt_images.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 
 #include "base/base64.h"
 #include "base/file.h"
-#include "worker/work_thread.h"
+#include "worker/images/work_thread.h"
 
-namespace llorch::worker {
+namespace llorch::worker::images {
 namespace {
 
 using base::TokenId;
@@ -101,4 +101,4 @@ TEST(WorkThread, RunsInOrderAndBoundsWhatWaits) {
 }
 
 }  // namespace
-}  // namespace llorch::worker
+}  // namespace llorch::worker::images

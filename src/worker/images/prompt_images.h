@@ -10,7 +10,7 @@
 #include "engine/inference/vision/image_encoder.h"
 #include "engine/models/config/model_config.h"
 
-namespace llorch::worker {
+namespace llorch::worker::images {
 
 struct PromptImages {
   std::vector<engine::inference::vision::Image> grids;
@@ -25,4 +25,4 @@ base::Result<std::shared_ptr<const PromptImages>> prepare_images(const contract:
                                                                  std::span<const base::TokenId> prompt,
                                                                  const engine::models::VisionConfig& vision);
 
-}  // namespace llorch::worker
+}  // namespace llorch::worker::images

@@ -1,6 +1,6 @@
-#include "worker/work_thread.h"
+#include "worker/images/work_thread.h"
 
-namespace llorch::worker {
+namespace llorch::worker::images {
 
 WorkThread::~WorkThread() {
   {
@@ -35,4 +35,4 @@ void WorkThread::run() {
   }
 }
 
-}  // namespace llorch::worker
+}  // namespace llorch::worker::images

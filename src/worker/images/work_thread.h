@@ -5,7 +5,7 @@
 #include <mutex>
 #include <thread>
 
-namespace llorch::worker {
+namespace llorch::worker::images {
 
 // One thread for work that io threads must not wait for; what is posted runs in order. Destroying it drops what has not
 // begun and waits for what has.
@@ -30,4 +30,4 @@ class WorkThread {
   std::thread thread_;
 };
 
-}  // namespace llorch::worker
+}  // namespace llorch::worker::images
