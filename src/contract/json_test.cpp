@@ -78,6 +78,19 @@ TEST(Decode, DefaultsAndUnknownKeysBetweenDaemons) {
   EXPECT_EQ(request.max_tokens, 7);
 }
 
+TEST(Receipts, ParametersHashCoversWhatDecidesTheOutput) {
+  SamplingRequest sampling;
+  const std::string hash = parameters_sha256(0.5, sampling, {"end"});
+  EXPECT_EQ(hash.size(), 64u);
+  sampling.logprobs = true;
+  sampling.top_logprobs = 5;
+  EXPECT_EQ(parameters_sha256(0.5, sampling, {"end"}), hash) << "they report, they do not decide";
+  EXPECT_NE(parameters_sha256(0.6, sampling, {"end"}), hash);
+  EXPECT_NE(parameters_sha256(0.5, sampling, {}), hash);
+  sampling.top_k = 3;
+  EXPECT_NE(parameters_sha256(0.5, sampling, {"end"}), hash);
+}
+
 // A byte-level model may say NUL; only clients may not.
 TEST(Codec, TokenTextMayHoldAnyCodePoint) {
   const std::string text("a\0b\x7f\xF0\x9F\x98\x80", 8);
@@ -100,7 +113,8 @@ TEST(Codec, RoundTripKeepsEverything) {
                                   .seed = 0xFFFFFFFFFFFFFFFFull,
                                   .prompt_sha256 = "p",
                                   .output_sha256 = "o",
-                                  .tokens_out = 4}};
+                                  .tokens_out = 4,
+                                  .parameters_sha256 = "q"}};
   const EndEvent back = decode<EndEvent>(encode(end)).value();
   EXPECT_EQ(back.receipt, end.receipt);
   EXPECT_EQ(back.stop_reason, StopReason::kStop);

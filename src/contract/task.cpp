@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/sha256.h"
 #include "contract/field.h"
 #include "contract/sampling_fields.h"
 
@@ -147,16 +148,31 @@ struct Table<SubmitReply> {
 template <>
 struct Table<Receipt> {
   using S = Receipt;
-  static constexpr auto fields = std::tuple{required("model_digest", &S::model_digest),
-                                            required("engine_build", &S::engine_build),
-                                            required("numerics", &S::numerics),
-                                            required("device_class", &S::device_class),
-                                            required("sampler", &S::sampler),
-                                            required("kv_dtype", &S::kv_dtype),
-                                            required("seed", &S::seed),
-                                            required("prompt_sha256", &S::prompt_sha256),
-                                            required("output_sha256", &S::output_sha256),
-                                            required("tokens_out", &S::tokens_out)};
+  static constexpr auto fields =
+      std::tuple{required("model_digest", &S::model_digest),
+                 required("engine_build", &S::engine_build),
+                 required("numerics", &S::numerics),
+                 required("device_class", &S::device_class),
+                 required("sampler", &S::sampler),
+                 required("kv_dtype", &S::kv_dtype),
+                 required("seed", &S::seed),
+                 required("prompt_sha256", &S::prompt_sha256),
+                 required("output_sha256", &S::output_sha256),
+                 required("tokens_out", &S::tokens_out),
+                 optional("parameters_sha256", &S::parameters_sha256, "Of temperature, sampling and stop texts.")};
+};
+
+// What parameters_sha256() hashes; never on the wire.
+struct OutputParameters {
+  double temperature = 0;
+  std::vector<std::string> stop;
+  SamplingRequest sampling;
+};
+template <>
+struct Table<OutputParameters> {
+  using S = OutputParameters;
+  static constexpr auto own = std::tuple{required("temperature", &S::temperature), required("stop", &S::stop)};
+  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
 };
 
 template <>
@@ -258,6 +274,15 @@ struct Table<EndEvent> {
                                             required("stop_reason", &S::stop_reason),
                                             optional("receipt", &S::receipt)};
 };
+
+std::string parameters_sha256(double temperature, const SamplingRequest& sampling,
+                              const std::vector<std::string>& stop) {
+  OutputParameters parameters{.temperature = temperature, .stop = stop, .sampling = sampling};
+  // They report what the model says and change nothing of it.
+  parameters.sampling.logprobs = false;
+  parameters.sampling.top_logprobs = 0;
+  return base::to_hex(base::sha256(encode(parameters)));
+}
 
 ErrorBody error_body(const base::Error& error, const base::CorrelationId& correlation_id) {
   const base::ErrorInfo& row = base::info(error.code);

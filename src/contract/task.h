@@ -83,9 +83,15 @@ struct Receipt {
   std::string prompt_sha256;
   std::string output_sha256;
   std::int64_t tokens_out = 0;
+  std::optional<std::string> parameters_sha256;  // see below; receipts of older builds have none
 
   bool operator==(const Receipt&) const = default;
 };
+
+// What a request says besides model, prompt, seed and limits, as far as it decides the output: temperature, sampling, stop
+// texts. Hex SHA-256; comparable between receipts of one engine build.
+std::string parameters_sha256(double temperature, const SamplingRequest& sampling,
+                              const std::vector<std::string>& stop);
 
 // The inner object of every error body and of the SSE event `error`.
 struct ErrorBody {

@@ -234,7 +234,8 @@ void EngineLoop::finish(SequenceId id, contract::StopReason reason) {
                                                       .seed = s.spec().sampling.seed,
                                                       .prompt_sha256 = s.spec().prompt_sha256,
                                                       .output_sha256 = s.output_sha256(),
-                                                      .tokens_out = s.tokens_out()}};
+                                                      .tokens_out = s.tokens_out(),
+                                                      .parameters_sha256 = s.spec().parameters_sha256}};
   job->sink->end(std::move(end));
 }
 

@@ -49,6 +49,7 @@ base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& re
   TRY(engine::text::validate_stop_strings(tokenizer, request.stop));
   spec.stop = request.stop;
   spec.max_tokens = request.max_tokens;
+  spec.parameters_sha256 = contract::parameters_sha256(request.temperature, request.sampling, request.stop);
   spec.sampling = sampling::engine_params(request, request.seed.value_or(seed_if_absent));
   spec.dry_sequence_breakers = request.sampling.dry_sequence_breakers;
   spec.logprobs = request.sampling.logprobs;

@@ -28,6 +28,7 @@ struct SequenceSpec {
   base::JobId job_id;
   std::vector<TokenId> prompt;  // special tokens included, never empty
   std::string prompt_sha256;
+  std::string parameters_sha256;
   std::shared_ptr<const images::PromptImages> images{};  // behind the image tokens of `prompt`; null: text only
   std::int64_t max_tokens = 0;
   std::vector<std::string> stop;

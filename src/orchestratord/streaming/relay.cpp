@@ -3,6 +3,7 @@
 #include <atomic>
 #include <vector>
 
+#include "base/sha256.h"
 #include "contract/json.h"
 #include "contract/worker.h"
 #include "net/sse/sse.h"
@@ -17,6 +18,24 @@ constexpr std::size_t kErrorBodyBytesMax = 64 << 10;
 
 base::Error worker_reset(std::string why) {
   return base::Error{ErrorCode::kWorkerReset, "the worker was lost while the job ran: " + std::move(why), {}};
+}
+
+// The first field of the receipt that contradicts the job; empty when there is none. Signing for another job, or for an
+// output nobody saw, is what a broken worker does.
+std::string_view contradiction(const contract::Receipt& receipt, const Relay::Order::Expected& expected,
+                               const std::string& output_sha256, std::int64_t tokens_out) {
+  const auto differs = [](const std::string& wanted, const std::string& said) {
+    return !wanted.empty() && wanted != said;
+  };
+  if (receipt.seed != expected.seed) return "seed";
+  if (differs(expected.prompt_sha256, receipt.prompt_sha256)) return "prompt_sha256";
+  if (receipt.parameters_sha256 && differs(expected.parameters_sha256, *receipt.parameters_sha256)) {
+    return "parameters_sha256";
+  }
+  if (differs(expected.model_digest, receipt.model_digest)) return "model_digest";
+  if (receipt.tokens_out != tokens_out) return "tokens_out";
+  if (receipt.output_sha256 != output_sha256) return "output_sha256";
+  return {};
 }
 
 }  // namespace
@@ -58,6 +77,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   net::sse::Decoder decoder_;
   std::vector<net::sse::Event> events_;
   std::vector<contract::TokenEvent> tokens_;
+  base::Sha256 output_hash_;  // of this attempt's texts
   std::optional<std::int64_t> last_progress_ms_;
   bool started_ = false;
   bool ended_ = false;
@@ -178,6 +198,7 @@ void Relay::Execution::flush_tokens() {
   }
   const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
   const base::Result<> appended = order_.stream->tokens(tokens_, now_ms);
+  for (const contract::TokenEvent& token : tokens_) output_hash_.update(token.t);
   tokens_out_ += static_cast<std::int64_t>(tokens_.size());
   tokens_.clear();
   if (!appended) return end(std::nullopt, appended.error());
@@ -200,6 +221,16 @@ void Relay::Execution::take_end(const std::string& data) {
                            {}}
                    .with("tokens_held", held.tokens_count)
                    .with("tokens_out", tokens_out_));
+  }
+  if (event->tokens_out != tokens_out_) {
+    return end(std::nullopt, worker_reset("it counts other tokens than it sent"));
+  }
+  if (event->receipt) {
+    const std::string_view field =
+        contradiction(*event->receipt, order_.expected, base::to_hex(output_hash_.digest()), tokens_out_);
+    if (!field.empty()) {
+      return end(std::nullopt, worker_reset("its receipt contradicts the job").with("field", std::string(field)));
+    }
   }
   end(std::move(*event), std::nullopt);
 }

@@ -50,6 +50,15 @@ class Relay {
     std::int64_t queue_wait_ms = 0;
     // A worker that sends more is broken: what it sends is held in memory.
     std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
+    // What a receipt must say of the job; an empty text is not compared. Output hash and token count are compared with
+    // what was relayed.
+    struct Expected {
+      std::uint64_t seed = 0;
+      std::string prompt_sha256;
+      std::string parameters_sha256;
+      std::string model_digest;
+    };
+    Expected expected;
   };
 
   explicit Relay(Options options) : options_(options) {}

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <future>
 
+#include "base/sha256.h"
 #include "contract/json.h"
 #include "net/server.h"
 #include "net/sse/sse.h"
@@ -170,6 +171,52 @@ TEST_F(RelayTest, AReplayIsCheckedTokenByToken) {
   EXPECT_EQ(run(3).error->code, ErrorCode::kReplayDiverged);
   worker_sends(started() + token(0, "a") + end(1));
   EXPECT_EQ(run(4).error->code, ErrorCode::kReplayDiverged) << "a replay that stops early differs too";
+}
+
+// SYS-2.3.5: a receipt is passed on only when it is about this job and what was relayed of it.
+TEST_F(RelayTest, AReceiptThatContradictsTheJobIsNotPassedOn) {
+  const contract::Receipt good{.model_digest = "sha256:m",
+                               .seed = 7,
+                               .prompt_sha256 = "p",
+                               .output_sha256 = base::to_hex(base::sha256("Once upon")),
+                               .tokens_out = 2,
+                               .parameters_sha256 = "q"};
+  std::uint64_t execution = 1;
+  const auto outcome_of = [&](const contract::Receipt& receipt, std::int64_t tokens_out) {
+    stream_ = hub_->open(base::JobId("job-" + std::to_string(execution)), contract::OnDisconnect::kResume);
+    stream_->queued({.job_id = "job-1"});
+    const contract::EndEvent end{.job_id = "job-1", .tokens_out = tokens_out, .receipt = receipt};
+    worker_sends(started() + token(0, "Once") + token(1, " upon") + event("end", contract::encode(end)));
+    Relay::Order asked = order(execution++);
+    asked.expected = {.seed = 7, .prompt_sha256 = "p", .parameters_sha256 = "q", .model_digest = "sha256:m"};
+    std::promise<Relay::Reports::Outcome> ended;
+    relay_->execute(asked, {.started = [] {},
+                            .progress = [](std::int64_t) {},
+                            .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});
+    return ended.get_future().get();
+  };
+  EXPECT_EQ(outcome_of(good, 2).end->receipt, good);
+  contract::Receipt older = good;
+  older.parameters_sha256.reset();
+  EXPECT_TRUE(outcome_of(older, 2).end) << "a worker of an older build does not say it";
+  EXPECT_EQ(outcome_of(good, 3).error->code, ErrorCode::kWorkerReset) << "the event itself counts wrongly";
+
+  const std::vector<std::pair<std::string, std::function<void(contract::Receipt&)>>> lies{
+      {"seed", [](auto& r) { r.seed = 8; }},
+      {"prompt_sha256", [](auto& r) { r.prompt_sha256 = "x"; }},
+      {"parameters_sha256", [](auto& r) { r.parameters_sha256 = "x"; }},
+      {"model_digest", [](auto& r) { r.model_digest = "sha256:x"; }},
+      {"tokens_out", [](auto& r) { r.tokens_out = 1; }},
+      {"output_sha256", [](auto& r) { r.output_sha256 = base::to_hex(base::sha256("Once")); }}};
+  for (const auto& [field, lie] : lies) {
+    contract::Receipt receipt = good;
+    lie(receipt);
+    const auto outcome = outcome_of(receipt, 2);
+    ASSERT_TRUE(outcome.error) << field;
+    EXPECT_EQ(outcome.error->code, ErrorCode::kWorkerReset);
+    ASSERT_EQ(outcome.error->details.size(), 1u);
+    EXPECT_EQ(std::get<std::string>(outcome.error->details[0].second), field);
+  }
 }
 
 // What a worker sends is held in memory: no more than was asked for.

@@ -105,7 +105,12 @@ void CommandRunner::run(brain::Execute& command) {
                            .worker_id = command.worker_id.value,
                            .model = live->record.model,
                            .queue_wait_ms = command.queue_wait_ms,
-                           .tokens_max = request.max_tokens},
+                           .tokens_max = request.max_tokens,
+                           .expected = {.seed = live->record.seed,
+                                        .prompt_sha256 = live->record.prompt_sha256,
+                                        .parameters_sha256 = contract::parameters_sha256(
+                                            request.temperature, request.sampling, request.stop),
+                                        .model_digest = live->record.facts.digest}},
                           {.started = [brain, execution] { brain->post(brain::ExecuteStarted{execution}); },
                            .progress =
                                [brain, execution](std::int64_t tokens) {

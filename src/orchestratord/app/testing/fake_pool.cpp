@@ -200,6 +200,7 @@ bool FakePool::step_one(Running& job) {
   if (job.next < job.request.max_tokens) {
     const std::uint64_t wrong = job.diverge_at >= 0 && job.next >= job.diverge_at ? 1 : 0;
     const contract::TokenEvent token{.t = word(seed + wrong, job.next), .i = job.next};
+    job.output.update(token.t);
     job.exchange->write(event("token", contract::encode(token)));
     ++job.next;
     return true;
@@ -213,6 +214,7 @@ bool FakePool::step_one(Running& job) {
   receipt.model_digest = "sha256:demo";
   receipt.seed = seed;
   receipt.prompt_sha256 = job.request.prompt_sha256.value_or("");
+  receipt.output_sha256 = base::to_hex(job.output.digest());
   receipt.tokens_out = job.next;
   end.receipt = receipt;
   job.exchange->write(event("end", contract::encode(end)));

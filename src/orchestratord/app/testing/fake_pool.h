@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sha256.h"
 #include "contract/pool.h"
 #include "contract/worker.h"
 #include "net/client.h"
@@ -53,6 +54,7 @@ class FakePool {
     contract::ExecuteRequest request;
     net::ExchangePtr exchange;
     std::int64_t next = 0;
+    base::Sha256 output{};
     int break_after = -1;
     int diverge_at = -1;
   };
