@@ -36,6 +36,59 @@ void add_sampling_options(CLI::App& prompt, RunOptions& run) {
   prompt.add_option("--stop", run.stop, "Text that ends the answer; repeatable")->allow_extra_args(false);
 }
 
+void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& options, int& code) {
+  CLI::App* verify =
+      app.add_subcommand("verify", "Run a receipt's request again, or check that a model is deterministic here");
+  CLI::Option* receipt =
+      verify->add_option("RECEIPT", options.receipt, "A job, or a file with its receipt; - is standard input");
+  verify->add_option("--model", options.run.model,
+                     "Where the receipt does not say; found by its digest if it is served");
+  CLI::Option* prompt = verify->add_option("--prompt", options.run.prompt, "Text; absent: standard input");
+  CLI::Option* file = verify->add_option("--prompt-file", options.prompt_file, "A file with it")->excludes(prompt);
+  CLI::Option* chat = verify->add_flag("--chat", options.run.chat, "The prompt is a user's message");
+  verify->add_option("--system", options.run.system, "A system message before it")->needs(chat);
+  CLI::Option* image =
+      verify->add_option("--image", options.run.images, "PNG or JPEG file shown before it; repeatable");
+  image->allow_extra_args(false);
+  verify->add_option("--messages", options.run.messages, "A conversation: a file with a JSON array of messages")
+      ->check(CLI::ExistingFile)
+      ->excludes(prompt)
+      ->excludes(file)
+      ->excludes(image)
+      ->excludes(chat);
+  verify->add_option("--request", options.request_file, "Instead of all flags: a file with the body of POST /v2/tasks")
+      ->excludes(prompt)
+      ->excludes(file)
+      ->excludes(image)
+      ->excludes(chat);
+  verify->add_option("--temperature", options.run.temperature, "0 is greedy")->check(CLI::Range(0.0, 2.0));
+  add_sampling_options(*verify, options.run);
+
+  determinism::CommandOptions& matrix = options.determinism;
+  CLI::Option* model = verify
+                           ->add_option("--determinism", matrix.model,
+                                        "A .gguf file or Hugging Face folder: run the corpus in every company, on "
+                                        "every path, and compare; no daemon is needed")
+                           ->type_name("MODEL")
+                           ->excludes(receipt);
+  const auto of_matrix = [model](CLI::Option* option) { return option->needs(model)->group("With --determinism"); };
+  of_matrix(verify->add_option("--device", matrix.device, "Where to run"))
+      ->check(CLI::IsMember({"cpu"}))
+      ->capture_default_str();
+  of_matrix(verify->add_option("--seeds", matrix.seeds, "Requests of the corpus; 0 is all"))
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}));
+  of_matrix(verify->add_flag("--quick", matrix.quick, "Fewer circumstances"));
+  of_matrix(verify->add_option("--threads", matrix.threads, "0 is all cores; never changes a bit"))
+      ->check(CLI::Range(0, 1024));
+  of_matrix(verify->add_option("--kv-dtype", matrix.kv_dtype, "Element type of the KV cache"))
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+  verify->callback([&, receipt, model] {
+    if (!*receipt && !*model) throw CLI::RequiredError("RECEIPT or --determinism MODEL");
+    code = *model ? determinism::check_determinism(global, matrix) : verify_receipt(global, options);
+  });
+}
+
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face folder, or file:/path")->required();
@@ -85,6 +138,7 @@ int run_cli(int argc, const char* const* argv) {
   GlobalOptions global;
   UpOptions up_options;
   RunOptions run;
+  VerifyOptions verify;
   std::string job_id;
   int code = kOk;
 
@@ -105,6 +159,7 @@ int run_cli(int argc, const char* const* argv) {
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
   add_job_commands(app, global, run, job_id, code);
+  add_verify(app, global, verify, code);
   model::add_commands(app, global, code);
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {
     code = doctor(global);

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "cli/context.h"
-#include "contract/sampling.h"
+#include "cli/determinism/command.h"
+#include "cli/stream/request.h"
 
 namespace llorch::cli {
 
@@ -18,22 +19,16 @@ struct UpOptions {
 int up(const GlobalOptions& global, const UpOptions& options);
 int down(const GlobalOptions& global);
 
-struct RunOptions {
-  std::string model;
-  std::optional<std::string> prompt;  // absent: standard input
-  bool chat = false;                  // the prompt is what a user says, the model's chat template makes the text
-  std::optional<std::string> system;  // a system message before it
-  std::vector<std::string> images;    // PNG and JPEG files, shown before the prompt; implies chat
-  std::string messages;               // file with a JSON array of messages; empty: none
-  std::int64_t max_tokens = 256;
-  std::optional<double> temperature;
-  std::optional<std::uint64_t> seed;
-  contract::SamplingRequest sampling;
-  std::vector<std::string> stop;
-  std::string priority = "interactive";
-  bool stats = false;  // queue wait, time to first token and tokens/s on standard error
-};
 int run_prompt(const GlobalOptions& global, const RunOptions& options);
+
+struct VerifyOptions {
+  std::string receipt;                      // a job's id, a file, or - for standard input
+  RunOptions run;                           // the original request; model empty: found by the receipt
+  std::string prompt_file;                  // - for standard input; empty: run says
+  std::string request_file;                 // the body of POST /v2/tasks as it was sent; empty: run says
+  determinism::CommandOptions determinism;  // with a model: no receipt, but that
+};
+int verify_receipt(const GlobalOptions& global, const VerifyOptions& options);
 
 int ps(const GlobalOptions& global);
 int ls(const GlobalOptions& global);

@@ -117,9 +117,39 @@ def test_a_conversation_goes_through_the_chat_template(stack):
                              "--seed", "5"], env=stack.env, capture_output=True, text=True, check=False)
     assert spoken.returncode == 0, spoken.stderr
     assert json.loads(spoken.stdout)["end"]["tokens_out"] <= 4
+    def verify(*args):
+        done = subprocess.run([BIN / "llorch", "--url", stack.url, "--json", "verify", "-", *args], env=stack.env, input=spoken.stdout,
+                              capture_output=True, text=True, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    assert verify("--prompt", "hi", "--chat")[1]["verdict"] == "match"
+    code, said = verify("--prompt", "ho", "--chat")  # known only when the template has rendered it
+    assert code == 2 and [d["field"] for d in said["differences"]] == ["prompt_sha256"] and "job_id" in said
     both = stack.request("POST", "/v2/tasks", {"model": "folder", "prompt": "x", "max_tokens": 1,
                                                "messages": [{"role": "user", "content": "x"}]})
     assert both.status == 400
+
+
+def test_a_request_is_verified_as_it_was_sent(stack, tmp_path):
+    """What has no flag of its own: the body of the request itself."""
+    body = {"model": "folder", "prompt": "Once", "max_tokens": 50, "regex": "(yes|no)!{2}", "top_k": 30, "seed": 3, "task_id": "once"}
+    response = stack.request("POST", "/v2/tasks", body)
+    assert response.status == 202, response.body
+    job = response.json["job_id"]
+    assert stack.wait_terminal(job)["status"] == "completed"
+    request = tmp_path / "request.json"
+
+    def verify(sent):
+        request.write_text(json.dumps(sent))
+        done = subprocess.run([BIN / "llorch", "--url", stack.url, "--json", "verify", job, "--request", str(request)], env=stack.env,
+                              capture_output=True, text=True, check=False)
+        return done.returncode, json.loads(done.stdout or done.stderr)
+
+    assert verify(body)[1]["verdict"] == "match"
+    code, said = verify({**body, "regex": "(yes|no)!{3}"})
+    assert code == 2 and [d["field"] for d in said["differences"]] == ["parameters_sha256"]
+    code, said = verify({**body, "no_such_field": 1})
+    assert code == 2 and said["error"]["code"] == "INVALID_PARAMS"
 
 
 def test_a_schema_that_cannot_be_followed_is_refused_before_the_202(stack):

@@ -1,0 +1,87 @@
+#include "cli/stream/request.h"
+
+#include <fmt/core.h>
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+
+#include "base/base64.h"
+#include "base/file.h"
+#include "contract/json.h"
+
+namespace llorch::cli::stream {
+namespace {
+
+namespace bj = boost::json;
+using base::ErrorCode;
+
+constexpr std::size_t kMessagesBytesMax = 64 << 20;
+constexpr std::size_t kImageBytesMax = 32 << 20;
+
+// What a user says: the text, behind the images if there are any.
+base::Result<bj::value> content_of(const std::vector<std::string>& images, const std::string& text) {
+  if (images.empty()) return bj::value(text);
+  bj::array parts;
+  for (const std::string& path : images) {
+    const std::string file = TRY(base::read_file(path, kImageBytesMax));
+    const std::string_view kind = file.starts_with("\x89PNG") ? "png" : file.starts_with("\xFF\xD8") ? "jpeg" : "";
+    if (kind.empty()) return base::fail(ErrorCode::kInvalidParams, path + " is neither a PNG nor a JPEG file");
+    parts.push_back(bj::object{{"type", "image"},
+                               {"image", fmt::format("data:image/{};base64,{}", kind, base::base64_encode(file))}});
+  }
+  parts.push_back(bj::object{{"type", "text"}, {"text", text}});
+  return bj::value(std::move(parts));
+}
+
+// `prompt`, or `messages` when the options ask for a conversation.
+base::Result<> read_input(const RunOptions& options, contract::SubmitRequest& request) {
+  if (!options.messages.empty()) {
+    const std::string text = TRY(base::read_file(options.messages, kMessagesBytesMax));
+    boost::system::error_code ec;
+    if (const bj::value parsed = bj::parse(text, ec); ec || !parsed.is_array()) {
+      return base::fail(ErrorCode::kInvalidParams, options.messages + " holds no JSON array of messages");
+    }
+    request.messages = contract::JsonArray{text};
+    return {};
+  }
+  std::string text = options.prompt ? *options.prompt : std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (!options.chat && options.images.empty()) {
+    request.prompt = std::move(text);
+    return {};
+  }
+  bj::array messages;
+  if (options.system) messages.push_back(bj::object{{"role", "system"}, {"content", *options.system}});
+  bj::value content = TRY(content_of(options.images, text));
+  messages.push_back(bj::object{{"role", "user"}, {"content", std::move(content)}});
+  request.messages = contract::JsonArray{bj::serialize(messages)};
+  return {};
+}
+
+}  // namespace
+
+std::string model_reference(const std::string& model) {
+  std::error_code ec;
+  const bool file = model.ends_with(".gguf") && std::filesystem::exists(model, ec);
+  if (file || std::filesystem::exists(std::filesystem::path(model) / "config.json", ec)) {
+    if (const auto path = std::filesystem::canonical(model, ec); !ec) return "file:" + path.string();
+  }
+  return model;
+}
+
+base::Result<contract::SubmitRequest> make_request(const RunOptions& options) {
+  contract::SubmitRequest request{.model = model_reference(options.model),
+                                  .max_tokens = options.max_tokens,
+                                  .temperature = options.temperature,
+                                  .sampling = options.sampling,
+                                  .stop = options.stop,
+                                  .seed = options.seed,
+                                  .on_disconnect = contract::OnDisconnect::kResume};
+  TRY(read_input(options, request));
+  request.priority =
+      contract::enum_from_name<contract::Priority>(options.priority).value_or(contract::Priority::kInteractive);
+  return request;
+}
+
+}  // namespace llorch::cli::stream

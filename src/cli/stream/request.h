@@ -1,0 +1,38 @@
+#pragma once
+// What a person asks for on the command line, as the request that orchestratord gets.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "contract/sampling.h"
+#include "contract/task.h"
+
+namespace llorch::cli {
+
+struct RunOptions {
+  std::string model;
+  std::optional<std::string> prompt;  // absent: standard input
+  bool chat = false;                  // the prompt is what a user says, the model's chat template makes the text
+  std::optional<std::string> system;  // a system message before it
+  std::vector<std::string> images;    // PNG and JPEG files, shown before the prompt; implies chat
+  std::string messages;               // file with a JSON array of messages; empty: none
+  std::int64_t max_tokens = 256;
+  std::optional<double> temperature;
+  std::optional<std::uint64_t> seed;
+  contract::SamplingRequest sampling;
+  std::vector<std::string> stop;
+  std::string priority = "interactive";
+  bool stats = false;  // queue wait, time to first token and tokens/s on standard error
+};
+
+namespace stream {
+
+// A path of a model that exists is meant as one; everything else is an alias or a full reference.
+std::string model_reference(const std::string& model);
+// Reads standard input or the file of messages where the options say so. Errors: IO_ERROR, INVALID_PARAMS.
+base::Result<contract::SubmitRequest> make_request(const RunOptions& options);
+
+}  // namespace stream
+}  // namespace llorch::cli

@@ -1,0 +1,44 @@
+#pragma once
+// Submits a job and follows it to its end, over any number of connections.
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "cli/context.h"
+#include "cli/stream/job_stream.h"
+#include "contract/task.h"
+
+namespace llorch::cli::stream {
+
+// Ctrl-C and SIGTERM as something to ask for. REQUIRES base::block_stop_signals() before any thread started.
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+  bool fired();
+
+ private:
+  int fd_;
+  bool fired_ = false;
+};
+
+// Where the time went.
+struct Times {
+  std::int64_t first_token_ms = 0;  // from submission
+  std::int64_t total_ms = 0;
+};
+
+struct FinishedJob {
+  std::string job_id;
+  Outcome outcome;  // its `end` is there
+  Times times;
+};
+
+// Blocks. The job's own error, or why it could not be followed. CANCELLED (details: job_id) when `interrupt` fired or
+// `print` said that nobody reads any more: the job is cancelled too. `print` comes on an io thread.
+base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& request, InterruptWatch& interrupt,
+                                  JobStream::Print print);
+
+}  // namespace llorch::cli::stream
