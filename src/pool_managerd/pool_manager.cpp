@@ -472,6 +472,13 @@ void PoolManager::Impl::execute(const wl::Note& note) {
 void PoolManager::Impl::on_exit(const WorkerId& id, const wl::ExitFacts& facts, const std::string& log_tail) {
   log_tail_ = log_tail;
   step(wl::Exited{id, facts});
+  // What the driver calls free still lacks the worker's memory: the next start should not have to wait for a refresh.
+  inspect_thread_.post([this] {
+    on_main([this, devices = inventory_.read()] {
+      step(wl::DevicesRead{devices});
+      link_->changed();
+    });
+  });
 }
 
 // ---- running and stopping ----

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -15,6 +16,10 @@ constexpr std::size_t kOldBootsMax = 8;
 
 // Busy is ready without a free slot; the registry counts slots itself.
 WorkerStatus normal(WorkerStatus status) { return status == WorkerStatus::kBusy ? WorkerStatus::kReady : status; }
+
+const std::string& model_key(const Worker& w) {
+  return w.info.model_digest.empty() ? w.info.model_ref : w.info.model_digest;
+}
 
 bool before(const Worker* a, const Worker* b) { return std::tie(a->pool_id, a->id) < std::tie(b->pool_id, b->id); }
 
@@ -76,7 +81,7 @@ const std::vector<Worker*>& PoolRegistry::workers_of(const std::string& model_di
 }
 
 void PoolRegistry::index(Worker& worker) {
-  auto& list = by_model_[worker.info.model_digest];
+  auto& list = by_model_[model_key(worker)];
   list.insert(std::lower_bound(list.begin(), list.end(), &worker, before), &worker);
   Pool& pool = pools_.at(worker.pool_id);
   if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
@@ -87,7 +92,7 @@ void PoolRegistry::index(Worker& worker) {
 
 void PoolRegistry::unindex(const Worker& worker) {
   const auto remove_from = [&](std::vector<Worker*>& list) { std::erase(list, &worker); };
-  if (const auto it = by_model_.find(worker.info.model_digest); it != by_model_.end()) {
+  if (const auto it = by_model_.find(model_key(worker)); it != by_model_.end()) {
     remove_from(it->second);
     if (it->second.empty()) by_model_.erase(it);
   }
@@ -95,18 +100,22 @@ void PoolRegistry::unindex(const Worker& worker) {
   if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) remove_from(it->second.workers);
 }
 
+GoneWorker PoolRegistry::gone_worker(const Worker& w, GoneWhy why) const {
+  return {.id = w.id,
+          .pool_id = w.pool_id,
+          .gpu_id = w.info.gpu_id,
+          .model_digest = w.wanted_digest.empty() ? w.info.model_digest : w.wanted_digest,
+          .why = why == GoneWhy::kFailed && w.stop_sent_ms ? GoneWhy::kStopped : why,
+          .was = w.info.status,
+          .bytes = w.bytes(),
+          .told_before = w.told_gone};
+}
+
 GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember) {
   const auto it = pool.workers.find(id);
   ASSERT(it != pool.workers.end(), "worker {}", id.value);
-  const Worker& w = it->second;
-  GoneWorker gone{.id = id,
-                  .pool_id = pool.id,
-                  .gpu_id = w.info.gpu_id,
-                  .model_digest = w.wanted_digest.empty() ? w.info.model_digest : w.wanted_digest,
-                  .why = why == GoneWhy::kFailed && w.stop_sent_ms ? GoneWhy::kStopped : why,
-                  .was = w.info.status,
-                  .bytes = w.bytes()};
-  unindex(w);
+  GoneWorker gone = gone_worker(it->second, why);
+  unindex(it->second);
   pool_of_.erase(id);
   pool.workers.erase(it);
   if (remember) pool.gone.insert(id);
@@ -180,8 +189,12 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
 void PoolRegistry::merge_workers(Pool& pool, const contract::PoolState& state, base::Time now, Changes& changes) {
   // Workers are unhooked while the device list changes under them.
   for (auto& [id, w] : pool.workers) unindex(w);
-  pool.devices.clear();
-  for (const contract::GpuInfo& gpu : state.gpus) pool.devices[gpu.gpu_id].info = gpu;
+  const auto before_it = std::exchange(pool.devices, {});
+  for (const contract::GpuInfo& gpu : state.gpus) {
+    Device& device = pool.devices[gpu.gpu_id];
+    device.info = gpu;
+    if (const auto old = before_it.find(gpu.gpu_id); old != before_it.end()) device.disagreed = old->second.disagreed;
+  }
   for (auto& [id, w] : pool.workers) {
     w.reported_bytes = 0;
     index(w);
@@ -202,7 +215,6 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
   if (known != pool_of_.end() && known->second != pool.id) return;  // ids are unique; the first holder keeps it
   const WorkerStatus said = normal(info.status);
   if (known == pool_of_.end()) {
-    if (said == WorkerStatus::kFailed) return;
     Worker& w = pool.workers[id];
     w.info = info;
     w.info.status = said;
@@ -211,20 +223,26 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
     w.started_ms = w.last_used_ms = now.mono_ms;
     w.listed = true;
     w.reported_bytes = info.vram_bytes;
+    w.told_gone = said == WorkerStatus::kFailed;
     pool_of_.emplace(id, pool.id);
     index(w);
+    if (w.told_gone) return;
     changes.adopted.push_back(id);
     if (said == WorkerStatus::kReady) changes.became_ready.push_back(id);
-    return;
-  }
-  if (said == WorkerStatus::kFailed) {
-    changes.gone.push_back(erase(pool, id, GoneWhy::kFailed, true));
     return;
   }
   Worker& w = pool.workers.at(id);
   const WorkerStatus was = w.info.status;
   w.listed = true;
   w.reported_bytes = info.vram_bytes;
+  // Its jobs go elsewhere now; its memory and its place on the device come back when its process is gone.
+  if (said == WorkerStatus::kFailed) {
+    if (!w.told_gone) changes.gone.push_back(gone_worker(w, GoneWhy::kFailed));
+    w.told_gone = true;
+    w.info.status = WorkerStatus::kFailed;
+    w.claimed_by.reset();
+    return;
+  }
   // Written before the worker was ready: it lacks what the ready call told us.
   if (said == WorkerStatus::kStarting && was != WorkerStatus::kStarting) return;
   unindex(w);

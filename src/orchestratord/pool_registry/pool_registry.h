@@ -39,6 +39,7 @@ struct Worker {
   std::int64_t started_ms = 0;  // when we asked for it, or first heard of it
   bool answered = true;         // false until the pool answered our StartWorker
   bool listed = false;          // a report named it
+  bool told_gone = false;       // declared gone, but its process still holds its place; failed
   int absent_reports = 0;       // in a row, while never listed
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> claimed_by;  // model that waits for its memory: no new work
@@ -51,6 +52,8 @@ struct Worker {
 struct Device {
   contract::GpuInfo info;
   std::vector<Worker*> workers;  // by worker_id
+  bool doubted = false;          // its pool refused what `info` has room for: wait for the next report
+  bool disagreed = false;        // it did so before, and no start has succeeded since
 
   std::int64_t accounted_bytes() const;
   // What a new worker could take now: what the pool reported as available less the workers it does not count yet, and
@@ -85,6 +88,7 @@ struct GoneWorker {
   GoneWhy why = GoneWhy::kFailed;
   WorkerStatus was = WorkerStatus::kStarting;
   std::int64_t bytes = 0;
+  bool told_before = false;  // only its place on the device is free now
 };
 
 struct Changes {
@@ -122,12 +126,16 @@ class PoolRegistry {
   const Worker* find_worker(const base::WorkerId& id) const { return const_cast<PoolRegistry*>(this)->find_worker(id); }
   // Every worker that says it holds this model, by (pool_id, worker_id).
   const std::vector<Worker*>& workers_of(const std::string& model_digest) const;
+  // Every worker that loads this file and has not said yet which model it is: a start of an earlier process, or one whose
+  // answer was lost.
+  const std::vector<Worker*>& loading_of(const std::string& model_ref) const { return workers_of(model_ref); }
   std::map<base::PoolId, Pool>& pools() { return pools_; }
   const std::map<base::PoolId, Pool>& pools() const { return pools_; }
 
  private:
   void index(Worker& worker);
   void unindex(const Worker& worker);
+  GoneWorker gone_worker(const Worker& worker, GoneWhy why) const;
   GoneWorker erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember);
   void merge_workers(Pool& pool, const contract::PoolState& state, base::Time now, Changes& changes);
   void merge_worker(Pool& pool, const contract::WorkerInfo& info, base::Time now, Changes& changes);
@@ -136,7 +144,7 @@ class PoolRegistry {
 
   std::map<base::PoolId, Pool> pools_;
   std::unordered_map<base::WorkerId, base::PoolId> pool_of_;  // look-ups only
-  std::map<std::string, std::vector<Worker*>> by_model_;
+  std::map<std::string, std::vector<Worker*>> by_model_;      // by digest, or by model_ref while that is not known
 };
 
 }  // namespace llorch::orchestratord::pool_registry

@@ -123,6 +123,45 @@ TEST_F(RegistryTest, AVanishedWorkerStaysGone) {
   EXPECT_EQ(changes.gone[0].why, GoneWhy::kFailed);
 }
 
+// ORCH-1004: a failed worker is told gone once, and holds its memory and its place until its process is gone.
+TEST_F(RegistryTest, AFailedWorkerHoldsItsPlaceUntilItIsNotListedAnyMore) {
+  state.workers = {worker("w1")};
+  report();
+  state.workers[0].status = WorkerStatus::kFailed;
+  Changes changes = report();
+  ASSERT_EQ(changes.gone.size(), 1u);
+  EXPECT_FALSE(changes.gone[0].told_before);
+  EXPECT_EQ(changes.gone[0].was, WorkerStatus::kReady);
+  EXPECT_TRUE(report().gone.empty());
+  EXPECT_EQ(gpu().workers.size(), 1u);
+  EXPECT_FALSE(registry.find_worker(base::WorkerId("w1"))->takes_work());
+  const auto exited = registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed);
+  ASSERT_TRUE(exited);
+  EXPECT_TRUE(exited->told_before);
+  EXPECT_TRUE(gpu().workers.empty());
+
+  state.workers = {worker("w2", WorkerStatus::kFailed)};  // of a process before us
+  changes = report();
+  EXPECT_TRUE(changes.adopted.empty());
+  EXPECT_EQ(gpu().workers.size(), 1u);
+  state.workers.clear();
+  changes = report();
+  ASSERT_EQ(changes.gone.size(), 1u);
+  EXPECT_TRUE(changes.gone[0].told_before);
+}
+
+TEST_F(RegistryTest, ALoadingWorkerOfAnotherProcessIsKnownByItsFile) {
+  state.workers = {worker("w1", WorkerStatus::kStarting)};
+  state.workers[0].model_digest = "";
+  report();
+  const std::string ref = state.workers[0].model_ref;
+  ASSERT_EQ(registry.loading_of(ref).size(), 1u);
+  state.workers = {worker("w1")};
+  report();
+  EXPECT_TRUE(registry.loading_of(ref).empty());
+  EXPECT_EQ(registry.workers_of("sha256:a").size(), 1u);
+}
+
 // SYS-7.2.1: a start is not lost to reports written before it, but to two in a row afterwards.
 TEST_F(RegistryTest, AStartSurvivesAnOlderReport) {
   report();

@@ -43,6 +43,11 @@ std::optional<std::uint32_t> choose_worker(const PlacementInput& input, Decision
   return best->worker;
 }
 
+bool is_open(const DeviceChoice& device, const PlacementInput& input) {
+  const bool kept = device.reserved && device.reserved->model != input.model && device.reserved->rank < input.rank;
+  return device.usable && !kept;
+}
+
 bool holds(const DeviceChoice& device, const PlacementInput& input) {
   return device.room_bytes >= input.memory_bytes &&
          static_cast<std::int64_t>(device.tenants.size()) < input.workers_per_device;
@@ -93,7 +98,7 @@ template <class MayGo>
 std::optional<Reclaim> reclaim(std::span<const DeviceChoice> devices, const PlacementInput& input, MayGo may_go) {
   std::optional<Reclaim> best;
   for (const DeviceChoice& device : devices) {
-    if (!device.usable) continue;
+    if (!is_open(device, input)) continue;
     std::vector<const Tenant*> candidates;
     for (const Tenant& t : device.tenants) {
       if (t.ready && !t.leaving && may_go(t)) candidates.push_back(&t);
@@ -115,7 +120,7 @@ const DeviceChoice* start_device(std::span<const DeviceChoice> devices, const Pl
   };
   for (const DeviceChoice& device : devices) {
     ++log.candidates_considered;
-    if (!device.usable || !holds(device, input)) continue;
+    if (!is_open(device, input) || !holds(device, input)) continue;
     ++log.candidates_feasible;
     if (!best || key(device) < key(*best)) best = &device;
   }
@@ -125,19 +130,25 @@ const DeviceChoice* start_device(std::span<const DeviceChoice> devices, const Pl
 // No device has room: what is on its way out, what may be sent out, what to wait for.
 Decision find_room(std::span<const DeviceChoice> devices, const PlacementInput& input) {
   std::int64_t potential_max = 0, room_max = 0;
-  bool could_hold = false, usable_could_hold = false, on_its_way = false;
+  bool could_hold = false, usable_could_hold = false, on_its_way = false, large_enough = false;
   for (const DeviceChoice& device : devices) {
     potential_max = std::max(potential_max, device.potential_bytes);
     const bool can = device.potential_bytes >= input.memory_bytes;
     could_hold |= can;
+    large_enough |= device.total_bytes >= input.memory_bytes;
     if (!device.usable) continue;
     usable_could_hold |= can;
+    if (!is_open(device, input)) continue;
     room_max = std::max(room_max, device.room_bytes);
     const Going going = leaving(device);
     on_its_way |= going.count > 0 && would_hold(device, input, going.count, going.bytes);
   }
   if (input.has_worker) return Wait{WaitCode::kSlot, room_max};
-  if (!could_hold && !devices.empty() && !input.pools_expected) return Infeasible{potential_max};
+  if (!could_hold && !devices.empty() && !input.pools_expected) {
+    // What a worker just left may be missing from the report; what a stranger holds may come back.
+    if (large_enough && !input.impatient) return Wait{WaitCode::kMemory, room_max};
+    return Infeasible{potential_max};
+  }
   if (!usable_could_hold) return Wait{WaitCode::kPool, room_max};
   if (on_its_way) return Wait{WaitCode::kMemory, room_max};
   const auto same_model = [&](const Tenant& t) { return t.model == input.model; };

@@ -44,12 +44,21 @@ struct Tenant {
   std::optional<Rank> queued;             // first job waiting for its model
 };
 
+// A device being cleared for the first job of a model: later jobs of other models start nothing there, or it would be
+// filled again as fast as it is cleared, and nobody would ever run.
+struct Reservation {
+  jobs::ModelIndex model;
+  Rank rank;
+};
+
 // `device` rises with (pool_id, gpu_id).
 struct DeviceChoice {
   std::uint32_t device = 0;
   bool usable = true;  // its pool is healthy and the device itself is
   std::int64_t room_bytes = 0;
-  std::int64_t potential_bytes = 0;
+  std::int64_t potential_bytes = 0;  // with none of our workers on it
+  std::int64_t total_bytes = 0;
+  std::optional<Reservation> reserved;
   std::vector<Tenant> tenants;
 };
 
@@ -101,7 +110,7 @@ struct Wait {
   WaitCode code = WaitCode::kSlot;
   std::int64_t room_bytes_max = 0;  // kMemory: the best device's room now
 };
-// No device we know of can hold the model, however long we wait.
+// No device we know of can hold the model, however long we wait; or others hold the memory, and we have waited long enough.
 struct Infeasible {
   std::int64_t potential_bytes_max = 0;
 };

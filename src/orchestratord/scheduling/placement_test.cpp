@@ -134,11 +134,33 @@ TEST(Placement, ImpatientJobsClaimWorkersWithLaterJobs) {
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
 }
 
+// A device being cleared for an earlier job is not filled again by a later one.
+TEST(Placement, LaterJobsStartNothingOnADeviceThatIsBeingCleared) {
+  Case c;
+  c.input.model = {1};
+  c.devices = {device(0, 5 * kGb, 8 * kGb)};
+  c.devices[0].tenants = {{.worker = 1, .bytes = 3 * kGb, .ready = true, .idle = true}};
+  c.input.workers_per_device = 2;
+  EXPECT_EQ(c.expect<StartOn>().device, 0u);
+  c.devices[0].reserved = Reservation{.model = {2}, .rank = {.arrival = {9}}};
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+  c.devices[0].reserved = Reservation{.model = {2}, .rank = {.arrival = {11}}};  // for a later job than ours
+  EXPECT_EQ(c.expect<StartOn>().device, 0u);
+  c.devices[0].reserved = Reservation{.model = {1}, .rank = {.arrival = {9}}};  // for us
+  EXPECT_EQ(c.expect<StartOn>().device, 0u);
+}
+
 // Promise 4: a model that fits no device is refused with the numbers, unless a pool may still turn up.
 TEST(Placement, RefusesWhatCanNeverFit) {
   Case c;
   c.devices = {device(0, kGb, 3 * kGb), device(1, 0, 2 * kGb)};
   EXPECT_EQ(c.expect<Infeasible>().potential_bytes_max, 3 * kGb);
+  c.devices[0].total_bytes = 8 * kGb;  // large enough, but others hold it: it may come back
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+  c.input.impatient = true;
+  EXPECT_EQ(c.expect<Infeasible>().potential_bytes_max, 3 * kGb);
+  c.input.impatient = false;
+  c.devices[0].total_bytes = 3 * kGb;
   c.input.pools_expected = true;
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kPool);
   c.input.pools_expected = false;

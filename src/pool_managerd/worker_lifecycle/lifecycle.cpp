@@ -165,6 +165,17 @@ base::Result<> Lifecycle::admit(const StartAsked& event) const {
                     wanted.gpu_id == "cpu" ? " (the CPU reference device needs --cpu)" : ""),
         {}}.with("gpu_id", wanted.gpu_id));
   }
+  // A start that was late on its way meets the one that replaced it: the same bytes are never loaded twice at once.
+  for (const auto& [id, worker] : workers_) {
+    if (worker.info.status == WorkerStatus::kStarting && worker.info.gpu_id == wanted.gpu_id &&
+        worker.info.model_ref == wanted.model_ref) {
+      return base::fail(Error{
+          ErrorCode::kConflict, "a worker is loading this model on this device already; wait until it is ready", {}}
+                            .with("reason", std::string("MODEL_LOADING"))
+                            .with("gpu_id", wanted.gpu_id)
+                            .with("worker_id", id));
+    }
+  }
   if (!event.model) return base::fail(event.model.error());
   return capability_matcher::preflight(*event.model, {target, use_of(wanted.gpu_id), workers_on(wanted.gpu_id)},
                                        {.workers_per_gpu = config_.workers_per_gpu});
@@ -434,10 +445,21 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
   }
   if (!worker.became_ready) ++counters_.starts_by_outcome["failed"];
   const auto correlation_id = worker.correlation_id;
+  credit(worker);
   remember_gone(it->first);
   workers_.erase(it);
   out.push_back(ReportFailed{std::move(report), correlation_id});
   out.push_back(PushState{});
+}
+
+// The last reading of the driver still counts the worker's memory. Without this a device would look too small until the
+// next one; starts are checked against a fresh reading in any case.
+void Lifecycle::credit(const Worker& worker) {
+  for (auto& d : devices_) {
+    if (d.gpu_id == worker.info.gpu_id && d.free_bytes) {
+      d.free_bytes = std::min(d.total_bytes, *d.free_bytes + worker.reserved_bytes);
+    }
+  }
 }
 
 void Lifecycle::on(const ShutdownAsked&, Time now, Out& out) {

@@ -208,6 +208,7 @@ class Lifecycle {
   void probe(Worker& worker, Out& out);
   void set_status(Worker& worker, WorkerStatus status);
   void remember_gone(const std::string& worker_id);
+  void credit(const Worker& worker);
   const gpu_inventory::Device* device(const std::string& gpu_id) const;
   gpu_inventory::DeviceUse use_of(const std::string& gpu_id) const;
   std::int64_t workers_on(const std::string& gpu_id) const;

@@ -50,10 +50,13 @@ struct Harness {
       }
     }
   }
-  void start(const std::string& id, std::int64_t bytes = 400, const std::string& gpu = "cpu") {
-    contract::StartWorkerRequest wanted{.worker_id = id, .model_ref = "file:/m.gguf", .gpu_id = gpu};
+  // Every worker has a model of its own unless told otherwise.
+  void start(const std::string& id, std::int64_t bytes = 400, const std::string& gpu = "cpu",
+             const std::string& model = "") {
+    const std::string path = "/" + (model.empty() ? id : model) + ".gguf";
+    contract::StartWorkerRequest wanted{.worker_id = id, .model_ref = "file:" + path, .gpu_id = gpu};
     model_catalog::ModelPlan plan;
-    plan.path = "/m.gguf";
+    plan.path = path;
     plan.weights_bytes = bytes;
     run(StartAsked{RequestId{++requests}, wanted, plan, base::CorrelationId("c-1")});
   }
@@ -103,6 +106,38 @@ struct Harness {
   ErrorCode refusal() const { return find<Refuse>() != nullptr ? find<Refuse>()->error.code : ErrorCode{}; }
   WorkerStatus status(const std::string& id) const { return core.worker(WorkerId(id))->status; }
 };
+
+// The same model is never loaded twice at once on one device, whoever asks.
+TEST(Lifecycle, OneLoadPerModelAndDevice) {
+  Harness h({.pool_id = "p", .workers_per_gpu = 2});
+  h.start("w1", 100, "cpu", "m");
+  h.start("w2", 100, "cpu", "m");
+  EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
+  EXPECT_EQ(h.find<Spawn>(), nullptr);
+  EXPECT_EQ(h.core.allocated_bytes("cpu"), 100);
+  h.start("w3", 100, "0", "m");  // another device
+  EXPECT_NE(h.find<Spawn>(), nullptr);
+  h.send_ready("w1", 100);
+  h.answer_probe(h.health("w1"));
+  h.start("w4", 100, "cpu", "m");
+  EXPECT_NE(h.find<Spawn>(), nullptr);
+}
+
+// SYS-6.2.5: the memory of a worker that is gone is available before the driver is read again.
+TEST(Lifecycle, AnExitGivesItsMemoryBackAtOnce) {
+  Harness h;
+  auto gpu = Harness::device("0");
+  gpu.free_bytes = kDeviceBytes;
+  h.run(DevicesRead{{gpu}});
+  h.start("w", 600, "0");
+  h.send_ready("w", 600);
+  h.answer_probe(h.health("w"));
+  gpu.free_bytes = kDeviceBytes - 600;
+  h.run(DevicesRead{{gpu}});
+  EXPECT_EQ(h.core.gpus()[0].vram_available_bytes, kDeviceBytes - 600);
+  h.run(Exited{WorkerId("w"), {.exit_code = 139, .signal = 11}});
+  EXPECT_EQ(h.core.gpus()[0].vram_available_bytes, kDeviceBytes);
+}
 
 // ORCH-1004: exactly the listed transitions.
 TEST(Lifecycle, Transitions) {

@@ -39,15 +39,16 @@ std::optional<Error> Brain::State::context_error(const jobs::JobSpec& spec) cons
 
 std::optional<Error> Brain::State::memory_error(const contract::ModelFacts& facts) const {
   if (pools_expected() || !registry.workers_of(facts.digest).empty()) return std::nullopt;
-  std::int64_t devices = 0, potential_max = 0;
+  // By the size of the devices: what they have left now is for the queue to wait for.
+  std::int64_t devices = 0, total_max = 0;
   for (const auto& [id, pool] : registry.pools()) {
     for (const auto& [gpu_id, device] : pool.devices) {
       ++devices;
-      potential_max = std::max(potential_max, device.potential_bytes());
+      total_max = std::max(total_max, device.info.vram_total_bytes);
     }
   }
-  if (devices == 0 || potential_max >= facts.memory_bytes) return std::nullopt;
-  return too_large(facts, potential_max);
+  if (devices == 0 || total_max >= facts.memory_bytes) return std::nullopt;
+  return too_large(facts, total_max);
 }
 
 Error Brain::State::too_large(const contract::ModelFacts& facts, std::int64_t potential_max) const {

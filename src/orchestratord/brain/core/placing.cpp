@@ -90,8 +90,12 @@ void Brain::State::place(ModelIndex model_index, Arrival arrival, Priority prior
 void Brain::State::collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input) {
   scratch.workers.clear();
   scratch.worker_choices.clear();
+  const auto loads = [&](const Worker& w) {
+    return w.info.status == contract::WorkerStatus::kStarting && pool_healthy(w.pool_id);
+  };
+  for (const Worker* w : registry.loading_of(m.facts.model_ref)) input.starting |= loads(*w);
   for (Worker* w : registry.workers_of(m.facts.digest)) {
-    if (w->info.status == contract::WorkerStatus::kStarting && pool_healthy(w->pool_id)) input.starting = true;
+    if (loads(*w)) input.starting = true;
     if (!serves(*w, m.facts)) continue;
     input.has_worker = true;
     const auto number = static_cast<std::uint32_t>(scratch.workers.size());
@@ -118,10 +122,13 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
   scratch.device_choices.clear();
   for (auto& [pool_id, pool] : registry.pools()) {
     for (auto& [gpu_id, device] : pool.devices) {
-      DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
-                          .usable = pool.status == contract::PoolStatus::kHealthy && device.info.healthy,
-                          .room_bytes = device.room_bytes(),
-                          .potential_bytes = device.potential_bytes()};
+      DeviceChoice choice{
+          .device = static_cast<std::uint32_t>(scratch.places.size()),
+          .usable = pool.status == contract::PoolStatus::kHealthy && device.info.healthy && !device.doubted,
+          .room_bytes = device.room_bytes(),
+          .potential_bytes = device.potential_bytes(),
+          .total_bytes = device.info.vram_total_bytes,
+          .reserved = reservation(pool_id, gpu_id)};
       scratch.places.push_back({&pool, &gpu_id});
       choice.tenants.reserve(device.workers.size());
       for (Worker* w : device.workers) {
@@ -132,6 +139,14 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
     }
   }
   return scratch.device_choices;
+}
+
+std::optional<scheduling::Reservation> Brain::State::reservation(const base::PoolId& pool, const std::string& gpu_id) {
+  const auto it = reservations.find({pool, gpu_id});
+  if (it == reservations.end()) return std::nullopt;
+  const auto head = queue.head_of(it->second);
+  if (!head) return std::nullopt;
+  return scheduling::Reservation{it->second, {head->first, head->second}};
 }
 
 scheduling::Tenant Brain::State::tenant(const Worker& w, std::uint32_t number) {
@@ -185,6 +200,8 @@ void Brain::State::apply(const Decision& decision, ModelIndex model_index, Job& 
       scratch.tenants[w]->claimed_by = model_index.value;
       claims.insert(scratch.tenants[w]->id);
     }
+    const auto& place = scratch.places[claim->device];
+    reservations[{place.pool->id, *place.gpu_id}] = model_index;
     return set_wait(model_index, {.code = WaitCode::kMemory});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
@@ -195,12 +212,15 @@ void Brain::State::apply(const Decision& decision, ModelIndex model_index, Job& 
   set_wait(model_index, std::get<Wait>(decision));
 }
 
-// A claim lives only while its model waits for memory.
+// A claim lives only while its model waits for memory, and so does its hold on the device.
 void Brain::State::give_up_claims() {
+  const auto waits_for_memory = [&](const Model& m) { return m.wait && m.wait->code == WaitCode::kMemory; };
+  if (std::erase_if(reservations, [&](const auto& item) { return !waits_for_memory(model(item.second)); }) > 0) {
+    dirty = true;
+  }
   for (auto it = claims.begin(); it != claims.end();) {
     Worker& w = *registry.find_worker(*it);
-    const Model& m = models[*w.claimed_by];
-    if (m.wait && m.wait->code == WaitCode::kMemory) {
+    if (waits_for_memory(models[*w.claimed_by])) {
       ++it;
       continue;
     }

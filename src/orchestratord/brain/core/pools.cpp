@@ -104,7 +104,7 @@ void Brain::State::pool_conflict(const PoolSeen& e, const std::string& holder) {
 
 void Brain::State::repeat_stops(Pool& pool) {
   for (auto& [id, worker] : pool.workers) {
-    if (!worker.stop_sent_ms || now.mono_ms - *worker.stop_sent_ms < kRepeatStopMs) continue;
+    if (!worker.stop_sent_ms || worker.told_gone || now.mono_ms - *worker.stop_sent_ms < kRepeatStopMs) continue;
     worker.stop_sent_ms = now.mono_ms;
     emit(StopWorker{pool.id, pool.endpoint, id});
   }

@@ -106,8 +106,9 @@ struct Brain::State {
   std::map<base::PoolId, TimerQueue::Handle> pool_timers;
   std::map<std::string, std::int64_t> expected_endpoints;  // -> until when they may have what nobody has
   std::set<base::WorkerId> claims;                         // workers with claimed_by
-  std::vector<ModelIndex> waiting;                         // models with a wait, from the last pass
-  scheduling::Average run_ms;                              // over all models
+  std::map<std::pair<base::PoolId, std::string>, ModelIndex> reservations;  // devices being cleared for a model
+  std::vector<ModelIndex> waiting;                                          // models with a wait, from the last pass
+  scheduling::Average run_ms;                                               // over all models
   std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
   bool restored = false;
   bool dirty = false;  // a scheduling pass may change something
@@ -210,6 +211,8 @@ struct Brain::State {
   void worker_gone(const GoneWorker& gone, std::optional<base::Error> error);
   void start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id, base::Error error);
   void start_timed_out(const base::WorkerId& id);
+  void postpone_start(ModelIndex model_index);
+  static bool in_motion(const pool_registry::Device& device);
   void start_worker(ModelIndex model_index, const base::PoolId& pool_id, const std::string& gpu_id);
   void stop_worker(Worker& worker, std::string_view why);
   bool useful(const Worker& worker, const contract::ModelFacts& facts) const;
@@ -223,6 +226,7 @@ struct Brain::State {
   void place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch);
   void collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input);
   std::span<const scheduling::DeviceChoice> collect_devices(PassScratch& scratch);
+  std::optional<scheduling::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id);
   scheduling::Tenant tenant(const Worker& worker, std::uint32_t number);
   void apply(const scheduling::Decision& decision, ModelIndex model_index, Job& job, PassScratch& scratch);
   void set_wait(ModelIndex model_index, scheduling::Wait wait);

@@ -1,6 +1,9 @@
 // Worker processes: start, ready, failure, stop.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/assert.h"
 #include "orchestratord/brain/core/state.h"
 
@@ -14,6 +17,15 @@ using pool_registry::Pool;
 namespace {
 // When a start failed for reasons outside the model: long enough not to spin, short enough not to be felt.
 constexpr std::int64_t kPostponeStartMs = 1000;
+
+// The pool has a start of ours, or of the process before us, that we do not know of yet.
+bool is_loading_there(const Error& error) {
+  const auto is_reason = [](const auto& detail) {
+    const auto* text = std::get_if<std::string>(&detail.second);
+    return detail.first == "reason" && text != nullptr && *text == "MODEL_LOADING";
+  };
+  return std::any_of(error.details.begin(), error.details.end(), is_reason);
+}
 }  // namespace
 
 bool Brain::State::pool_healthy(const base::PoolId& id) const {
@@ -90,7 +102,11 @@ void Brain::State::on(StartWorkerAnswered& e) {
   Worker* worker = registry.find_worker(e.worker_id);
   if (!worker || worker->answered) return;  // settled otherwise meanwhile
   worker->answered = true;
-  if (!e.error || worker->info.status == WorkerStatus::kReady) return;
+  if (!e.error || worker->info.status == WorkerStatus::kReady) {
+    auto& devices = registry.find_pool(worker->pool_id)->devices;
+    if (const auto it = devices.find(worker->info.gpu_id); it != devices.end()) it->second.disagreed = false;
+    return;
+  }
   dirty = true;
   const bool timed_out = worker->info.status == WorkerStatus::kFailed;
   const base::PoolId pool_id = worker->pool_id;
@@ -103,12 +119,28 @@ void Brain::State::on(StartWorkerAnswered& e) {
   if (code == ErrorCode::kUnreachable || code == ErrorCode::kShuttingDown) {
     pool_lost_contact(pool, "unreachable");
     arm_pool_timer(pool_id, now.mono_ms + kPostponeStartMs);
-    model(model_index).starts.postpone(now.mono_ms + kPostponeStartMs);
-    timers.arm(now.mono_ms + kPostponeStartMs, {.kind = TimerKind::kSchedule});
-    return;
+    return postpone_start(model_index);
   }
   emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
+  const auto device = pool.devices.find(gpu_id);
+  if (device != pool.devices.end() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
+    // The report in hand was too old. Only one that came after a refusal makes the next refusal a failure.
+    device->second.doubted = true;
+    const bool first = !std::exchange(device->second.disagreed, true);
+    if (first || is_loading_there(*e.error) || in_motion(device->second)) return postpone_start(model_index);
+  }
   start_failed(model_index, pool_id, gpu_id, std::move(*e.error));
+}
+
+// Workers that start or leave make a device look fuller or emptier than it will be; both pass.
+bool Brain::State::in_motion(const pool_registry::Device& device) {
+  return std::any_of(device.workers.begin(), device.workers.end(),
+                     [](const Worker* w) { return w->info.status != WorkerStatus::kReady; });
+}
+
+void Brain::State::postpone_start(ModelIndex model_index) {
+  model(model_index).starts.postpone(now.mono_ms + kPostponeStartMs);
+  timers.arm(now.mono_ms + kPostponeStartMs, {.kind = TimerKind::kSchedule});
 }
 
 void Brain::State::on(WorkerReady& e) {
@@ -170,6 +202,7 @@ void Brain::State::on(WorkerFailed& e) {
 void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
   dirty = true;
   claims.erase(gone.id);
+  if (gone.told_before) return;
   const bool expected = gone.why == GoneWhy::kStopped;
   emit(Log{expected ? base::LogLevel::kInfo : base::LogLevel::kWarn,
            "worker.gone",
@@ -187,11 +220,7 @@ void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> erro
   }
   const auto known = model_of.find(gone.model_digest);
   if (gone.was != WorkerStatus::kStarting || known == model_of.end()) return;
-  if (gone.why == GoneWhy::kPoolLost) {
-    model(known->second).starts.postpone(now.mono_ms + kPostponeStartMs);
-    timers.arm(now.mono_ms + kPostponeStartMs, {.kind = TimerKind::kSchedule});
-    return;
-  }
+  if (gone.why == GoneWhy::kPoolLost) return postpone_start(known->second);
   start_failed(known->second, gone.pool_id, gone.gpu_id,
                error.value_or(Error{ErrorCode::kWorkerStartFailed, "The worker ended before it was ready.", {}}));
 }

@@ -59,7 +59,24 @@ TEST(Workers, StartTimesOutTwice) {
   d.see(d.pool_state());
   const auto second = d.only<StartWorker>();
   d.send(StartWorkerAnswered{base::WorkerId(second.request.worker_id),
-                             base::Error{ErrorCode::kInsufficientVram, "too small", {}}});
+                             base::Error{ErrorCode::kWorkerStartFailed, "no process", {}}});
+  EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kWorkerStartFailed);
+}
+
+// A pool that goes on refusing what it reports room for is believed in the end.
+TEST(Workers, RefusalsAgainstFreshReportsFailTheJobs) {
+  Driver d(no_jitter());
+  d.see(d.pool_state());
+  d.submit("j1");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(d.none<Finish>());
+    const auto start = d.only<StartWorker>();
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id),
+                               base::Error{ErrorCode::kInsufficientVram, "too small", {}}});
+    if (i == 2) break;
+    d.after_ms(1000);
+    d.see(d.pool_state());
+  }
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kInsufficientVram);
 }
 
@@ -139,6 +156,84 @@ TEST(Workers, AClaimEndsWithItsReason) {
   d.send(CancelRequested{{}, base::JobId("b1"), jobs::CancelReason::kDisconnect});
   d.end(x);
   EXPECT_EQ(d.only<Execute>().job_id, base::JobId("a2"));
+}
+
+// A worker that the process before us started: the same model is not loaded a second time.
+TEST(Workers, ALoadOfTheProcessBeforeUsIsWaitedFor) {
+  Driver d;
+  auto s = d.pool_state();
+  s.workers = {Driver::worker("w1")};
+  s.workers[0].status = contract::WorkerStatus::kStarting;
+  s.workers[0].model_digest = "";  // not known until it is ready
+  s.workers[0].uri = "";
+  d.see(s);
+  d.submit("j1");
+  EXPECT_TRUE(d.none<StartWorker>());
+  EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_WORKER_START");
+  d.after_ms(10);
+  d.add_worker();
+  EXPECT_EQ(d.only<Execute>().worker_id, base::WorkerId("w1"));
+}
+
+// ORCH-1042: a refusal for want of room says nothing about the model. While workers come and go on the device it is not
+// counted, and nothing is started there before the pool has said how it stands.
+TEST(Workers, ARefusalWhileTheDeviceIsInMotionCountsNoFailure) {
+  BrainConfig config = no_jitter();
+  config.workers_per_gpu = 2;
+  Driver d(config);
+  auto s = d.pool_state();
+  s.workers = {Driver::worker("w1", "b", "0", 1 * kGb)};
+  s.workers[0].status = contract::WorkerStatus::kFailed;  // exits slowly
+  d.see(s);
+  d.submit("j1");
+  for (int i = 0; i < 5; ++i) {
+    const auto start = d.only<StartWorker>();
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id),
+                               base::Error{ErrorCode::kInsufficientVram, "no room", {}}});
+    EXPECT_EQ(d.all<AskPoolState>().size(), 1u);
+    d.after_ms(1000);
+    EXPECT_TRUE(d.none<StartWorker>());  // not before the pool has answered
+    s.timestamp_ms = d.now.unix_ms;
+    d.see(s);
+  }
+  EXPECT_TRUE(d.none<Finish>());
+  EXPECT_EQ(d.query("j1").status, contract::JobStatus::kQueued);
+}
+
+TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
+  Driver d(no_jitter());
+  d.see(d.pool_state());
+  d.submit("j1");
+  for (int i = 0; i < 5; ++i) {
+    const auto start = d.only<StartWorker>();
+    d.send(StartWorkerAnswered{
+        base::WorkerId(start.request.worker_id),
+        base::Error{ErrorCode::kConflict, "it loads", {}}.with("reason", std::string("MODEL_LOADING"))});
+    d.after_ms(1000);
+    d.see(d.pool_state());
+  }
+  EXPECT_TRUE(d.none<Finish>());
+}
+
+// Two models that do not fit together, the earlier one the larger: its device is not filled again while it is cleared.
+TEST(Workers, AClearedDeviceIsKeptForTheJobThatWaited) {
+  BrainConfig config = no_jitter();
+  config.workers_per_gpu = 2;
+  Driver d(config);
+  d.add_worker();  // model a, 4 of 8 GB
+  const ExecutionId x = d.run("a1", {.memory_bytes = 5 * kGb});
+  d.submit("big", {.model = "big", .memory_bytes = 7 * kGb});
+  d.submit("a2", {.memory_bytes = 5 * kGb});
+  d.after_ms(30'000);  // claims the worker
+  d.submit("small", {.model = "small", .memory_bytes = 2 * kGb});
+  EXPECT_TRUE(d.none<StartWorker>());
+  d.end(x);
+  EXPECT_EQ(d.only<StopWorker>().worker_id, base::WorkerId("w1"));
+  d.send(WorkerFailed{
+      {.worker_id = "w1", .pool_id = "pool-1", .gpu_id = "0", .category = contract::FailureCategory::kExplicitStop}});
+  d.after_ms(10);
+  d.see(d.pool_state());
+  EXPECT_EQ(d.only<StartWorker>().request.model_ref, "file:/big.gguf");
 }
 
 TEST(Workers, AStopThePoolDidNotHearIsRepeated) {

@@ -1,0 +1,321 @@
+#include "sim/check/oracle.h"
+
+#include <fmt/core.h>
+
+#include "contract/json.h"
+#include "orchestratord/retry/backoff.h"
+
+namespace llorch::sim {
+
+using base::ErrorCode;
+using contract::JobStatus;
+
+namespace {
+// A decision may be late by as much as the loop and a hang of the process make it.
+constexpr std::int64_t kBoundSlackMs = 2'500;
+}  // namespace
+
+void Oracle::violate(const std::string& what) {
+  if (violation_.empty()) violation_ = fmt::format("seed {} at {} ms: {}", options_.seed, loop_.now_ms(), what);
+}
+
+// ---- clients --------------------------------------------------------------------------------------------------------
+
+void Oracle::asks(const JobRequest& request) { stories_[request.task_id].request = request; }
+
+void Oracle::told_202(const std::string& job) {
+  if (!stories_.at(job).accepted) violate("a client saw a 202 that nobody gave for " + job);
+}
+
+void Oracle::told_unknown(const std::string& job) {
+  if (stories_.at(job).accepted) violate("an accepted job is not known any more: " + job);
+}
+
+void Oracle::told_status(const std::string& job, JobStatus status, std::int64_t tokens_out) {
+  const Story& story = stories_.at(job);
+  if (status == JobStatus::kCompleted && tokens_out != tokens_count(story.request)) {
+    violate(fmt::format("{} completed with {} tokens instead of {}", job, tokens_out, tokens_count(story.request)));
+  }
+  if (!story.ending) return;
+  const bool completed = story.ending->first == "end";
+  if (completed != (status == JobStatus::kCompleted) || !contract::is_terminal(status)) {
+    violate(fmt::format("{} ended with \"{}\" and is {} now", job, story.ending->first, contract::enum_name(status)));
+  }
+}
+
+void Oracle::told_ending(const std::string& job, std::string_view event, std::string_view data) {
+  Story& story = stories_.at(job);
+  const std::pair seen{std::string(event), std::string(data)};
+  if (story.ending && *story.ending != seen)
+    violate(fmt::format("{} ended twice: {} and {}", job, story.ending->second, data));
+  story.ending = seen;
+}
+
+// ---- orchestratord --------------------------------------------------------------------------------------------------
+
+void Oracle::life_begins(const Disk& disk) {
+  ++lives_;
+  attempts_.clear();
+  starts_.clear();
+  workers_.clear();
+  for (auto& [job, story] : stories_) story.here = story.waits = story.decided = false;
+  for (const std::string& job : disk.order) {
+    const Row& row = disk.rows.at(job);
+    Story& story = stories_.at(job);
+    story.told = contract::is_terminal(row.status) ? row.status : JobStatus::kQueued;
+    if (contract::is_terminal(row.status)) continue;
+    story.here = true;
+    story.waits = true;
+    story.arrival = ++arrivals_;
+    story.submitted_ms = loop_.now_ms() - (loop_.now().unix_ms - row.submitted_unix_ms);
+  }
+}
+
+void Oracle::arrives(const std::string& job) {
+  Story& story = stories_.at(job);
+  story.arrival = ++arrivals_;
+  story.submitted_ms = loop_.now_ms();
+  story.told = JobStatus::kQueued;
+  story.decided = story.waits = false;
+  story.here = true;
+}
+
+void Oracle::commanded(const brain::Command& command, const Disk& disk) {
+  std::visit([&](const auto& c) { on(c, disk); }, command);
+}
+
+void Oracle::on(const brain::AnswerSubmit& c, const Disk& disk) {
+  const std::string& job = c.job_id.value;
+  Story& story = stories_.at(job);
+  if (!c.result) {
+    if (story.accepted) violate("a 202 was taken back: " + job);
+    if (disk.rows.contains(job)) violate("a refused job is on disk: " + job);
+    story.here = false;
+    return reached(fmt::format("job refused: {}", c.result.error().name()));
+  }
+  story.waits = !story.decided;
+  reached("job accepted");
+}
+
+void Oracle::gives_202(const std::string& job, const Disk& disk) {
+  if (!disk.rows.contains(job)) violate("a 202 for a job that is not on disk: " + job);
+  stories_.at(job).accepted = true;
+}
+
+void Oracle::on(const brain::CommitTransition& c, const Disk& disk) {
+  const std::string& job = c.record.job_id.value;
+  Story& story = stories_.at(job);
+  const bool again = contract::is_terminal(story.told) && story.told == c.record.status;
+  const bool restored = story.told == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
+  if (!again && !restored && !orchestratord::jobs::is_legal(story.told, c.record.status)) {
+    violate(fmt::format("illegal transition of {}: {} -> {}", job, contract::enum_name(story.told),
+                        contract::enum_name(c.record.status)));
+  }
+  // An ending may be written in the same commit as the admission, when the queue drops a job that is still on its way.
+  if (!disk.rows.contains(job) && !contract::is_terminal(c.record.status))
+    violate("a transition before its admission: " + job);
+  if (again) reached("disk refused an ending, which was written again");
+  story.told = c.record.status;
+  if (contract::is_terminal(c.record.status)) {
+    story.decided = true;
+    story.waits = false;
+  }
+}
+
+void Oracle::on(const brain::Finish& c, const Disk& disk) {
+  const std::string& job = c.job_id.value;
+  const Story& story = stories_.at(job);
+  const auto row = disk.rows.find(job);
+  if (row == disk.rows.end() || row->second.status != c.status)
+    violate("an ending was told before it was on disk: " + job);
+  if ((c.status == JobStatus::kCompleted) != c.end.has_value()) violate("completed without an end: " + job);
+  check_reason(job, story, c);
+  reached(c.error ? fmt::format("ended: {}", c.error->name()) : std::string("job completed"));
+}
+
+void Oracle::check_reason(const std::string& job, const Story& story, const brain::Finish& c) {
+  if (!c.error) return;
+  const ErrorCode code = c.error->code;
+  if ((c.status == JobStatus::kCancelled) != (code == ErrorCode::kCancelled))
+    violate("status and code disagree: " + job);
+  const bool explained = [&] {
+    switch (code) {
+      case ErrorCode::kCancelled: return story.may_be_cancelled;
+      case ErrorCode::kReplayDiverged: return options_.faults.diverges > 0;
+      case ErrorCode::kQueueFullDropLru: return options_.brain.queue.policy == contract::QueuePolicy::kDropLru;
+      case ErrorCode::kQueueFull: return options_.brain.queue.policy == contract::QueuePolicy::kShedLowPriority;
+      case ErrorCode::kPayloadLost:
+      case ErrorCode::kInternal:
+      case ErrorCode::kConflict:
+      case ErrorCode::kInsufficientVram: return false;
+      default: return true;
+    }
+  }();
+  if (!explained)
+    violate(fmt::format("{} ended with {} ({}) and nobody did that", job, c.error->name(), c.error->message));
+}
+
+std::pair<int, std::uint64_t> Oracle::rank(const Story& story) const {
+  const bool promoted = loop_.now_ms() - story.submitted_ms >= options_.brain.queue.batch_promotion_ms;
+  const bool batch = story.request.priority == contract::Priority::kBatch && !promoted;
+  return {batch ? 1 : 0, story.arrival};
+}
+
+void Oracle::check_order(const std::string& job, const Story& story) {
+  if (story.request.priority == contract::Priority::kBatch && rank(story).first == 0) reached("batch job promoted");
+  for (const auto& [other_job, other] : stories_) {
+    if (!other.waits || other.request.model != story.request.model || other_job == job) continue;
+    if (rank(other) < rank(story)) violate(fmt::format("{} overtook {}", job, other_job));
+  }
+}
+
+void Oracle::on(const brain::Execute& c, const Disk& disk) {
+  const std::string& job = c.job_id.value;
+  Story& story = stories_.at(job);
+  if (!disk.rows.contains(job)) violate("dispatched before its admission was on disk: " + job);
+  if (story.decided) violate("dispatched after its end: " + job);
+  std::erase_if(attempts_, [&](const auto& item) {
+    return item.second.aborted_ms &&
+           loop_.now_ms() >= *item.second.aborted_ms + options_.brain.timeout.cancellation_deadline_ms;
+  });
+  std::int64_t on_worker = 0;
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt.job == job) violate("two attempts at once: " + job);
+    on_worker += attempt.worker == c.worker_id.value;
+  }
+  if (on_worker >= options_.brain.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
+  attempts_[c.execution.value] = {job, c.worker_id.value, {}};
+  // A retried job is exempt: how long its backoff lasts is the brain's own.
+  if (story.waits) check_order(job, story);
+  story.waits = false;
+}
+
+void Oracle::on(const brain::AbortExecute& c, const Disk&) {
+  if (const auto it = attempts_.find(c.execution.value); it != attempts_.end()) it->second.aborted_ms = loop_.now_ms();
+}
+
+void Oracle::on(const brain::StartWorker& c, const Disk&) {
+  const std::string place = fmt::format("{} @ {}/{}", c.request.model_ref, c.pool_id.value, c.request.gpu_id);
+  for (const auto& [worker, start] : starts_) {
+    if (start.place == place && !start.settled) violate("two starts in flight: " + place);
+  }
+  if (!starts_.emplace(c.request.worker_id, Start{place, loop_.now_ms(), false}).second)
+    violate("a worker id was used twice");
+  workers_[c.request.worker_id] = contract::WorkerStatus::kStarting;
+}
+
+void Oracle::settle(const std::string& worker) {
+  if (const auto it = starts_.find(worker); it != starts_.end()) it->second.settled = true;
+}
+
+void Oracle::heard(const brain::Event& event) {
+  if (const auto* e = std::get_if<brain::ExecuteEnded>(&event)) {
+    const auto it = attempts_.find(e->execution.value);
+    if (it == attempts_.end()) return;
+    if (e->error && orchestratord::retry::is_transient(e->error->code)) reached("retry after worker death");
+    attempts_.erase(it);
+  } else if (const auto* answered = std::get_if<brain::StartWorkerAnswered>(&event)) {
+    if (answered->error) settle(answered->worker_id.value);
+    if (answered->error && answered->error->code == ErrorCode::kInsufficientVram) {
+      reached("start refused: not enough memory");
+    }
+  } else if (const auto* ready = std::get_if<brain::WorkerReady>(&event)) {
+    workers_[ready->ready.worker.worker_id] = contract::WorkerStatus::kReady;
+    settle(ready->ready.worker.worker_id);
+  } else if (const auto* failed = std::get_if<brain::WorkerFailed>(&event)) {
+    settle(failed->failed.worker_id);
+  } else if (const auto* pool = std::get_if<brain::PoolSeen>(&event)) {
+    heard_pool(pool->state);
+  } else if (const auto* cancel = std::get_if<brain::CancelRequested>(&event)) {
+    heard_cancel(cancel->job_id.value);
+  }
+}
+
+void Oracle::heard_cancel(const std::string& job) {
+  const Story& story = stories_.at(job);
+  if (story.decided) return reached("cancel met the end");
+  if (story.waits) return reached("cancel of a queued job");
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt.job == job) return reached("cancel of a running job");
+  }
+}
+
+void Oracle::heard_pool(const contract::PoolState& state) {
+  std::set<std::string> starting;
+  for (const contract::WorkerInfo& w : state.workers) {
+    if (w.status == contract::WorkerStatus::kStarting) starting.insert(w.worker_id);
+    if (w.status != contract::WorkerStatus::kStarting) workers_[w.worker_id] = w.status;
+    if (lives_ > 1 && w.status == contract::WorkerStatus::kReady && !starts_.contains(w.worker_id)) {
+      reached("old orchestratord's worker adopted");
+    }
+  }
+  for (auto& [id, start] : starts_) {
+    const bool here = start.place.find(" @ " + state.pool_id + "/") != std::string::npos;
+    if (here && !starting.contains(id)) start.settled = true;
+  }
+}
+
+void Oracle::on(const brain::StopWorker& c, const Disk&) {
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt.worker == c.worker_id.value && !attempt.aborted_ms)
+      violate("a busy worker is stopped: " + c.worker_id.value);
+  }
+  const auto start = starts_.find(c.worker_id.value);
+  const bool loading = workers_[c.worker_id.value] == contract::WorkerStatus::kStarting && start != starts_.end() &&
+                       !start->second.settled;
+  if (loading && loop_.now_ms() - start->second.started_ms < options_.brain.worker_start_timeout_ms) {
+    violate("a loading worker is stopped: " + c.worker_id.value);
+  }
+  settle(c.worker_id.value);
+}
+
+void Oracle::on(const brain::Log& c, const Disk&) {
+  const auto field = [&](std::string_view wanted) -> std::string_view {
+    for (const base::LogField& f : c.fields) {
+      if (f.name == wanted) {
+        if (const auto* text = std::get_if<std::string>(&f.value)) return *text;
+      }
+    }
+    return "";
+  };
+  if (c.event == "schedule.decided" && field("outcome") == "evict") reached("evicted an idle worker");
+  if (c.event == "schedule.decided" && field("outcome") == "claim") reached("claimed a worker for a model that waited");
+}
+
+void Oracle::check_bounds() {
+  for (const auto& [job, story] : stories_) {
+    if (!story.here || story.decided || !story.accepted) continue;
+    const std::int64_t age_ms = loop_.now_ms() - story.submitted_ms;
+    if (story.request.deadline_ms && age_ms > *story.request.deadline_ms + kBoundSlackMs) {
+      violate(fmt::format("{} lives {} ms, its deadline was {} ms", job, age_ms, *story.request.deadline_ms));
+    }
+  }
+}
+
+// ---- disk -----------------------------------------------------------------------------------------------------------
+
+void Oracle::row_moves(const Row& row, JobStatus to) {
+  const bool crash_redo = row.status == to;
+  if (contract::is_terminal(row.status) && !crash_redo) {
+    violate(fmt::format("{} was {} on disk and becomes {}", row.request.task_id, contract::enum_name(row.status),
+                        contract::enum_name(to)));
+  }
+}
+
+void Oracle::check_end(const Disk& disk) {
+  for (const auto& [job, story] : stories_) {
+    const auto row = disk.rows.find(job);
+    if (story.accepted && row == disk.rows.end()) violate("an accepted job has no row: " + job);
+    if (row == disk.rows.end()) continue;
+    if (!contract::is_terminal(row->second.status)) {
+      violate(fmt::format("never ended: {} is {}", job, contract::enum_name(row->second.status)));
+    }
+    if (!story.ending) continue;
+    if (row->second.event != story.ending->first || row->second.data != story.ending->second) {
+      violate(
+          fmt::format("{} ended as {} on disk and as {} for its client", job, row->second.data, story.ending->second));
+    }
+  }
+}
+
+}  // namespace llorch::sim

@@ -1,0 +1,121 @@
+#pragma once
+// What must hold in every run, checked as it happens. The oracle sees both sides of everything: what clients were told, what
+// the cores commanded, what is on disk. It never acts.
+//
+//  1. A 202 is given only for a job on disk, and never taken back: the job is known from then on and ends exactly once.
+//  2. A row moves only along the legal transitions; nothing leaves a terminal state.
+//  3. What a client reads is a prefix of the one right sequence: no gap, no repetition, no other bytes; after a completed
+//     job, all of it. Every client and every restart sees the same ending.
+//  4. One attempt of a job at a time, never more on a worker than it has slots.
+//  5. Of jobs for the same model that can run, the first by class and arrival is dispatched first.
+//  6. A worker is stopped only when it is idle, or its start has timed out. One load per model and device is in flight.
+//  7. A job ends for a reason that really happened; none outlives its deadline or its queue limit.
+// Memory is checked by the devices themselves (world/pool.h).
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "orchestratord/brain/commands.h"
+#include "orchestratord/brain/events.h"
+#include "sim/check/probes.h"
+#include "sim/kernel/loop.h"
+#include "sim/world/disk.h"
+#include "sim/world/options.h"
+
+namespace llorch::sim {
+
+namespace brain = orchestratord::brain;
+
+class Oracle {
+ public:
+  Oracle(const Options& options, const Loop& loop) : options_(options), loop_(loop) {}
+
+  // The first broken rule; empty if none.
+  const std::string& violation() const { return violation_; }
+  void violate(const std::string& what);
+  void reached(std::string_view probe) { ++counts_[std::string(probe)]; }
+  const Counts& counts() const { return counts_; }
+
+  // ---- clients ----
+  void asks(const JobRequest& request);
+  void told_202(const std::string& job);
+  void told_unknown(const std::string& job);
+  void told_status(const std::string& job, contract::JobStatus status, std::int64_t tokens_out);
+  void told_ending(const std::string& job, std::string_view event, std::string_view data);
+  void asks_cancel(const std::string& job) { stories_.at(job).may_be_cancelled = true; }
+  void stream_lost(const std::string& job) { stories_.at(job).may_be_cancelled = true; }
+
+  // ---- orchestratord ----
+  void life_begins(const Disk& disk);
+  void arrives(const std::string& job);
+  void gives_202(const std::string& job, const Disk& disk);
+  void commanded(const brain::Command& command, const Disk& disk);
+  // What the brain learns with its next step.
+  void heard(const brain::Event& event);
+  // Between events, about once a second of virtual time.
+  void check_bounds();
+
+  // ---- disk ----
+  void row_moves(const Row& row, contract::JobStatus to);
+
+  // ---- the end of a run ----
+  void check_end(const Disk& disk);
+
+ private:
+  // Of a job, over all lives of orchestratord.
+  struct Story {
+    JobRequest request;
+    bool accepted = false;                                      // a 202 was sent
+    bool may_be_cancelled = false;                              // somebody asked, or a client was lost
+    std::optional<std::pair<std::string, std::string>> ending;  // as the first client saw it
+    // Of this life:
+    bool waits = false;  // known to be ready to run and never dispatched
+    bool decided = false;
+    bool here = false;
+    std::uint64_t arrival = 0;
+    std::int64_t submitted_ms = 0;
+    contract::JobStatus told = contract::JobStatus::kQueued;
+  };
+  struct Attempt {
+    std::string job, worker;
+    std::optional<std::int64_t> aborted_ms;
+  };
+  struct Start {
+    std::string place;  // model @ pool / device
+    std::int64_t started_ms = 0;
+    bool settled = false;
+  };
+
+  void on(const brain::AnswerSubmit& c, const Disk& disk);
+  void on(const brain::CommitTransition& c, const Disk& disk);
+  void on(const brain::Finish& c, const Disk& disk);
+  void on(const brain::Execute& c, const Disk& disk);
+  void on(const brain::AbortExecute& c, const Disk& disk);
+  void on(const brain::StartWorker& c, const Disk& disk);
+  void on(const brain::StopWorker& c, const Disk& disk);
+  void on(const brain::Log& c, const Disk& disk);
+  template <class T>
+  void on(const T&, const Disk&) {}
+  void check_order(const std::string& job, const Story& story);
+  void check_reason(const std::string& job, const Story& story, const brain::Finish& c);
+  std::pair<int, std::uint64_t> rank(const Story& story) const;
+  void settle(const std::string& worker);
+  void heard_pool(const contract::PoolState& state);
+  void heard_cancel(const std::string& job);
+
+  const Options& options_;
+  const Loop& loop_;
+  std::string violation_;
+  Counts counts_;
+  std::map<std::string, Story> stories_;
+  std::uint64_t arrivals_ = 0;
+  std::map<std::uint64_t, Attempt> attempts_;
+  std::map<std::string, Start> starts_;
+  std::map<std::string, contract::WorkerStatus> workers_;  // as the brain heard
+  int lives_ = 0;
+};
+
+}  // namespace llorch::sim

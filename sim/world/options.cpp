@@ -1,0 +1,141 @@
+#include "sim/world/options.h"
+
+#include <fmt/core.h>
+
+#include "sim/kernel/dice.h"
+
+namespace llorch::sim {
+namespace {
+
+constexpr std::int64_t kGb = 1'000'000'000;
+
+// Half of the kinds of faults happen in a run, each at a rate of its own.
+std::int64_t mean_ms(Dice& dice, std::int64_t low_ms, std::int64_t high_ms) {
+  return dice.chance(400) ? dice.between(low_ms, high_ms) : 0;
+}
+int permille(Dice& dice, int high) { return dice.chance(350) ? static_cast<int>(dice.between(1, high)) : 0; }
+
+FaultOptions draw_faults(Dice& dice) {
+  FaultOptions f;
+  f.orchestrator_crash_ms = mean_ms(dice, 3'000, 40'000);
+  f.orchestrator_hang_ms = mean_ms(dice, 20'000, 80'000);
+  f.pool_crash_ms = mean_ms(dice, 10'000, 60'000);
+  f.pool_hang_ms = mean_ms(dice, 20'000, 80'000);
+  f.worker_crash_ms = mean_ms(dice, 2'000, 20'000);
+  f.worker_hang_ms = mean_ms(dice, 10'000, 40'000);
+  f.device_lost_ms = mean_ms(dice, 20'000, 80'000);
+  f.partition_ms = mean_ms(dice, 8'000, 50'000);
+  f.reset_ms = mean_ms(dice, 300, 8'000);
+  f.disk_refuses_ms = mean_ms(dice, 10'000, 60'000);
+  f.commit_fails = permille(dice, 150);
+  f.crash_in_commit = permille(dice, 25);
+  f.start_fails = permille(dice, 400);
+  f.start_out_of_memory = permille(dice, 300);
+  f.start_hangs = permille(dice, 200);
+  f.start_slow = permille(dice, 400);
+  f.spawn_fails = permille(dice, 200);
+  f.exit_slow = permille(dice, 800);
+  f.job_fails = permille(dice, 60);
+  f.diverges = dice.chance(60) ? 500 : 0;
+  return f;
+}
+
+void draw_limits(Dice& dice, Options& o) {
+  auto& b = o.brain;
+  b.queue.capacity = dice.chance(300) ? dice.between(2, 5) : 100;
+  b.queue.policy = static_cast<contract::QueuePolicy>(dice.below(3));
+  b.queue.batch_promotion_ms = dice.chance(300) ? dice.between(1'000, 20'000) : 300'000;
+  b.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(dice.below(3));
+  b.worker_slots = dice.between(1, 4);
+  b.workers_per_gpu = dice.between(1, 3);
+  b.retry.max_attempts = dice.chance(200) ? dice.between(1, 2) : 5;
+  b.timeout.idle_ms = dice.chance(500) ? 10'000 : 60'000;
+  b.timeout.queue_ms = dice.chance(100) ? dice.between(2'000, 20'000) : 0;
+  b.worker_start_timeout_ms = dice.chance(500) ? 15'000 : 60'000;
+  b.memory_patience_ms = dice.chance(500) ? 3'000 : 30'000;
+  b.restart.running_jobs = dice.chance(50) ? contract::RunningJobs::kFail : contract::RunningJobs::kReplay;
+  b.heartbeat.interval_ms = dice.chance(500) ? 5'000 : 15'000;
+  o.worker_start_timeout_ms = dice.chance(300) ? 10'000 : b.worker_start_timeout_ms;
+  o.health_interval_ms = dice.chance(500) ? 500 : 10'000;
+  o.stream.retain_ms = dice.chance(300) ? 1'000 : 60'000;
+  o.stream.reconnect_grace_ms = dice.chance(500) ? 2'000 : 10'000;
+  o.stream.slow_client_timeout_ms = dice.chance(500) ? 3'000 : 30'000;
+}
+
+}  // namespace
+
+const char* name(Plant plant) {
+  switch (plant) {
+    case Plant::kNone: return "none";
+    case Plant::kAnswerBeforeCommit: return "answer-before-commit";
+    case Plant::kForgetRunningJobs: return "forget-running-jobs";
+    case Plant::kDispatchTwice: return "dispatch-twice";
+    case Plant::kRestoreNewestFirst: return "restore-newest-first";
+    case Plant::kFinishTwice: return "finish-twice";
+    case Plant::kReplayAppends: return "replay-appends";
+    case Plant::kResumeOneLate: return "resume-one-late";
+    case Plant::kFreeMemoryAtSignal: return "free-memory-at-signal";
+    case Plant::kSpawnTwice: return "spawn-twice";
+    case Plant::kStopBusyWorkers: return "stop-busy-workers";
+  }
+  return "none";
+}
+
+Options swarm_options(std::uint64_t seed) {
+  Dice dice(seed, DiceStream::kOptions);
+  Options o;
+  o.seed = seed;
+  draw_limits(dice, o);
+  const std::int64_t models = dice.between(1, 4);
+  for (std::int64_t m = 0; m < models; ++m) {
+    o.models.push_back({.name = std::string(1, static_cast<char>('a' + m)),
+                        .bytes = dice.chance(30) ? 90 * kGb : dice.between(20, 75) * kGb / 10,
+                        .load_ms = dice.between(100, 4'000),
+                        .broken = dice.chance(40)});
+  }
+  const std::int64_t pools = dice.between(1, 3);
+  for (std::int64_t p = 0; p < pools; ++p) {
+    PoolOptions pool;
+    const std::int64_t devices = dice.between(1, 2);
+    for (std::int64_t d = 0; d < devices; ++d) {
+      pool.devices.push_back({.bytes = dice.between(8, 16) * kGb, .reports_free = dice.chance(800)});
+    }
+    o.pools.push_back(std::move(pool));
+  }
+  o.brain.workers_per_gpu = std::max<std::int64_t>(1, o.brain.workers_per_gpu);
+  for (std::size_t p = 0; p < o.pools.size(); ++p) {
+    if (dice.chance(500)) o.brain.pool_endpoints.push_back(fmt::format("http://pool-{}", p));
+  }
+  o.network.delay_us_max = dice.between(100, 20 * kMs);
+  o.network.slow_permille = dice.chance(400) ? static_cast<int>(dice.between(1, 100)) : 0;
+  o.faults = draw_faults(dice);
+  auto& w = o.work;
+  w.clients = static_cast<int>(dice.between(1, 4));
+  w.jobs = static_cast<int>(dice.between(3, 18));
+  w.arrivals_ms = dice.between(100, 20'000);
+  w.tokens_max = dice.between(2, 40);
+  w.token_ms = dice.between(2, 150);
+  w.batch = static_cast<int>(dice.below(700));
+  w.resumes = static_cast<int>(dice.below(1000));
+  w.never_reads = static_cast<int>(dice.below(300));
+  w.disconnects = static_cast<int>(dice.below(600));
+  w.stalls = static_cast<int>(dice.below(200));
+  w.cancels = static_cast<int>(dice.below(300));
+  w.deadlines = static_cast<int>(dice.below(200));
+  w.timeouts = static_cast<int>(dice.below(200));
+  o.chaos_ms = dice.between(5'000, 40'000);
+  return o;
+}
+
+Options quiet_options() {
+  Options o;
+  o.models = {{.name = "a", .bytes = 6 * kGb, .load_ms = 1'000}, {.name = "b", .bytes = 6 * kGb, .load_ms = 1'000}};
+  o.pools = {{.devices = {{.bytes = 10 * kGb}}}};
+  o.brain.pool_endpoints = {"http://pool-0"};
+  o.work.jobs = 0;
+  o.work.clients = 1;
+  o.chaos_ms = 0;
+  return o;
+}
+
+}  // namespace llorch::sim

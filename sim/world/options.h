@@ -1,0 +1,109 @@
+#pragma once
+// What one run consists of. swarm_options() draws all of it from a seed: every run has its own subset of faults at its own
+// rates, because faults that always come together hide each other.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "orchestratord/brain/config.h"
+#include "sim/kernel/network.h"
+
+namespace llorch::sim {
+
+// A bug put in on purpose, at the seam between a core and the world, to show that the checkers find its kind.
+enum class Plant : std::uint8_t {
+  kNone,
+  kAnswerBeforeCommit,  // store: 202 without waiting for the disk
+  kForgetRunningJobs,   // brain: a restart brings back only jobs that were queued
+  kDispatchTwice,       // brain: a job goes to its worker twice
+  kRestoreNewestFirst,  // queue: the order of arrival is lost over a restart
+  kFinishTwice,         // store: an ending does not stick, the job runs again after a restart
+  kReplayAppends,       // stream: a retried job's tokens are not compared with the ones held, but added
+  kResumeOneLate,       // stream: a reconnecting client misses an event
+  kFreeMemoryAtSignal,  // lifecycle: memory counts as free when the process is told to go
+  kSpawnTwice,          // lifecycle: one start spawns two processes
+  kStopBusyWorkers,     // lifecycle: a worker that has no free slot is taken for hung
+};
+inline constexpr int kPlantsCount = static_cast<int>(Plant::kStopBusyWorkers) + 1;
+const char* name(Plant plant);
+
+struct ModelOptions {
+  std::string name;
+  std::int64_t bytes = 0;  // predicted by the plan
+  std::int64_t load_ms = 0;
+  bool broken = false;  // its file cannot be loaded
+};
+
+struct DeviceOptions {
+  std::int64_t bytes = 0;
+  bool reports_free = true;  // as a driver does; the CPU device has only its budget
+};
+struct PoolOptions {
+  std::vector<DeviceOptions> devices;
+};
+
+// Mean times between faults of a kind while faults happen; 0: none of this kind. Chances are per mille.
+struct FaultOptions {
+  std::int64_t orchestrator_crash_ms = 0;
+  std::int64_t orchestrator_hang_ms = 0;
+  std::int64_t pool_crash_ms = 0;
+  std::int64_t pool_hang_ms = 0;
+  std::int64_t worker_crash_ms = 0;
+  std::int64_t worker_hang_ms = 0;
+  std::int64_t device_lost_ms = 0;
+  std::int64_t partition_ms = 0;
+  std::int64_t reset_ms = 0;
+  std::int64_t disk_refuses_ms = 0;  // for a while, as when it is full
+  int commit_fails = 0;              // one group commit
+  int crash_in_commit = 0;           // orchestratord dies while or right after the disk syncs
+  int start_fails = 0;               // a worker exits while it loads
+  int start_out_of_memory = 0;
+  int start_hangs = 0;
+  int start_slow = 0;
+  int spawn_fails = 0;
+  int exit_slow = 0;  // the memory of a dead process is held for seconds
+  int job_fails = 0;  // the engine refuses one job in the middle
+  int diverges = 0;   // a worker of these computes other tokens than the rest
+};
+
+struct WorkloadOptions {
+  int clients = 3;
+  int jobs = 10;
+  std::int64_t arrivals_ms = 10'000;  // jobs come within this time
+  std::int64_t tokens_max = 24;
+  std::int64_t token_ms = 20;
+  int batch = 300;        // per mille of the jobs
+  int resumes = 500;      // on_disconnect: resume
+  int never_reads = 100;  // polls instead
+  int disconnects = 300;  // breaks its stream on purpose
+  int stalls = 50;        // stops reading for a while
+  int cancels = 100;
+  int deadlines = 50;
+  int timeouts = 50;
+};
+
+struct Options {
+  std::uint64_t seed = 0;
+  orchestratord::brain::BrainConfig brain;
+  contract::StreamConfig stream;
+  std::vector<ModelOptions> models;
+  std::vector<PoolOptions> pools;
+  std::int64_t worker_start_timeout_ms = 60'000;  // the pools' own
+  std::int64_t health_interval_ms = 10'000;
+  std::int64_t drain_grace_ms = 10'000;
+  NetworkOptions network;
+  FaultOptions faults;
+  WorkloadOptions work;
+  std::int64_t chaos_ms = 30'000;  // after this no fault happens any more
+  Plant plant = Plant::kNone;
+};
+
+Options swarm_options(std::uint64_t seed);
+// A quiet world for scripted scenarios: no faults, one pool with one device, no workload.
+Options quiet_options();
+
+// After the last fault everything accepted has ended and every client knows within this virtual time: five attempts of
+// jobs whose worker hangs until the idle limit, with starts that time out twice before each, is the longest known way.
+inline constexpr std::int64_t kDrainBoundMs = 3'600'000;
+
+}  // namespace llorch::sim

@@ -1,0 +1,417 @@
+#include "sim/world/orchestrator.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "contract/json.h"
+#include "net/sse/sse.h"
+#include "sim/world/pool.h"
+#include "sim/world/world.h"
+
+namespace llorch::sim {
+
+namespace brain = orchestratord::brain;
+namespace jobs = orchestratord::jobs;
+namespace streaming = orchestratord::streaming;
+using base::Error;
+using base::ErrorCode;
+using base::JobId;
+
+namespace {
+
+constexpr std::int64_t kTickMs = 1'000;
+// After a hang, until what was late has happened.
+constexpr std::int64_t kSettledUs = 3'000 * kMs;
+constexpr std::int64_t kCallTimeoutMs = 30'000;
+constexpr std::int64_t kStateTimeoutMs = 5'000;
+constexpr std::int64_t kContextTokens = 1'000;
+
+jobs::JobSpec spec_of(const JobRequest& r, const Options& o) {
+  const ModelOptions& model = o.models[static_cast<std::size_t>(r.model)];
+  return {.job_id = JobId(r.task_id),
+          .correlation_id = {},
+          .model = {.model_ref = "file:/" + model.name,
+                    .digest = "sha256:" + model.name,
+                    .context_length = kContextTokens,
+                    .memory_bytes = model.bytes},
+          .priority = r.priority,
+          .tokens_in = r.tokens_in,
+          .max_tokens = r.max_tokens,
+          .timeout_ms = r.timeout_ms,
+          .deadline_ms = r.deadline_ms};
+}
+
+}  // namespace
+
+struct Orchestrator::Life {
+  explicit Life(Orchestrator& self)
+      : brain(self.world_.options.brain, self.entropy_),
+        port([&self](brain::Event event) { self.post(std::move(event)); }),
+        hub({.limits = self.world_.options.stream,
+             .clock = &self.world_.loop,
+             .on_clients_gone =
+                 [&self](const JobId& job) {
+                   self.world_.oracle.reached("clients gone cancelled a job");
+                   self.post(brain::CancelRequested{{}, job, jobs::CancelReason::kDisconnect});
+                 },
+             .on_checkpoints = {}}),
+        store(self.world_,
+              [&self](std::vector<jobs::CommitId> commits, std::optional<Error> error) {
+                if (error) return self.post(brain::CommitFailed{std::move(commits), std::move(*error)});
+                self.post(brain::Committed{std::move(commits)});
+              }),
+        relay(self.world_, hub, [&self](brain::Event event) { self.post(std::move(event)); }) {}
+
+  brain::Brain brain;
+  orchestratord::api::BrainPort port;
+  streaming::StreamHub hub;
+  std::map<std::string, LiveJob> live;  // its streams report to the hub
+  Store store;
+  Relay relay;
+  std::map<std::string, std::vector<Reply<SubmitAnswer>>> gate;  // by task: whose admission is on its way
+  std::vector<std::weak_ptr<SimExchange>> exchanges;
+  std::map<const StreamSink*, std::weak_ptr<SimExchange>> exchange_of;
+  std::deque<brain::Event> mailbox;
+  bool draining = false;  // the mailbox is about to be read
+  std::uint64_t wakes = 0;
+  std::int64_t next_wake_ms = -1;
+  std::set<std::string> starting;  // start calls without an answer
+
+  void drop_clients() {
+    for (const auto& weak : exchanges) {
+      if (const auto exchange = weak.lock()) exchange->drop();
+    }
+    port.drop_all();
+  }
+};
+
+Orchestrator::Orchestrator(World& world) : world_(world), entropy_(world.options.seed) {}
+Orchestrator::~Orchestrator() = default;
+
+// ---- the process ----------------------------------------------------------------------------------------------------
+
+void Orchestrator::start() {
+  world_.orchestrator_process.start();
+  world_.trace("orchestratord starts", "", static_cast<std::int64_t>(world_.orchestrator_process.life));
+  life_ = std::make_unique<Life>(*this);
+  world_.oracle.life_begins(world_.disk);
+  post(restored_state());
+  world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
+}
+
+brain::Restored Orchestrator::restored_state() {
+  brain::Restored out;
+  for (const auto& [id, endpoint] : world_.disk.pools) out.pool_endpoints.push_back(endpoint);
+  for (const std::string& job : world_.disk.order) {
+    const Row& row = world_.disk.rows.at(job);
+    if (contract::is_terminal(row.status)) continue;
+    if (world_.options.plant == Plant::kForgetRunningJobs && row.status == contract::JobStatus::kRunning) continue;
+    life_->live[job] = {row.request, life_->hub.open(JobId(job), row.request.on_disconnect)};
+    out.jobs.push_back({.spec = spec_of(row.request, world_.options),
+                        .status = row.status,
+                        .attempts = row.attempts,
+                        .submitted_unix_ms = row.submitted_unix_ms});
+  }
+  if (world_.options.plant == Plant::kRestoreNewestFirst) std::reverse(out.jobs.begin(), out.jobs.end());
+  return out;
+}
+
+void Orchestrator::crash() {
+  if (!world_.orchestrator_process.alive) return;
+  world_.trace("orchestratord crashes", "");
+  if (life_->relay.in_mid_stream()) world_.oracle.reached("crash with a job in mid-stream");
+  if (!life_->starting.empty()) world_.oracle.reached("crash with a start in flight");
+  life_->store.crash();
+  life_->drop_clients();
+  world_.orchestrator_process.alive = false;
+  world_.network.died(world_.orchestrator_process);
+  dead_.push_back(std::move(life_));
+}
+
+void Orchestrator::shut_down() {
+  if (life_) dead_.push_back(std::move(life_));
+  for (const auto& life : dead_) life->drop_clients();
+}
+
+void Orchestrator::post(brain::Event event) {
+  life_->mailbox.push_back(std::move(event));
+  if (std::exchange(life_->draining, true)) return;
+  world_.loop.post(world_.orchestrator_process, 10, [this] { drain(); });
+}
+
+void Orchestrator::drain() {
+  while (!life_->mailbox.empty()) {
+    brain::Event event = std::move(life_->mailbox.front());
+    life_->mailbox.pop_front();
+    step(std::move(event));
+  }
+  life_->draining = false;
+  arm();
+}
+
+void Orchestrator::step(brain::Event event) {
+  world_.trace_event(event);
+  world_.oracle.heard(event);
+  std::vector<Command> commands;
+  life_->brain.step(std::move(event), world_.loop.now(), commands);
+  life_->brain.verify();
+  if (world_.options.plant != Plant::kNone) plant(commands);
+  for (Command& command : commands) {
+    world_.trace_command(command);
+    world_.oracle.commanded(command, world_.disk);
+    std::visit([this](auto& c) { run(c); }, command);
+  }
+}
+
+void Orchestrator::plant(std::vector<Command>& commands) {
+  if (world_.options.plant == Plant::kDispatchTwice) {
+    for (std::size_t i = 0; i < commands.size(); ++i) {
+      const auto* execute = std::get_if<brain::Execute>(&commands[i]);
+      if (execute == nullptr || execute->attempt < 2) continue;
+      brain::Execute again = *execute;
+      again.execution.value += 1'000'000;
+      commands.insert(commands.begin() + static_cast<std::ptrdiff_t>(++i), again);
+    }
+  }
+}
+
+void Orchestrator::arm() {
+  const std::int64_t next = life_->brain.next_wakeup_ms();
+  if (next == kForever || next == life_->next_wake_ms) return;
+  life_->next_wake_ms = next;
+  const std::int64_t delay_us = std::max<std::int64_t>(0, next - world_.loop.now_ms()) * kMs;
+  world_.loop.post(world_.orchestrator_process, delay_us, [this, ticket = ++life_->wakes] {
+    if (ticket != life_->wakes) return;
+    life_->next_wake_ms = -1;
+    post(brain::Tick{});
+  });
+}
+
+void Orchestrator::tick() {
+  life_->hub.tick();
+  const std::int64_t awake_us = world_.loop.now_us() - world_.orchestrator_process.hung_until_us;
+  if (awake_us > kSettledUs) world_.oracle.check_bounds();
+  world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
+}
+
+// ---- clients --------------------------------------------------------------------------------------------------------
+
+void Orchestrator::submit(const JobRequest& request, Reply<SubmitAnswer> reply) {
+  const std::string& task = request.task_id;
+  if (const auto waiting = life_->gate.find(task); waiting != life_->gate.end()) {
+    waiting->second.push_back(std::move(reply));
+    return;
+  }
+  if (world_.disk.rows.contains(task)) {
+    world_.oracle.reached("submitted again, the first one had been accepted");
+    world_.oracle.gives_202(task, world_.disk);
+    return reply({.accepted = true});
+  }
+  life_->gate[task].push_back(std::move(reply));
+  life_->live[task] = {request, life_->hub.open(JobId(task), request.on_disconnect)};
+  world_.oracle.arrives(task);
+  life_->port.ask<brain::AnswerSubmit>(brain::Submit{{}, spec_of(request, world_.options)},
+                                       [this, task](const brain::AnswerSubmit& answer) {
+                                         if (!answer.result) return refuse_task(task, answer.result.error());
+                                         world_.oracle.gives_202(task, world_.disk);
+                                         const auto waiting = std::move(life_->gate.extract(task).mapped());
+                                         for (const auto& each : waiting) each({.accepted = true});
+                                       });
+}
+
+void Orchestrator::refuse_task(const std::string& task, const Error& error) {
+  const auto node = life_->live.extract(task);
+  life_->hub.forget(JobId(task));
+  node.mapped().stream->abort_clients();
+  SubmitAnswer answer{.accepted = false, .refusal = error.code};
+  for (const auto& [key, value] : error.details) {
+    if (const auto* number = std::get_if<std::int64_t>(&value); number && key == "retry_after_ms")
+      answer.retry_after_ms = *number;
+  }
+  const auto waiting = std::move(life_->gate.extract(task).mapped());
+  for (const auto& each : waiting) each(answer);
+}
+
+void Orchestrator::events(const std::string& job, const std::optional<std::string>& last_event_id, const WirePtr& wire,
+                          const SinkPtr& sink) {
+  const auto exchange = std::make_shared<SimExchange>(world_.loop, world_.orchestrator_process, wire, sink);
+  exchange->listen();
+  exchange->on_lost([this, job, sink](net::CloseReason reason) {
+    if (reason == net::CloseReason::kAborted && sink->stalled) world_.oracle.reached("slow client cut off");
+    world_.oracle.stream_lost(job);
+  });
+  life_->exchanges.push_back(exchange);
+  life_->exchange_of[sink.get()] = exchange;
+  std::optional<streaming::EventId> held;
+  if (last_event_id) {
+    held = *streaming::parse_event_id(*last_event_id);
+    if (world_.options.plant == Plant::kResumeOneLate) exchange->lose_first_event();
+  }
+  if (const streaming::StreamPtr stream = life_->hub.find(JobId(job))) {
+    const auto progress = stream->progress(world_.loop.now_ms());
+    if (held && held->seq > progress.id.seq && !progress.finished) {
+      world_.oracle.reached("reconnect after restart before the replay came so far");
+    }
+    return stream->attach({.exchange = exchange, .last_event_id = held}, world_.loop.now_ms());
+  }
+  const auto row = world_.disk.rows.find(job);
+  if (row == world_.disk.rows.end()) return void(exchange->respond_error({ErrorCode::kJobNotFound, "", {}}));
+  if (!contract::is_terminal(row->second.status)) {
+    world_.oracle.violate("a live job has no stream: " + job);
+    return void(exchange->respond_error({ErrorCode::kInternal, "", {}}));
+  }
+  serve_stored(row->second, held, *exchange);
+}
+
+void Orchestrator::serve_stored(const Row& row, const std::optional<streaming::EventId>& held, SimExchange& exchange) {
+  const auto id = streaming::parse_event_id(row.last_event_id);
+  const auto answer = streaming::answer_from_store({*id}, held);
+  if (answer == streaming::StoredAnswer::kOffsetGone) {
+    world_.oracle.reached("410 for events no longer held");
+    return void(exchange.respond_error({ErrorCode::kStreamOffsetGone, "", {}}));
+  }
+  world_.oracle.reached("stored ending served");
+  exchange.start_stream(200, {});
+  if (answer == streaming::StoredAnswer::kTerminalEvent) {
+    std::string frame;
+    net::sse::append_event(frame, {.event = row.event, .id = row.last_event_id, .data = row.data});
+    exchange.write(std::move(frame));
+  }
+  exchange.end();
+}
+
+void Orchestrator::client_reads(const SinkPtr& sink) {
+  if (!life_) return;
+  const auto it = life_->exchange_of.find(sink.get());
+  if (it == life_->exchange_of.end()) return;
+  if (const auto exchange = it->second.lock()) exchange->flush();
+}
+
+void Orchestrator::cancel(const std::string& job, Reply<CancelAnswer> reply) {
+  if (life_->gate.contains(job)) world_.oracle.reached("cancel before the 202");
+  life_->port.ask<brain::AnswerCancel>(
+      brain::CancelRequested{{}, JobId(job), jobs::CancelReason::kClientRequest},
+      [this, job, reply = std::move(reply)](const brain::AnswerCancel& answer) {
+        if (!answer.status) {
+          const auto row = world_.disk.rows.find(job);
+          const bool known = row != world_.disk.rows.end();
+          return reply({.known = known, .settled = known && contract::is_terminal(row->second.status)});
+        }
+        reply({.known = true, .settled = contract::is_terminal(*answer.status)});
+      });
+}
+
+void Orchestrator::show(const std::string& job, Reply<ShowAnswer> reply) {
+  life_->port.ask<brain::AnswerQueryJob>(
+      brain::QueryJob{{}, JobId(job)}, [this, job, reply = std::move(reply)](const brain::AnswerQueryJob& answer) {
+        if (answer.job && !contract::is_terminal(answer.job->status)) {
+          return reply({.known = true, .status = answer.job->status, .tokens_out = answer.job->tokens_out});
+        }
+        const auto row = world_.disk.rows.find(job);
+        if (row == world_.disk.rows.end()) return reply({});
+        reply({.known = true, .status = row->second.status, .tokens_out = row->second.tokens_out});
+      });
+}
+
+// ---- pools ----------------------------------------------------------------------------------------------------------
+
+void Orchestrator::pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply) {
+  life_->port.ask<brain::AnswerPool>(
+      brain::PoolSeen{{}, state, {}},
+      [reply = std::move(reply)](const brain::AnswerPool& answer) { reply(answer.heartbeat_interval_ms); });
+}
+
+void Orchestrator::report(const pool_managerd::registration::Report& report) {
+  if (const auto* ready = std::get_if<contract::WorkerReady>(&report)) return post(brain::WorkerReady{*ready});
+  post(brain::WorkerFailed{std::get<contract::WorkerFailed>(report)});
+}
+
+// ---- the brain's commands -------------------------------------------------------------------------------------------
+
+template <class Answer>
+void Orchestrator::run(Answer& c) {
+  life_->port.answer(std::move(c));
+}
+
+void Orchestrator::run(brain::CommitAdmission& c) {
+  life_->store.admit(c.commit,
+                     {.request = life_->live.at(c.job_id.value).request, .submitted_unix_ms = c.submitted_unix_ms});
+  if (world_.options.plant == Plant::kAnswerBeforeCommit) post(brain::Committed{{c.commit}});
+}
+
+void Orchestrator::run(brain::CommitTransition& c) {
+  const LiveJob& live = life_->live.at(c.record.job_id.value);
+  RowChange change{.job = c.record.job_id.value,
+                   .status = c.record.status,
+                   .attempts = c.record.attempts,
+                   .tokens_out = c.record.tokens_out.value_or(0)};
+  if (contract::is_terminal(c.record.status)) {
+    const streaming::EventId id = live.stream->terminal_id();
+    change.last_event_id = streaming::to_string(id);
+    change.tokens_out = id.seq - streaming::kFirstTokenSeq;
+    change.event = c.record.end ? "end" : "error";
+    change.data =
+        c.record.end ? contract::encode(*c.record.end) : contract::encode(contract::error_body(*c.record.error, {}));
+  }
+  life_->store.change(c.commit, std::move(change));
+}
+
+void Orchestrator::run(brain::RememberPool& c) { world_.disk.pools[c.pool_id.value] = c.endpoint; }
+void Orchestrator::run(brain::ForgetPool& c) { world_.disk.pools.erase(c.pool_id.value); }
+
+void Orchestrator::run(brain::PublishQueued& c) {
+  life_->live.at(c.job_id.value).stream->queued({c.job_id.value, c.queue_position, c.predicted_start_ms});
+}
+
+void Orchestrator::run(brain::SealStream& c) { life_->live.at(c.job_id.value).stream->seal(); }
+
+void Orchestrator::run(brain::Finish& c) {
+  const auto node = life_->live.extract(c.job_id.value);
+  const std::string data = c.end ? contract::encode(*c.end) : contract::encode(contract::error_body(*c.error, {}));
+  node.mapped().stream->finish({.event = c.end ? "end" : "error", .data = data}, world_.loop.now_ms());
+}
+
+void Orchestrator::run(brain::Execute& c) {
+  const LiveJob& live = life_->live.at(c.job_id.value);
+  const auto progress = live.stream->progress(world_.loop.now_ms());
+  if (progress.tokens_count > 0 && progress.clients_count > 0) world_.oracle.reached("replay under a reading client");
+  life_->relay.execute(c, live.request, live.stream);
+}
+
+void Orchestrator::run(brain::AbortExecute& c) { life_->relay.abort(c.execution.value); }
+
+void Orchestrator::run(brain::StartWorker& c) {
+  Pool* pool = world_.pool_at(c.endpoint);
+  life_->starting.insert(c.request.worker_id);
+  const auto answer = [this, worker = base::WorkerId(c.request.worker_id)](const CallResult<Pool::MaybeError>& result) {
+    life_->starting.erase(worker.value);
+    if (result) return post(brain::StartWorkerAnswered{worker, *result});
+    post(brain::StartWorkerAnswered{worker, Error{ErrorCode::kUnreachable, "the pool manager did not answer", {}}});
+  };
+  call<Pool::MaybeError>(
+      world_.network, world_.orchestrator_process, pool->process(), kCallTimeoutMs,
+      [pool, wanted = c.request](Reply<Pool::MaybeError> reply) { pool->start_worker(wanted, std::move(reply)); },
+      answer);
+}
+
+void Orchestrator::run(brain::StopWorker& c) {
+  Pool* pool = world_.pool_at(c.endpoint);
+  call<bool>(
+      world_.network, world_.orchestrator_process, pool->process(), kCallTimeoutMs,
+      [pool, worker = c.worker_id.value](Reply<bool> reply) { pool->stop_worker(worker, std::move(reply)); },
+      [](const CallResult<bool>&) {});
+}
+
+void Orchestrator::run(brain::AskPoolState& c) {
+  Pool* pool = world_.pool_at(c.endpoint);
+  call<contract::PoolState>(
+      world_.network, world_.orchestrator_process, pool->process(), kStateTimeoutMs,
+      [pool](const Reply<contract::PoolState>& reply) { reply(pool->state()); },
+      [this, endpoint = c.endpoint](const CallResult<contract::PoolState>& state) {
+        if (!state) return post(brain::PoolUnreachable{endpoint});
+        post(brain::PoolSeen{{}, *state, endpoint});
+      });
+}
+
+}  // namespace llorch::sim

@@ -1,0 +1,101 @@
+#pragma once
+// One orchestratord: the real brain, the real streams, and around them the shell's duties (app/brain_host, api/tasks) over
+// the simulated network and disk.
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/entropy.h"
+#include "orchestratord/api/brain_port.h"
+#include "orchestratord/brain/brain.h"
+#include "orchestratord/streaming/stream_hub.h"
+#include "pool_managerd/registration/registration.h"
+#include "sim/world/exchange.h"
+#include "sim/world/relay.h"
+#include "sim/world/store.h"
+
+namespace llorch::sim {
+
+struct SubmitAnswer {
+  bool accepted = false;
+  std::optional<base::ErrorCode> refusal;
+  std::int64_t retry_after_ms = 0;
+};
+struct CancelAnswer {
+  bool known = false;
+  bool settled = false;  // the job has ended, this way or another
+};
+struct ShowAnswer {
+  bool known = false;
+  contract::JobStatus status = contract::JobStatus::kQueued;
+  std::int64_t tokens_out = 0;
+};
+
+class Orchestrator {
+ public:
+  explicit Orchestrator(World& world);
+  ~Orchestrator();
+
+  void start();
+  void crash();
+  // Drops what its dead lives still refer to. REQUIRES: nothing is stepped any more.
+  void shut_down();
+
+  // ---- its HTTP API, called in its process ----
+  void submit(const JobRequest& request, Reply<SubmitAnswer> reply);
+  void events(const std::string& job, const std::optional<std::string>& last_event_id, const WirePtr& wire,
+              const SinkPtr& sink);
+  // The client at the other end of the wire reads again.
+  void client_reads(const SinkPtr& sink);
+  void cancel(const std::string& job, Reply<CancelAnswer> reply);
+  void show(const std::string& job, Reply<ShowAnswer> reply);
+  void pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply);
+  void report(const pool_managerd::registration::Report& report);
+
+ private:
+  struct LiveJob {
+    JobRequest request;
+    orchestratord::streaming::StreamPtr stream;
+  };
+  struct Life;
+  using Command = orchestratord::brain::Command;
+
+  orchestratord::brain::Restored restored_state();
+  void post(orchestratord::brain::Event event);
+  void drain();
+  void step(orchestratord::brain::Event event);
+  void plant(std::vector<Command>& commands);
+  void arm();
+  void tick();
+  void refuse_task(const std::string& task, const base::Error& error);
+  void serve_stored(const Row& row, const std::optional<orchestratord::streaming::EventId>& last_event_id,
+                    SimExchange& exchange);
+
+  void run(orchestratord::brain::CommitAdmission& c);
+  void run(orchestratord::brain::CommitTransition& c);
+  void run(orchestratord::brain::RememberPool& c);
+  void run(orchestratord::brain::ForgetPool& c);
+  void run(orchestratord::brain::PublishQueued& c);
+  void run(orchestratord::brain::SealStream& c);
+  void run(orchestratord::brain::Finish& c);
+  void run(orchestratord::brain::Execute& c);
+  void run(orchestratord::brain::AbortExecute& c);
+  void run(orchestratord::brain::StartWorker& c);
+  void run(orchestratord::brain::StopWorker& c);
+  void run(orchestratord::brain::AskPoolState& c);
+  void run(orchestratord::brain::Log&) {}
+  void run(orchestratord::brain::Count&) {}
+  void run(orchestratord::brain::Drained&) {}
+  template <class Answer>
+  void run(Answer& c);
+
+  World& world_;
+  base::SeededEntropy entropy_;
+  std::unique_ptr<Life> life_;
+  std::vector<std::unique_ptr<Life>> dead_;  // closures on their way may still refer to them
+};
+
+}  // namespace llorch::sim

@@ -1,0 +1,37 @@
+#pragma once
+// What a client asks for, and what must come of it: the tokens of a job are a pure function of its request, so every
+// observer can say which bytes are right.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <fmt/core.h>
+
+#include "base/philox.h"
+#include "contract/task.h"
+
+namespace llorch::sim {
+
+struct JobRequest {
+  std::string task_id;  // the job's id as well
+  int model = 0;
+  contract::Priority priority = contract::Priority::kInteractive;
+  contract::OnDisconnect on_disconnect = contract::OnDisconnect::kCancel;
+  std::int64_t tokens_in = 5;
+  std::int64_t max_tokens = 10;
+  std::uint64_t seed = 0;
+  std::optional<std::int64_t> timeout_ms, deadline_ms;
+};
+
+// At least one; some end before max_tokens.
+inline std::int64_t tokens_count(const JobRequest& r) {
+  const auto eos = static_cast<std::int64_t>(base::philox(r.seed, {.position = 0xFFFF})[0] % 64);
+  return eos == 0 || eos > r.max_tokens ? r.max_tokens : eos;
+}
+// Some are empty, as when a stop string is held back.
+inline std::string token_text(const JobRequest& r, std::int64_t i) {
+  const std::uint32_t word = base::philox(r.seed, {.position = static_cast<std::uint32_t>(i)})[1];
+  return word % 8 == 0 ? std::string() : fmt::format("{:x} ", word % 4096);
+}
+
+}  // namespace llorch::sim

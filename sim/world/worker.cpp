@@ -1,0 +1,222 @@
+#include "sim/world/worker.h"
+
+#include "sim/world/pool.h"
+#include "sim/world/world.h"
+
+namespace llorch::sim {
+
+namespace wl = pool_managerd::worker_lifecycle;
+using base::Error;
+using base::ErrorCode;
+
+namespace {
+constexpr std::int64_t kReadyTimeoutMs = 30'000;
+constexpr std::int64_t kShutdownGraceMs = 30'000;
+// A worker that computes other tokens does so from here on.
+constexpr std::int64_t kDivergesAt = 3;
+}  // namespace
+
+WorkerProcess::WorkerProcess(World& world, Pool& pool, wl::Spawn spawn)
+    : world_(world),
+      pool_(pool),
+      spawn_(std::move(spawn)),
+      model_(world.model_of(spawn_.model_ref)),
+      pool_life_(pool.process().life),
+      process_{.name = spawn_.worker_id.value, .host = pool.process().host} {}
+
+void WorkerProcess::begin() {
+  Dice& dice = world_.dice_processes;
+  const FaultOptions& faults = world_.faults();
+  const ModelOptions& model = world_.options.models[static_cast<std::size_t>(model_)];
+  process_.start();
+  started_ms_ = world_.loop.now_ms();
+  // The plan predicts at most a little too much, never too little.
+  actual_bytes_ = model.bytes - dice.below(model.bytes / 1000) * 20;
+  load_ms_ = model.load_ms + dice.below(model.load_ms);
+  if (dice.chance(faults.start_slow)) load_ms_ += dice.between(5'000, 40'000);
+  diverges_ = dice.chance(faults.diverges);
+  const bool hangs = dice.chance(faults.start_hangs);
+  const bool out_of_memory = dice.chance(faults.start_out_of_memory);
+  const bool fails = dice.chance(faults.start_fails);
+  world_.loop.post(process_, load_ms_ * kMs / 3, [this, hangs, out_of_memory] {
+    if (out_of_memory) {
+      world_.oracle.reached("device out of memory at a start");
+      return exit({.exit_code = 1, .logged_code = ErrorCode::kVramOom});
+    }
+    allocate();
+    if (hangs) hang();
+  });
+  world_.loop.post(process_, load_ms_ * kMs, [this, fails, broken = model.broken] {
+    if (broken) return exit({.exit_code = 1, .logged_code = ErrorCode::kCorruptFile});
+    if (fails) return exit({.exit_code = 1});
+    say_ready();
+  });
+}
+
+void WorkerProcess::allocate() {
+  held_bytes_ = actual_bytes_;
+  pool_.allocated(*this);
+}
+
+void WorkerProcess::say_ready() {
+  const ModelOptions& model = world_.options.models[static_cast<std::size_t>(model_)];
+  const contract::ReadyCallback callback{.worker_id = id(),
+                                         .spawn_token = spawn_.spawn_token,
+                                         .model_ref = spawn_.model_ref,
+                                         .model_digest = "sha256:" + model.name,
+                                         .uri = uri(),
+                                         .vram_bytes = actual_bytes_,
+                                         .memory_bytes = actual_bytes_,
+                                         .slots_total = spawn_.model.shape.slots,
+                                         .context_length = spawn_.model.shape.context_tokens,
+                                         .kv_dtype = spawn_.model.shape.kv_dtype};
+  ready_ = true;  // it serves before it says so: the pool probes its health first
+  call<bool>(
+      world_.network, process_, pool_.process(), kReadyTimeoutMs,
+      [this, callback](const Reply<bool>& reply) { pool_.worker_ready(callback, reply); },
+      [this](const CallResult<bool>& accepted) {
+        if (!accepted || !*accepted) exit({.exit_code = 1});
+      });
+}
+
+contract::WorkerHealth WorkerProcess::health() const {
+  const auto slots = spawn_.model.shape.slots;
+  return {.status = "healthy",
+          .worker_id = id(),
+          .slots_total = slots,
+          .slots_free = std::max<std::int64_t>(0, slots - static_cast<std::int64_t>(runs_.size()))};
+}
+
+void WorkerProcess::execute(const JobRequest& request, std::int64_t timeout_ms, const WirePtr& wire,
+                            ExecuteSinkPtr sink) {
+  const auto refuse = [&](ErrorCode code) {
+    wire->send(Wire::kServer, [sink, code] { sink->on_refused(Error{code, "the worker refuses", {}}); });
+    wire->close(Wire::kServer);
+  };
+  if (stopping_) return refuse(ErrorCode::kShuttingDown);
+  for (const auto& [id, run] : runs_) {
+    if (run.request.task_id == request.task_id) return refuse(ErrorCode::kWorkerBusy);
+  }
+  if (static_cast<std::int64_t>(runs_.size()) >= spawn_.model.shape.slots) return refuse(ErrorCode::kWorkerBusy);
+  const std::uint64_t number = ++runs_count_;
+  Run& run = runs_[number];
+  run = {.request = request,
+         .wire = wire,
+         .sink = std::move(sink),
+         .tokens = tokens_count(request),
+         .begun_ms = world_.loop.now_ms(),
+         .deadline_ms = world_.loop.now_ms() + timeout_ms};
+  if (world_.dice_processes.chance(world_.faults().job_fails)) run.fails_at = world_.dice_processes.below(run.tokens);
+  // A closed connection ends the job, within a step of the engine.
+  wire->on_broken(Wire::kServer, [this, number] {
+    world_.loop.post(process_, world_.dice_processes.below(100 * kMs), [this, number] { finish(number); });
+  });
+  wire->send(Wire::kServer, [to = run.sink, seed = request.seed] { to->on_started({.seed = seed}); });
+  world_.loop.post(process_, world_.dice_processes.between(1, 2 * world_.options.work.token_ms) * kMs,
+                   [this, number] { decode(number); });
+}
+
+std::string WorkerProcess::text_of(const Run& run, std::int64_t i) const {
+  const std::string text = token_text(run.request, i);
+  return diverges_ && i >= kDivergesAt ? "other " + text : text;
+}
+
+void WorkerProcess::decode(std::uint64_t number) {
+  const auto it = runs_.find(number);
+  if (it == runs_.end()) return;
+  Run& run = it->second;
+  const auto fail = [&](ErrorCode code) {
+    run.wire->send(Wire::kServer, [to = run.sink, code] { to->on_error(Error{code, "in the middle of a job", {}}); });
+    run.wire->close(Wire::kServer);
+    finish(number);
+  };
+  if (world_.loop.now_ms() >= run.deadline_ms) return fail(ErrorCode::kTimeout);
+  std::vector<contract::TokenEvent> tokens;
+  const std::int64_t step = world_.dice_processes.between(1, 3);
+  while (run.next < run.tokens && static_cast<std::int64_t>(tokens.size()) < step) {
+    if (run.next == run.fails_at) return fail(ErrorCode::kVramOom);
+    tokens.push_back({.t = text_of(run, run.next), .i = run.next});
+    ++run.next;
+  }
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  run.wire->send(Wire::kServer, [to = run.sink, tokens = std::move(tokens)] { to->on_tokens(tokens); });
+  if (run.next < run.tokens) {
+    return world_.loop.post(process_, count * world_.options.work.token_ms * kMs, [this, number] { decode(number); });
+  }
+  const contract::EndEvent end{.job_id = run.request.task_id,
+                               .tokens_in = run.request.tokens_in,
+                               .tokens_out = run.tokens,
+                               .decode_time_ms = world_.loop.now_ms() - run.begun_ms};
+  run.wire->send(Wire::kServer, [to = run.sink, end] { to->on_end(end); });
+  run.wire->close(Wire::kServer);
+  finish(number);
+}
+
+void WorkerProcess::finish(std::uint64_t number) {
+  runs_.erase(number);
+  exit_when_idle();
+}
+
+bool WorkerProcess::cancel(const std::string& job) {
+  for (const auto& [number, run] : runs_) {
+    if (run.request.task_id != job) continue;
+    run.wire->send(Wire::kServer, [to = run.sink] { to->on_error(Error{ErrorCode::kCancelled, "cancelled", {}}); });
+    run.wire->close(Wire::kServer);
+    finish(number);
+    return true;
+  }
+  return false;
+}
+
+void WorkerProcess::shut_down() {
+  if (std::exchange(stopping_, true)) return;
+  told_to_go_ = true;
+  world_.loop.post(process_, kShutdownGraceMs * kMs, [this] { terminate(); });
+  exit_when_idle();
+}
+
+void WorkerProcess::exit_when_idle() {
+  if (!stopping_ || !runs_.empty() || !running()) return;
+  world_.loop.post(process_, world_.dice_processes.between(1, 200) * kMs, [this] { exit({.exit_code = 0}); });
+}
+
+void WorkerProcess::terminate() {
+  told_to_go_ = true;
+  if (hung()) return;
+  world_.loop.post(process_, world_.dice_processes.below(300 * kMs), [this] {
+    stopping_ = true;
+    while (!runs_.empty()) cancel(std::string(runs_.begin()->second.request.task_id));
+    exit({.exit_code = 0});
+  });
+}
+
+void WorkerProcess::kill() {
+  told_to_go_ = true;
+  exit({.exit_code = 137, .signal = 9});
+}
+
+void WorkerProcess::crash() {
+  world_.oracle.reached(busy() ? "worker crashed while busy" : "worker crashed while loading");
+  exit({.exit_code = 139, .signal = 11});
+}
+
+// The connections break now; memory and process are gone when the kernel and the driver have cleaned up.
+void WorkerProcess::exit(wl::ExitFacts facts) {
+  if (!running()) return;
+  process_.alive = false;
+  world_.trace("worker exits", id(), facts.exit_code);
+  world_.network.died(process_);
+  runs_.clear();
+  std::int64_t linger_us = world_.dice_processes.between(1, 100) * kMs;
+  if (held_bytes_ > 0 && world_.dice_processes.chance(world_.faults().exit_slow)) {
+    linger_us = world_.dice_processes.between(1'000, 8'000) * kMs;
+    world_.oracle.reached("memory of a dead worker held on");
+  }
+  world_.loop.at(world_.loop.now_us() + linger_us, [this, facts] {
+    pool_.freed(*this);
+    held_bytes_ = 0;
+    pool_.worker_exited(*this, facts);
+  });
+}
+
+}  // namespace llorch::sim

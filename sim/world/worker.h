@@ -1,0 +1,92 @@
+#pragma once
+// One worker process: loads a model onto a device, says ready, runs jobs. Its tokens are the pure function of
+// world/request.h. It may crash, hang, run out of memory, be slow to start and slow to die.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "contract/task.h"
+#include "contract/worker.h"
+#include "pool_managerd/worker_lifecycle/lifecycle.h"
+#include "sim/kernel/network.h"
+#include "sim/world/request.h"
+
+namespace llorch::sim {
+
+struct World;
+class Pool;
+
+// Where the events of one /execute go; called in the caller's process.
+struct ExecuteSink {
+  virtual ~ExecuteSink() = default;
+  virtual void on_refused(base::Error error) = 0;
+  virtual void on_started(contract::StartedEvent event) = 0;
+  virtual void on_tokens(std::vector<contract::TokenEvent> tokens) = 0;
+  virtual void on_end(contract::EndEvent event) = 0;
+  virtual void on_error(base::Error error) = 0;
+};
+using ExecuteSinkPtr = std::shared_ptr<ExecuteSink>;
+
+class WorkerProcess {
+ public:
+  WorkerProcess(World& world, Pool& pool, pool_managerd::worker_lifecycle::Spawn spawn);
+
+  Process& process() { return process_; }
+  const std::string& id() const { return spawn_.worker_id.value; }
+  const std::string& gpu_id() const { return spawn_.gpu_id; }
+  int model() const { return model_; }
+  std::string uri() const { return "http://" + id(); }
+  std::uint64_t pool_life() const { return pool_life_; }
+  std::int64_t held_bytes() const { return held_bytes_; }
+  bool running() const { return process_.alive; }
+  bool loading() const { return running() && !ready_ && !told_to_go_; }
+  bool busy() const { return !runs_.empty(); }
+  bool hung() const { return process_.hung_until_us == kForever; }
+  std::int64_t started_ms() const { return started_ms_; }
+
+  void begin();
+  // ---- its HTTP API, called in its process ----
+  void execute(const JobRequest& request, std::int64_t timeout_ms, const WirePtr& wire, ExecuteSinkPtr sink);
+  bool cancel(const std::string& job);
+  contract::WorkerHealth health() const;
+  void shut_down();
+  // ---- what happens to it ----
+  void terminate();  // SIGTERM
+  void kill();       // SIGKILL
+  void crash();
+  void hang() { process_.hung_until_us = kForever; }
+
+ private:
+  struct Run {
+    JobRequest request;
+    WirePtr wire;
+    ExecuteSinkPtr sink;
+    std::int64_t next = 0, tokens = 0;
+    std::int64_t begun_ms = 0, deadline_ms = 0;
+    std::int64_t fails_at = -1;
+  };
+
+  void allocate();
+  void say_ready();
+  void decode(std::uint64_t run);
+  void finish(std::uint64_t run);
+  void exit(pool_managerd::worker_lifecycle::ExitFacts facts);
+  void exit_when_idle();
+  std::string text_of(const Run& run, std::int64_t i) const;
+
+  World& world_;
+  Pool& pool_;
+  const pool_managerd::worker_lifecycle::Spawn spawn_;
+  const int model_;
+  const std::uint64_t pool_life_;
+  Process process_;
+  std::int64_t actual_bytes_ = 0, held_bytes_ = 0, started_ms_ = 0, load_ms_ = 0;
+  bool ready_ = false, stopping_ = false, told_to_go_ = false, diverges_ = false;
+  std::map<std::uint64_t, Run> runs_;
+  std::uint64_t runs_count_ = 0;
+};
+
+}  // namespace llorch::sim
