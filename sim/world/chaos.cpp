@@ -1,5 +1,7 @@
 #include "sim/world/chaos.h"
 
+#include <algorithm>
+
 #include "sim/world/world.h"
 
 namespace llorch::sim {
@@ -37,17 +39,22 @@ std::size_t Chaos::any_pool() {
 
 void Chaos::crash_orchestrator() { world_.crash_orchestrator(); }
 
+// A second hang never ends the first one early: what was put off to its end would come late.
+void Chaos::hang(Process& process, std::int64_t for_ms) {
+  process.hung_until_us = std::max(process.hung_until_us, world_.loop.now_us() + for_ms * kMs);
+}
+
 void Chaos::hang_orchestrator() {
   world_.oracle.reached("orchestratord hung");
-  world_.orchestrator_process.hung_until_us = world_.loop.now_us() + world_.dice_faults.between(100, 20'000) * kMs;
+  hang(world_.orchestrator_process, world_.dice_faults.between(100, 20'000));
 }
 
 void Chaos::crash_pool() { world_.pools[any_pool()]->crash(); }
 
 void Chaos::hang_pool() {
   world_.oracle.reached("pool hung");
-  world_.pools[any_pool()]->process().hung_until_us =
-      world_.loop.now_us() + world_.dice_faults.between(100, 60'000) * kMs;
+  Process& process = world_.pools[any_pool()]->process();
+  hang(process, world_.dice_faults.between(100, 60'000));
 }
 
 void Chaos::crash_worker() {

@@ -5,6 +5,7 @@
 
 namespace llorch::sim {
 
+struct Process;
 struct World;
 
 class Chaos {
@@ -15,6 +16,7 @@ class Chaos {
 
  private:
   void repeat(std::int64_t mean_ms, void (Chaos::*fault)());
+  void hang(Process& process, std::int64_t for_ms);
   void crash_orchestrator();
   void hang_orchestrator();
   void crash_pool();
