@@ -191,8 +191,6 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   net::http::AuthRules auth;
   if (!token.empty()) auth.tokens.push_back(token);
   contract::WorkerHealth health = constant_health(o, loaded);
-  KvLog kv_log;
-  loaded.engine->kv().observe(&kv_log);
   EngineLoop loop(*loaded.engine, batch_options(o, entropy), *loaded.tokenizer,
                   {.model_digest = health.model_digest,
                    .engine_build = health.engine_build,
@@ -227,7 +225,6 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   base::wait_for_stop_signal();
   base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});
   loop.stop(o.shutdown_grace_ms);
-  loaded.engine->kv().observe(nullptr);
   server.stop(1000);
   runtime.stop();
   return {};
@@ -242,7 +239,9 @@ int run(const Options& options) {
   base::log_event(LogLevel::kInfo, "startup", {}, "The worker starts.",
                   {{"worker_id", options.worker_id}, {"build", base::build_id()}});
   const auto outcome = [&]() -> base::Result<> {
+    KvLog kv_log;  // outlives the engine
     auto loaded = TRY(load(options));
+    loaded.engine->kv().observe(&kv_log);
     TRY(self_test_engine(options, loaded));
     return serve(options, loaded);
   }();

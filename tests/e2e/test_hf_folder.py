@@ -9,37 +9,12 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from byte_tokenizer import byte_tokenizer
 from stack import BIN, Stack, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 384
 CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}{% endfor %}{% if add_generation_prompt %}<s>{% endif %}"
-
-
-def byte_letters():
-    """GPT-2's printable stand-in of every byte."""
-    keep = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in keep]
-    return {**{b: chr(b) for b in keep}, **{b: chr(256 + i) for i, b in enumerate(others)}}
-
-
-def tokenizer_json():
-    special = ["<pad>", "<s>", "</s>"]
-    letters = byte_letters()
-    words = special + [letters[b] for b in range(256)]
-    words += [f"{letters[0x20]}filler{i}" for i in range(VOCABULARY - len(words))]
-    return {
-        "version": "1.0",
-        "added_tokens": [{"id": i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
-                          "normalized": False} for i, t in enumerate(special)],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": {word: i for i, word in enumerate(words)}, "merges": []},
-    }
 
 
 @pytest.fixture(scope="module", name="stack")
@@ -51,7 +26,7 @@ def running_stack(tmp_path_factory):
             name = Path(member.name).name
             if name in ("config.json", "model.safetensors"):
                 (folder / name).write_bytes(archive.extractfile(member).read())
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(["<pad>", "<s>", "</s>"], VOCABULARY)))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>",
                                                                "chat_template": CHAT_TEMPLATE}))
     settings = {"models.aliases.folder": f"file:{folder}", "models.allowed_roots": str(folder.parent)}

@@ -13,8 +13,8 @@ import zlib
 from pathlib import Path
 
 import pytest
+from byte_tokenizer import byte_tokenizer
 from stack import BIN, MODEL, Stack, wait_for
-from test_hf_folder import byte_letters
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 384
@@ -48,24 +48,6 @@ def asking(*urls, text="what is this"):
     return [{"role": "user", "content": parts}]
 
 
-def tokenizer_json():
-    letters = byte_letters()
-    words = SPECIAL + [letters[b] for b in range(256)]
-    words += [f"{letters[0x20]}filler{i}" for i in range(VOCABULARY - len(words))]
-    return {
-        "version": "1.0",
-        "added_tokens": [{"id": i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
-                          "normalized": False} for i, t in enumerate(SPECIAL)],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": {word: i for i, word in enumerate(words)}, "merges": []},
-    }
-
-
 @pytest.fixture(scope="module", name="stack")
 def running_stack(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "tiny-vl"
@@ -73,7 +55,7 @@ def running_stack(tmp_path_factory):
     with tarfile.open(ROOT / "tests/golden/families/qwen3_vl.tar.xz") as archive:
         for name in ("config.json", "model.safetensors"):
             (folder / name).write_bytes(archive.extractfile(f"qwen3_vl/{name}").read())
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json()))
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(SPECIAL, VOCABULARY)))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
     (folder / "preprocessor_config.json").write_text(json.dumps({"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "size": {
         "shortest_edge": 4 * UNIT * UNIT, "longest_edge": 32 * UNIT * UNIT}}))

@@ -52,7 +52,7 @@ Result<> ContinuousBatch::add(const SequenceRequest& request) {
   if (request.images) TRY(engine_.check_images(request.images->grids, request.images->patch_rows));
   // Pages of long and short rotations differ for the same tokens.
   std::vector<std::byte> salt;
-  if (request.cached && !request.images && !options_.cache_salt.empty()) {
+  if (!request.images && !options_.cache_salt.empty()) {
     salt = options_.cache_salt;
     salt.push_back(engine_.rotates_long(request.tokens_max) ? std::byte{1} : std::byte{0});
   }

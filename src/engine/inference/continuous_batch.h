@@ -38,8 +38,7 @@ struct SequenceRequest {
   SequenceId id{};
   std::span<const base::TokenId> prompt;  // copied
   std::uint32_t tokens_max = 0;           // positions it may ever hold; at most the engine's context
-  bool cached = true;                     // may take pages others left, and leave its own; never with images
-  std::optional<SequenceImages> images{};
+  std::optional<SequenceImages> images{};  // with images it neither takes cached pages nor leaves its own
 };
 
 // Logits after a sequence's last token, [vocab], valid during the call. Answer it with append(), remove() or fork(), in the

@@ -51,22 +51,26 @@ Result<> Engine::fork(const SequenceFork& sequence) {
   return {};
 }
 
-Result<> Engine::check_images(std::span<const vision::Image> images, std::span<const float> patch_rows) const {
+Result<vision::Frames> Engine::frames_of(std::span<const vision::Image> images,
+                                         std::span<const float> patch_rows) const {
   if (!model_.plans.vision_encode)
     return base::fail(ErrorCode::kInvalidParams, fmt::format("{} as loaded takes no images", facts_.architecture));
-  TRY(step_.encoder.frames_of(images, patch_rows));
+  return step_.encoder.frames_of(images, patch_rows);
+}
+
+Result<> Engine::check_images(std::span<const vision::Image> images, std::span<const float> patch_rows) const {
+  TRY(frames_of(images, patch_rows));
   return {};
 }
 
 Result<> Engine::encode_images(std::uint32_t slot, std::span<const vision::Image> images,
                                std::span<const float> patch_rows) {
   ASSERT(slot < slots_.size(), "slot={} slots={}", slot, slots_.size());
-  TRY(check_images(images, patch_rows));
+  vision::Frames frames = TRY(frames_of(images, patch_rows));
   if (slots_[slot].length != 0) {
     return base::fail(ErrorCode::kInvalidParams, fmt::format("slot {} holds {} positions; images come before the first",
                                                              slot, slots_[slot].length));
   }
-  vision::Frames frames = TRY(step_.encoder.frames_of(images, patch_rows));
   TRY(step_.state.apply(LifecycleAction::kAlloc, kVisionStateId, slot));
   if (Result<> encoded = run_encoder(slot, frames, patch_rows); !encoded) {
     TRY(step_.state.apply(LifecycleAction::kDeinit, kVisionStateId, slot));

@@ -207,6 +207,8 @@ class Engine {
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
   base::Result<> reserve_pages(std::span<const SlotRows> requests);
+  base::Result<vision::Frames> frames_of(std::span<const vision::Image> images,
+                                         std::span<const float> patch_rows) const;
   base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
 
   contract::Backend* backend_ = nullptr;
