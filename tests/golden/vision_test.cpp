@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/contract/validate.h"
+#include "engine/inference/continuous_batch.h"
 #include "engine/io/model_files.h"
 #include "golden_support.h"
 
@@ -136,6 +137,53 @@ TEST_P(Vision, ARecycledSlot) {
   EXPECT_TRUE(same_bits(world.score(0, golden_.tokens), run({.prefill_chunk = 128})));
   ASSERT_TRUE(world.engine->reset(0));
   EXPECT_TRUE(same_bits(world.score(0, golden_.tokens), text_first));
+}
+
+// Images twice and a text, twelve tokens each: alone, and where each gives way to the others again and again.
+TEST_P(Vision, GivingWayDoesNotMatter) {
+  using namespace engine::inference;
+  constexpr std::size_t kSequences = 3, kTokens = 12;
+  struct Answers {
+    std::vector<std::vector<float>> logits{kSequences};  // of each sequence, all its draws one after another
+    std::uint64_t preemptions = 0;
+  };
+  const auto answers = [&](std::uint32_t slots, std::uint32_t chunk, bool giving_way) {
+    World world(GetParam(), {.slots = slots, .prefill_chunk = chunk});
+    ContinuousBatch batch(*world.engine, {});
+    Answers out;
+    std::vector<std::size_t> drawn(kSequences);
+    for (std::uint32_t i = 0; i < kSequences; ++i) {
+      SequenceRequest request{.id = SequenceId{i}, .prompt = golden_.tokens, .tokens_max = 128};
+      if (i < 2) request.images = SequenceImages{pixels_.images, pixels_.patch_rows};
+      EXPECT_TRUE(batch.add(request));
+    }
+    const auto draw = [&](SequenceId id, std::span<const float> logits) {
+      const auto i = static_cast<std::size_t>(id);
+      out.logits[i].insert(out.logits[i].end(), logits.begin(), logits.end());
+      if (++drawn[i] == kTokens) {
+        batch.remove(id);
+      } else {
+        batch.append(id, base::TokenId{static_cast<std::uint32_t>(argmax(logits))});
+      }
+    };
+    for (std::int64_t step = 0; step < 1000 && std::ranges::any_of(drawn, [&](std::size_t n) { return n < kTokens; });
+         ++step) {
+      for (std::uint32_t i = 0; giving_way && i < kSequences; ++i) {
+        if (batch.knows(SequenceId{i})) batch.set_paused(SequenceId{i}, step / 3 % kSequences == i);
+      }
+      EXPECT_TRUE(batch.step(step, draw));
+    }
+    out.preemptions = batch.usage().counts.preemptions;
+    return out;
+  };
+  const Answers alone = answers(1, 128, false), giving_way = answers(2, 16, true);
+  EXPECT_GE(giving_way.preemptions, 3U);
+  for (std::size_t i = 0; i < kSequences; ++i) {
+    EXPECT_EQ(alone.logits[i].size(), kTokens * golden_.vocab) << i;
+    EXPECT_TRUE(same_bits(giving_way.logits[i], alone.logits[i])) << i;
+  }
+  EXPECT_TRUE(same_bits(alone.logits[0], alone.logits[1]));
+  EXPECT_FALSE(same_bits(alone.logits[0], alone.logits[2]));
 }
 
 TEST_P(Vision, RowsStandWhereTheLibraryPutsThem) {

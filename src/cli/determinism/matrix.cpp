@@ -81,7 +81,16 @@ class Matrix {
     how.seed += kCircumstancesSeed;
     switch (cell.kind) {
       case Cell::Kind::kOnce: return once(*first->engine, how, result);
-      case Cell::Kind::kTwice: TRY(once(*first->engine, how, result)); return once(*first->engine, how, result);
+      case Cell::Kind::kTwice: {
+        // A few at a time: the cache keeps as many windows as there are slots.
+        const std::span<const Request> all(requests_);
+        for (std::size_t i = 0; i < all.size(); i += cell.slots) {
+          const auto few = all.subspan(i, std::min<std::size_t>(cell.slots, all.size() - i));
+          TRY(part(*first->engine, few, i, how, result));
+          TRY(part(*first->engine, few, i, how, result));
+        }
+        return {};
+      }
       case Cell::Kind::kInterrupted: {
         how.steps_max = 20;
         TRY(once(*first->engine, how, result));

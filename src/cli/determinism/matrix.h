@@ -30,7 +30,7 @@ using MakeBackend = std::function<base::Result<std::unique_ptr<engine::contract:
 struct Cell {
   enum class Kind : std::uint8_t {
     kOnce,
-    kTwice,        // the second time with everything the first one left behind
+    kTwice,        // as many as there are slots, and at once again with everything they left behind
     kInterrupted,  // an engine is lost in the middle; another one begins again
     kReplicas,     // two engines, each of which answers every request
   };

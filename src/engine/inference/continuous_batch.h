@@ -36,8 +36,8 @@ struct SequenceImages {
 // What a sequence asks for; see scheduling::SequenceInput.
 struct SequenceRequest {
   SequenceId id{};
-  std::span<const base::TokenId> prompt;  // copied
-  std::uint32_t tokens_max = 0;           // positions it may ever hold; at most the engine's context
+  std::span<const base::TokenId> prompt;   // copied
+  std::uint32_t tokens_max = 0;            // positions it may ever hold; at most the engine's context
   std::optional<SequenceImages> images{};  // with images it neither takes cached pages nor leaves its own
 };
 
