@@ -159,14 +159,14 @@ void Stream::on_drained(const ClientPtr& client) {
 }
 
 void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
-  bool gone = false, read = false;
+  bool gone = false, sent = false;
   {
     const std::lock_guard lock(mutex_);
     client->ended = true;
     std::erase(clients_, client);
     if (log_.finished()) {
-      read = read_to_the_end_ = read_to_the_end_ || (reason == net::CloseReason::kFinished && client->counts);
-      read = read && clients_.empty();
+      sent = reason == net::CloseReason::kFinished && client->counts;
+      if (sent) sent_ms_ = now_ms_;
     } else if (had_clients_ = had_clients_ || client->counts; clients_.empty() && had_clients_) {
       if (identity_.on_disconnect == contract::OnDisconnect::kCancel) {
         gone = true;
@@ -176,7 +176,7 @@ void Stream::on_closed(const ClientPtr& client, net::CloseReason reason) {
     }
   }
   if (gone) watcher_.on_clients_gone(identity_.job_id);
-  if (read) watcher_.on_read_to_the_end(identity_.job_id);
+  if (sent) watcher_.on_sent_to_the_end(identity_.job_id);
 }
 
 bool Stream::is_stuck(Client& client, std::int64_t now_ms) const {
@@ -227,7 +227,9 @@ Stream::Progress Stream::progress(std::int64_t now_ms) const {
   } else if (log_.events_count() > 0) {
     p.id = log_.id_of(log_.events_count() - 1);
   }
-  p.retain_over = p.finished && clients_.empty() && (read_to_the_end_ || now_ms - *finished_ms_ >= limits_.retain_ms);
+  // A client whose connection broke with the end in its socket comes back as any other does.
+  const bool nobody_comes_back = sent_ms_ && now_ms - *sent_ms_ >= limits_.reconnect_grace_ms;
+  p.retain_over = p.finished && clients_.empty() && (nobody_comes_back || now_ms - *finished_ms_ >= limits_.retain_ms);
   return p;
 }
 

@@ -26,7 +26,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
     virtual ~Watcher() = default;
     virtual void on_bytes_held(std::int64_t delta) = 0;
     virtual void on_clients_gone(const base::JobId& job_id) = 0;
-    virtual void on_read_to_the_end(const base::JobId& job_id) = 0;
+    // A client was sent everything. Whether it read it, nobody can know.
+    virtual void on_sent_to_the_end(const base::JobId& job_id) = 0;
   };
   struct Identity {
     base::JobId job_id;
@@ -107,7 +108,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool had_clients_ = false;                     // one that counts came and went
   std::optional<std::int64_t> clients_gone_ms_;  // since when, while the job runs and somebody had been there
   std::optional<std::int64_t> finished_ms_;
-  bool read_to_the_end_ = false;
+  std::optional<std::int64_t> sent_ms_;  // when the kernel took the whole stream for a client
   std::int64_t bytes_accounted_ = 0;
 };
 

@@ -3,6 +3,12 @@
 #include "base/assert.h"
 
 namespace llorch::orchestratord::streaming {
+namespace {
+// Buffers of streams that a client was sent to the end are kept for its return, as long as they cost little: so many of
+// them, and none once all streams together hold this share of buffer_bytes_max.
+constexpr std::size_t kSentStreamsMax = 4096;
+constexpr std::int64_t kSentBytesShare = 4;
+}  // namespace
 
 StreamHub::StreamHub(Options options) : options_(std::move(options)), governor_(options_.limits.buffer_bytes_max) {
   ASSERT(options_.clock != nullptr);
@@ -54,7 +60,9 @@ void StreamHub::relay_ends(const Stream& stream) {
 
 void StreamHub::on_bytes_held(std::int64_t delta) {
   const std::int64_t total = bytes_held_ += delta;
-  if (total > options_.limits.buffer_bytes_max) govern();
+  if (total <= options_.limits.buffer_bytes_max) return;
+  if (delta > 0) drop_sent({.count_max = kSentStreamsMax, .bytes_max = options_.limits.buffer_bytes_max});
+  govern();
 }
 
 void StreamHub::govern() {
@@ -76,9 +84,25 @@ void StreamHub::on_clients_gone(const base::JobId& job_id) {
   if (options_.on_clients_gone) options_.on_clients_gone(job_id);
 }
 
-void StreamHub::on_read_to_the_end(const base::JobId& job_id) {
-  const StreamPtr stream = find(job_id);
-  if (stream != nullptr && stream->progress(options_.clock->now().mono_ms).retain_over) forget(job_id);
+void StreamHub::on_sent_to_the_end(const base::JobId& job_id) {
+  {
+    const std::lock_guard lock(mutex_);
+    sent_.push_back(job_id);
+  }
+  drop_sent({.count_max = kSentStreamsMax, .bytes_max = options_.limits.buffer_bytes_max / kSentBytesShare});
+}
+
+void StreamHub::drop_sent(const SentLimits& limits) {
+  while (true) {
+    base::JobId oldest;
+    {
+      const std::lock_guard lock(mutex_);
+      if (sent_.empty() || (sent_.size() <= limits.count_max && bytes_held_ <= limits.bytes_max)) return;
+      oldest = std::move(sent_.front());
+      sent_.pop_front();
+    }
+    forget(oldest);  // a client that reads it again holds it to its end
+  }
 }
 
 std::vector<StreamPtr> StreamHub::all() const {
@@ -103,6 +127,10 @@ void StreamHub::tick() {
       if (last != progress.id) moved.push_back({stream->identity().job_id, progress.id});
       last = progress.id;
     }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    while (!sent_.empty() && !streams_.contains(sent_.front())) sent_.pop_front();
   }
   if (!moved.empty() && options_.on_checkpoints) options_.on_checkpoints(std::move(moved));
   if (any_paused_) govern();

@@ -2,6 +2,7 @@
 // All live streams of the process, and what is common to them: the memory they share, the clock that watches them.
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,7 +61,12 @@ class StreamHub : private Stream::Watcher {
  private:
   void on_bytes_held(std::int64_t delta) override;
   void on_clients_gone(const base::JobId& job_id) override;
-  void on_read_to_the_end(const base::JobId& job_id) override;
+  void on_sent_to_the_end(const base::JobId& job_id) override;
+  struct SentLimits {
+    std::size_t count_max = 0;
+    std::int64_t bytes_max = 0;  // of all streams
+  };
+  void drop_sent(const SentLimits& limits);
   void govern();
   std::vector<StreamPtr> all() const;
 
@@ -72,6 +78,7 @@ class StreamHub : private Stream::Watcher {
   FlowGovernor governor_;
   std::map<std::uint64_t, Pause> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
+  std::deque<base::JobId> sent_;                        // to the end, oldest first; some are forgotten already
   std::unordered_map<base::JobId, StreamPtr> streams_;  // destroyed first: streams report to the rest
 };
 

@@ -232,7 +232,7 @@ TEST_F(StreamHubTest, AStopCutsOffOnlyWhoWaitsForMore) {
   EXPECT_TRUE(waiting->aborted_);
 }
 
-// DECISIONS §1: the buffer stays until one client has read it to the end, or for retain_ms.
+// DECISIONS §1: the buffer stays for retain_ms, or for the grace of a client that was sent all of it.
 TEST_F(StreamHubTest, TheBufferGoesWhenReadOrWhenOld) {
   const StreamPtr read = running("read");
   const auto reader = attach(read);
@@ -242,12 +242,56 @@ TEST_F(StreamHubTest, TheBufferGoesWhenReadOrWhenOld) {
   finish(unread);
   EXPECT_NE(hub_->find(base::JobId("read")), nullptr);
   reader->close(net::CloseReason::kFinished);
+  pass(limits_.reconnect_grace_ms - 1000);
+  EXPECT_NE(hub_->find(base::JobId("read")), nullptr);
+  pass(1000);
   EXPECT_EQ(hub_->find(base::JobId("read")), nullptr);
-  pass(limits_.retain_ms - 1000);
+  pass(limits_.retain_ms - limits_.reconnect_grace_ms - 1000);
   EXPECT_NE(hub_->find(base::JobId("unread")), nullptr);
   pass(1000);
   EXPECT_EQ(hub_->find(base::JobId("unread")), nullptr);
   EXPECT_TRUE(gone_.empty());
+}
+
+// SYS-7.5.1: the kernel had taken the end for a client whose connection then broke; it comes back and finds the rest.
+TEST_F(StreamHubTest, WhatTheKernelTookIsNotYetRead) {
+  const StreamPtr stream = running("job-1");
+  const auto broken = attach(stream);
+  token(stream, 0, "a");
+  const EventId held = stream->progress(now()).id;
+  token(stream, 1, "b");
+  finish(stream);
+  broken->close(net::CloseReason::kFinished);
+  const StreamPtr found = hub_->find(base::JobId("job-1"));
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(attach(found, held)->names(), (std::vector<std::string>{"token", "end"}));
+}
+
+// What waits for a client's return is the first to go: it never makes a worker wait.
+TEST_F(StreamHubTest, SentStreamsGoWhenMemoryIsShort) {
+  contract::StreamConfig limits;
+  limits.buffer_bytes_max = 400'000;
+  restart(limits);
+  const auto run_to_the_end = [&](const std::string& id) {
+    const StreamPtr stream = running(id);
+    token(stream, 0, std::string(30'000, 'x'));
+    const auto client = attach(stream);
+    finish(stream);
+    client->close(net::CloseReason::kFinished);
+  };
+  for (int i = 0; i < 10; ++i) run_to_the_end("sent-" + std::to_string(i));
+  EXPECT_LE(hub_->gauges().bytes_held, limits.buffer_bytes_max / 4);
+  EXPECT_EQ(hub_->find(base::JobId("sent-0")), nullptr);
+  EXPECT_NE(hub_->find(base::JobId("sent-9")), nullptr);
+  const StreamPtr live = running("live");
+  int paused = 0;
+  hub_->relay_begins(*live, [&](bool) { ++paused; });
+  while (hub_->gauges().bytes_held <= limits.buffer_bytes_max && hub_->find(base::JobId("sent-9")) != nullptr) {
+    token(live, live->progress(now()).tokens_count, std::string(20'000, 'x'));
+  }
+  EXPECT_EQ(hub_->find(base::JobId("sent-9")), nullptr);
+  EXPECT_EQ(paused, 0);
+  hub_->relay_ends(*live);
 }
 
 TEST_F(StreamHubTest, AClientThatBreaksOffDuringTheEndKeepsTheBuffer) {

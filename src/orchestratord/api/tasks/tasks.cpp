@@ -137,9 +137,9 @@ void Tasks::serve_stored_events(const state_store::JobRecord& record,
     return refuse(
         context_, exchange,
         Error{ErrorCode::kStreamOffsetGone,
-              "the job has ended and the events after this id are not held any more: tokens are kept in memory "
-              "until a client has read them, or for stream.retain_ms. Ask without Last-Event-ID for the "
-              "terminal event, or submit the job again with its seed",
+              "the job has ended and the events after this id are not held any more: tokens are kept in memory only, "
+              "for stream.retain_ms, or for stream.reconnect_grace_ms once a client was sent them all. Ask without "
+              "Last-Event-ID for the terminal event, or submit the job again with its seed",
               {}}
             .with("last_event_id", *progress.last_event_id)
             .with("seed", std::to_string(record.seed)));
