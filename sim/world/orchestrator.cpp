@@ -407,7 +407,7 @@ void Orchestrator::run(brain::AskPoolState& c) {
   Pool* pool = world_.pool_at(c.endpoint);
   call<contract::PoolState>(
       world_.network, world_.orchestrator_process, pool->process(), kStateTimeoutMs,
-      [pool](const Reply<contract::PoolState>& reply) { reply(pool->state()); },
+      [pool](const Reply<contract::PoolState>& reply) { reply(pool->asked_state()); },
       [this, endpoint = c.endpoint](const CallResult<contract::PoolState>& state) {
         if (!state) return post(brain::PoolUnreachable{endpoint});
         post(brain::PoolSeen{{}, *state, endpoint});

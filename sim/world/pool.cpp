@@ -170,12 +170,14 @@ void Pool::start_worker(const contract::StartWorkerRequest& wanted, Reply<MaybeE
     pool_managerd::model_catalog::ModelPlan plan;
     plan.shape = {.context_tokens = kContextTokens, .slots = wanted.slots, .kv_dtype = wanted.kv_dtype};
     plan.weights_bytes = world_.options.models[static_cast<std::size_t>(world_.model_of(wanted.model_ref))].bytes;
+    link(reg::Heard{});
     step(wl::DevicesRead{read_devices()});
     step(wl::StartAsked{remember(reply), wanted, plan, {}});
   });
 }
 
 void Pool::stop_worker(const std::string& worker, Reply<bool> reply) {
+  link(reg::Heard{});
   life_->known[worker].stop_asked = true;
   step(wl::StopAsked{remember([reply = std::move(reply)](const MaybeError& error) { reply(!error); }),
                      base::WorkerId(worker), false});
@@ -195,6 +197,11 @@ void Pool::worker_exited(const WorkerProcess& worker, const wl::ExitFacts& facts
       link(reg::Changed{});
     });
   });
+}
+
+contract::PoolState Pool::asked_state() {
+  link(reg::Heard{});
+  return state();
 }
 
 contract::PoolState Pool::state() const {

@@ -40,6 +40,8 @@ class Pool {
   void stop_worker(const std::string& worker, Reply<bool> reply);
   void worker_ready(const contract::ReadyCallback& callback, Reply<bool> reply);
   contract::PoolState state() const;
+  // As orchestratord asks for it.
+  contract::PoolState asked_state();
 
   // ---- its host ----
   void allocated(const WorkerProcess& worker);

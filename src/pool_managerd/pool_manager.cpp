@@ -279,7 +279,10 @@ control_api::Operations PoolManager::Impl::operations() {
     start_worker(std::move(wanted), std::move(correlation_id), std::move(exchange));
   };
   out.stop = [this](WorkerId id, bool drain, ExchangePtr exchange) {
-    on_main([this, id, drain, exchange] { step(wl::StopAsked{remember(exchange), id, drain}); });
+    on_main([this, id, drain, exchange] {
+      link_->heard();
+      step(wl::StopAsked{remember(exchange), id, drain});
+    });
   };
   out.ready = [this](contract::ReadyCallback callback, ExchangePtr exchange) {
     on_main([this, callback, exchange] { step(wl::ReadyReceived{remember(exchange), callback}); });
@@ -296,7 +299,10 @@ control_api::Operations PoolManager::Impl::operations() {
     });
   };
   out.state = [this](ExchangePtr exchange) {
-    on_main([this, exchange] { exchange->respond(net::http::json_response(200, contract::encode(state()))); });
+    on_main([this, exchange] {
+      link_->heard();
+      exchange->respond(net::http::json_response(200, contract::encode(state())));
+    });
   };
   out.health = [this](ExchangePtr exchange) {
     on_main([this, exchange] {
@@ -338,6 +344,7 @@ void PoolManager::Impl::start_worker(contract::StartWorkerRequest wanted, base::
           {}}.with("gpu_id", wanted.gpu_id));
     }
     on_main([this, wanted, correlation_id, exchange, plan = std::move(plan), devices = inventory_.read()] {
+      link_->heard();
       step(wl::DevicesRead{devices});
       step(wl::StartAsked{remember(exchange), wanted, plan, correlation_id});
     });

@@ -36,6 +36,7 @@ void OrchestratorLink::start() {
 }
 void OrchestratorLink::report(Report report) { step(Queue{std::move(report)}); }
 void OrchestratorLink::changed() { step(Changed{}); }
+void OrchestratorLink::heard() { step(Heard{}); }
 void OrchestratorLink::leave() { step(Leave{}); }
 void OrchestratorLink::tick() { step(Tick{}); }
 

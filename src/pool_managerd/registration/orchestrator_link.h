@@ -28,6 +28,7 @@ class OrchestratorLink {
   void start();
   void report(Report report);
   void changed();
+  void heard();
   // Sends what is pending, deregisters; left() is true when done. The caller bounds the wait.
   void leave();
   void tick();

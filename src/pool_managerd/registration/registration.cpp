@@ -8,6 +8,9 @@ namespace {
 // Bounds of what a reply may ask for: no storm, and no pool that looks dead for minutes.
 constexpr std::int64_t kIntervalMinMs = 100;
 constexpr std::int64_t kIntervalMaxMs = 300'000;
+// From a call to the registration it prompts: an orchestratord that starts asks its pools before it listens itself. Also
+// what bounds the attempts when somebody else asks all the time.
+constexpr std::int64_t kHeardDelayMs = 200;
 
 // The other side has answered and will answer the same again.
 bool is_final_refusal(const base::Error& error) {
@@ -61,6 +64,12 @@ void Registration::on(const Queue& event, Time, Out&) {
 }
 
 void Registration::on(const Changed&, Time, Out&) { changed_ = true; }
+
+void Registration::on(const Heard&, Time now, Out&) {
+  if (phase_ != Phase::kOffline) return;
+  backoff_ms_ = kHeardDelayMs;
+  due_ms_ = std::min(due_ms_, now.mono_ms + kHeardDelayMs);
+}
 
 void Registration::on(const RegisterEnded& event, Time now, Out& out) {
   in_flight_ = false;

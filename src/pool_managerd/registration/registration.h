@@ -34,6 +34,8 @@ struct Queue {
 };
 // The state changed: beat now.
 struct Changed {};
+// A call came in as orchestratord makes them: whoever was away is back.
+struct Heard {};
 struct RegisterEnded {
   base::Result<contract::RegisterReply> reply;
 };
@@ -46,8 +48,8 @@ struct ReportEnded {
 struct Leave {};
 struct DeregisterEnded {};
 struct Tick {};
-using Event =
-    std::variant<Started, Queue, Changed, RegisterEnded, HeartbeatEnded, ReportEnded, Leave, DeregisterEnded, Tick>;
+using Event = std::variant<Started, Queue, Changed, Heard, RegisterEnded, HeartbeatEnded, ReportEnded, Leave,
+                           DeregisterEnded, Tick>;
 
 // ---- commands; each is answered by its ...Ended event ----
 struct SendRegister {};   // the full state
@@ -90,6 +92,7 @@ class Registration {
   void on(const Started&, Time, Out&);
   void on(const Queue&, Time, Out&);
   void on(const Changed&, Time, Out&);
+  void on(const Heard&, Time, Out&);
   void on(const RegisterEnded&, Time, Out&);
   void on(const HeartbeatEnded&, Time, Out&);
   void on(const ReportEnded&, Time, Out&);

@@ -126,6 +126,31 @@ TEST(Registration, ReportsSurviveAnOutage) {
   EXPECT_TRUE(h.core.connected());
 }
 
+// SYS-8.3.2, SYS-6.1.2: a worker that became ready while orchestratord was away must not wait for the end of a long pause.
+TEST(Registration, ACallEndsThePause) {
+  Harness h;
+  h.connect();
+  h.run(Heard{});
+  EXPECT_EQ(h.find<SendRegister>(), nullptr) << "connected";
+  h.run(Harness::failed("a"));
+  h.run(ReportEnded{base::fail(Harness::error(ErrorCode::kUnreachable))});
+  for (const std::int64_t wait : {1'000, 2'000, 4'000, 8'000}) {
+    h.pass(wait);
+    h.run(RegisterEnded{base::fail(Harness::error(ErrorCode::kUnreachable))});
+  }
+  h.run(Heard{});
+  h.pass(199);
+  EXPECT_EQ(h.find<SendRegister>(), nullptr) << "it may not listen yet";
+  h.run(Heard{});
+  h.pass(1);
+  ASSERT_NE(h.find<SendRegister>(), nullptr) << "who asks all the time does not put it off";
+  h.run(RegisterEnded{base::fail(Harness::error(ErrorCode::kUnreachable))});
+  EXPECT_EQ(h.core.next_wake_ms(), h.clock.now().mono_ms + 400) << "and the pause grows from there";
+  h.pass(400);
+  h.run(RegisterEnded{contract::RegisterReply{"pool-1", "registered", 15'000}});
+  EXPECT_EQ(h.sent_id(), "a");
+}
+
 TEST(Registration, ReportsAreBounded) {
   Harness h;
   h.connect();
