@@ -141,10 +141,11 @@ class Stack:
     `slow` puts a model of a few hundred tokens per second behind the alias instead of the demo model.
     """
 
-    def __init__(self, settings=None, env=None, state_dir=None, slow=False, token=None):
+    def __init__(self, settings=None, env=None, state_dir=None, slow=False, token=None, spawn=None):
         self._temporary = None if state_dir else tempfile.TemporaryDirectory(prefix="llorch-e2e-")
         self.dir = pathlib.Path(state_dir or self._temporary.name)
         self.token = token
+        self.spawn = spawn or {}  # more arguments of Popen
         self.env = clean_env(self.dir, {**(env or {}), **({"LLORCH_API_TOKEN": token} if token else {})})
         self.settings = {
             f"models.aliases.{ALIAS}": f"file:{slow_model() if slow else MODEL}",
@@ -172,7 +173,7 @@ class Stack:
     def _spawn(self, name, bind, more=()):
         log = open(self.dir / f"{name}.log", "ab")
         command = [str(BIN / name), "--state-dir", str(self.dir), "--bind", bind, *more, *self._args()]
-        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env)
+        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, **self.spawn)
 
     def _ready(self, name, process):
         def run_file():
@@ -186,12 +187,18 @@ class Stack:
 
         return wait_for(f"{name} to listen", run_file, 20)
 
+    def spawn_orchestrator(self):
+        return self._spawn("orchestratord", self.bind)
+
+    def spawn_pool(self):
+        return self._spawn("pool-managerd", self.pool_bind, ["--cpu", "--orchestrator", self.url])
+
     def start_orchestrator(self):
-        self.orchestrator = self._spawn("orchestratord", self.bind)
+        self.orchestrator = self.spawn_orchestrator()
         self.bind = self._ready("orchestratord", self.orchestrator)
 
     def start_pool(self):
-        self.pool = self._spawn("pool-managerd", self.pool_bind, ["--cpu", "--orchestrator", self.url])
+        self.pool = self.spawn_pool()
         self.pool_bind = self._ready("pool-managerd", self.pool)
 
     def start(self):
@@ -210,7 +217,7 @@ class Stack:
     def __exit__(self, *_):
         self.stop()
 
-    def stop(self):
+    def stop_daemons(self):
         for process in (self.pool, self.orchestrator):
             if process and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -219,6 +226,9 @@ class Stack:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+    def stop(self):
+        self.stop_daemons()
         if self._temporary:
             self._temporary.cleanup()
 

@@ -1,0 +1,161 @@
+"""SIGKILL at seeded moments, the restarts that follow, and how soon orchestratord serves again."""
+
+import datetime
+import os
+import pathlib
+import signal
+import threading
+import time
+
+from clients import ask
+from stack import process_runs, request, wait_for
+
+
+class Weather:
+    """Whether a broken connection is excused: orchestratord was down, or died meanwhile. Thread-safe."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.changes = 0  # odd: down, dying or starting
+        self.deaths = []  # Unix ms
+
+    def goes_down(self):
+        with self.lock:
+            self.changes += self.changes % 2 == 0
+            self.deaths.append(time.time() * 1000)
+
+    def is_up(self):
+        with self.lock:
+            self.changes += self.changes % 2 == 1
+
+    def state(self):
+        with self.lock:
+            return self.changes
+
+    def excuses(self, before):
+        return before % 2 == 1 or self.state() != before
+
+    def died_after(self, rfc3339):
+        moment = datetime.datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).timestamp() * 1000
+        with self.lock:
+            return any(death >= moment - 1 for death in self.deaths)
+
+
+def children_of(pid):
+    out = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                out.append(int(stat.parent.name))
+        except OSError:
+            continue
+    return [child for child in out if process_runs(child)]
+
+
+def process_start_s(pid):
+    """When it was started, on the clock of time.monotonic()."""
+    ticks = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class HarnessRestarts:
+    """Starts a killed daemon itself and at once."""
+
+    def __init__(self, stack):
+        self.stack = stack
+
+    def orchestrator_pid(self):
+        return self.stack.orchestrator.pid
+
+    def pool_pid(self):
+        return self.stack.pool.pid
+
+    def reap_orchestrator(self):
+        self.stack.orchestrator.wait()
+
+    def restart_orchestrator(self):
+        """When it was started, by time.monotonic()."""
+        started = time.monotonic()
+        self.stack.orchestrator = self.stack.spawn_orchestrator()
+        return started
+
+    def restart_pool(self):
+        self.stack.pool.wait()
+        self.stack.pool = self.stack.spawn_pool()
+
+
+class Killer:
+    def __init__(self, stack, restarts, weather, ledger, rng, gap_s=(0.0, 0.7)):
+        self.stack, self.restarts, self.weather, self.ledger, self.rng = stack, restarts, weather, ledger, rng
+        self.gap_s = gap_s
+        self.health_s = []  # from start to the first 200 of /v2/health
+        self.query_s = []  # and to the first answer about a job
+        self.on_death = lambda: None  # called while orchestratord is dead
+        self.killed_while_starting = False
+
+    def run(self, kills, progress=lambda done: None):
+        """`kills`: letters o, w, p in the order they are to die."""
+        kills = list(kills)
+        done = 0
+        while done < len(kills):
+            time.sleep(self.rng.uniform(*self.gap_s))
+            {"o": self.kill_orchestrator, "w": self.kill_worker, "p": self.kill_pool}[kills[done]]()
+            done += 1
+            progress(done)
+
+    def kill_orchestrator(self):
+        self.weather.goes_down()
+        os.kill(self.restarts.orchestrator_pid(), signal.SIGKILL)
+        self.ledger.count("SIGKILL orchestratord")
+        self.restarts.reap_orchestrator()
+        self.on_death()
+        started = self.restarts.restart_orchestrator()
+        if self.rng.random() < 0.1:  # and once more while it starts
+            time.sleep(self.rng.uniform(0.0, 0.08))
+            os.kill(self.restarts.orchestrator_pid(), signal.SIGKILL)
+            self.ledger.count("SIGKILL orchestratord while it starts, besides")
+            self.restarts.reap_orchestrator()
+            started = self.restarts.restart_orchestrator()
+        self.wait_serving(started)
+
+    def wait_serving(self, started):
+        with self.ledger.lock:
+            known = self.ledger.jobs[0].path if self.ledger.jobs else "/v2/tasks"
+
+        def answers(path):
+            def asked():
+                reply = ask(self.stack, "GET", path)
+                return reply is not None and reply.status == 200
+            return asked
+
+        wait_for("orchestratord to serve", answers("/v2/health"), 60, every_s=0.001)
+        self.health_s.append(time.monotonic() - started)
+        wait_for("orchestratord to know its jobs", answers(known), 60, every_s=0.001)
+        self.query_s.append(time.monotonic() - started)
+        self.weather.is_up()
+
+    def worker(self):
+        """(pid, whether it was ready) of a worker that lives. One that dies twice in a row while it starts makes the
+        jobs that wait for it fail (ORCH-1042), so the next kill waits for a ready one."""
+        try:
+            known = {w["pid"]: w["status"] for w in request(self.stack.pool_url, path="/v2/state", timeout_s=5).json["workers"]}
+        except (OSError, ValueError, KeyError):
+            return None
+        for pid in children_of(self.restarts.pool_pid()):
+            ready = known.get(pid) in ("ready", "busy")
+            if ready or not self.killed_while_starting:
+                return pid, ready
+        return None
+
+    def kill_worker(self):
+        pid, ready = wait_for("a worker to kill", self.worker, 120)
+        os.kill(pid, signal.SIGKILL)
+        self.killed_while_starting = not ready
+        self.ledger.count("SIGKILL worker-orcd")
+        if not ready:
+            self.ledger.count("workers killed before they were ready")
+
+    def kill_pool(self):
+        os.kill(self.restarts.pool_pid(), signal.SIGKILL)
+        self.ledger.count("SIGKILL pool-managerd")
+        self.restarts.restart_pool()
