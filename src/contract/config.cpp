@@ -25,7 +25,8 @@ struct EnumNames<PlacementAlgorithm> {
   static constexpr auto names =
       std::array{std::pair{PlacementAlgorithm::kLeastLoaded, std::string_view("least-loaded")},
                  std::pair{PlacementAlgorithm::kMostVramFree, std::string_view("most-vram-free")},
-                 std::pair{PlacementAlgorithm::kRoundRobin, std::string_view("round-robin")}};
+                 std::pair{PlacementAlgorithm::kRoundRobin, std::string_view("round-robin")},
+                 std::pair{PlacementAlgorithm::kPredictedEnd, std::string_view("predicted-end")}};
 };
 template <>
 struct EnumNames<PayloadSpool> {
@@ -78,6 +79,15 @@ template <>
 struct Table<SchedulingConfig> {
   static constexpr auto fields =
       std::tuple{optional("algorithm", &SchedulingConfig::algorithm, "How a worker is chosen among those that fit.")};
+};
+template <>
+struct Table<QueueOptimizerConfig> {
+  using S = QueueOptimizerConfig;
+  static constexpr auto fields = std::tuple{
+      optional("enabled", &S::enabled, "Look over a long queue in the background and say what would shorten it."),
+      optional("threshold_jobs", &S::threshold_jobs, "Only while more jobs than this wait.", {0, 1e7}),
+      optional("interval_ms", &S::interval_ms, "Time between two looks.", {100, 1e9}),
+      optional("max_runtime_ms", &S::max_runtime_ms, "A look that takes longer is given up.", kPositiveMilliseconds)};
 };
 template <>
 struct Table<TimeoutConfig> {
@@ -154,6 +164,7 @@ struct Table<OrchestratordConfig> {
       optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
       optional("queue", &S::queue),
       optional("scheduling", &S::scheduling),
+      optional("queue_optimizer", &S::queue_optimizer),
       optional("timeout", &S::timeout),
       optional("heartbeat", &S::heartbeat),
       optional("retry", &S::retry),

@@ -15,7 +15,7 @@
 namespace llorch::contract {
 
 enum class QueuePolicy : std::uint8_t { kReject, kDropLru, kShedLowPriority, kQueue };
-enum class PlacementAlgorithm : std::uint8_t { kLeastLoaded, kMostVramFree, kRoundRobin };
+enum class PlacementAlgorithm : std::uint8_t { kLeastLoaded, kMostVramFree, kRoundRobin, kPredictedEnd };
 enum class PayloadSpool : std::uint8_t { kEncrypted, kOff };
 enum class RunningJobs : std::uint8_t { kReplay, kFail };
 
@@ -29,6 +29,12 @@ struct QueueConfig {
 };
 struct SchedulingConfig {
   PlacementAlgorithm algorithm = PlacementAlgorithm::kLeastLoaded;
+};
+struct QueueOptimizerConfig {
+  bool enabled = true;
+  std::int64_t threshold_jobs = 10;
+  std::int64_t interval_ms = 30000;
+  std::int64_t max_runtime_ms = 5000;
 };
 struct TimeoutConfig {
   std::int64_t default_ms = 300000;
@@ -73,6 +79,7 @@ struct OrchestratordConfig {
   std::string bind = "127.0.0.1:8080";
   QueueConfig queue;
   SchedulingConfig scheduling;
+  QueueOptimizerConfig queue_optimizer;
   TimeoutConfig timeout;
   HeartbeatConfig heartbeat;
   RetryConfig retry;

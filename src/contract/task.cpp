@@ -79,6 +79,58 @@ template <>
 struct Codec<JsonObject> : JsonTextCodec<JsonObject> {};
 
 template <>
+struct EnumNames<PlacementMode> {
+  static constexpr auto names = std::array{std::pair{PlacementMode::kAuto, std::string_view("auto")},
+                                           std::pair{PlacementMode::kPrefer, std::string_view("prefer")},
+                                           std::pair{PlacementMode::kPin, std::string_view("pin")}};
+};
+
+template <>
+struct Table<Placement> {
+  using S = Placement;
+  static constexpr auto fields = std::tuple{
+      optional("mode", &S::mode, "pin: one pool only; prefer: some pools before the others; auto: any."),
+      optional("pin_pool_id", &S::pin_pool_id, "With mode pin: the pool. There is no fallback.", {1, 256}),
+      optional("prefer_pools", &S::prefer_pools, "With mode prefer: the pools to try first.", {0, 16}),
+      optional("avoid_pools", &S::avoid_pools, "Pools that never get the job.", {0, 16}),
+      optional("require_device_mask", &S::require_device_mask, "The gpu_id a worker must be on, exactly.", {1, 64}),
+      optional("allow_fallback", &S::allow_fallback,
+               "With mode prefer: take another pool when no preferred one can run the job now.")};
+
+  static base::Result<> validate(const S& p) {
+    if (p.pin_pool_id.has_value() != (p.mode == PlacementMode::kPin)) {
+      return field_error("placement.pin_pool_id", "combination", "mode pin and pin_pool_id go together");
+    }
+    if (p.prefer_pools.empty() == (p.mode == PlacementMode::kPrefer)) {
+      return field_error("placement.prefer_pools", "combination",
+                         "mode prefer and a prefer_pools that is not empty go together");
+    }
+    for (const auto& [name, pools] :
+         {std::pair{"placement.prefer_pools", &p.prefer_pools}, std::pair{"placement.avoid_pools", &p.avoid_pools}}) {
+      for (const std::string& id : *pools) {
+        if (!base::is_valid_identifier(id)) return bad_id(name);
+      }
+    }
+    if (p.pin_pool_id && !base::is_valid_identifier(*p.pin_pool_id)) return bad_id("placement.pin_pool_id");
+    const auto avoided = [&](const std::string& id) { return std::ranges::count(p.avoid_pools, id) > 0; };
+    if ((p.pin_pool_id && avoided(*p.pin_pool_id)) || std::ranges::any_of(p.prefer_pools, avoided)) {
+      return field_error("placement.avoid_pools", "combination", "a pool is wanted and avoided at the same time");
+    }
+    return {};
+  }
+
+ private:
+  static tl::unexpected<base::Error> bad_id(std::string_view field) {
+    return field_error(field, "charset", "pool ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+  }
+};
+
+template <>
+struct Table<StoredParams> {
+  static constexpr auto fields = std::tuple{optional("placement", &StoredParams::placement)};
+};
+
+template <>
 struct Table<SubmitRequest> {
   using S = SubmitRequest;
   static constexpr auto own = std::tuple{
@@ -104,6 +156,7 @@ struct Table<SubmitRequest> {
       optional("determinism", &S::determinism, "strict makes an omitted temperature 0."),
       optional("on_disconnect", &S::on_disconnect,
                "What a lost client means: cancel the job, or keep it for a reconnect."),
+      optional("placement", &S::placement, "Which pools and devices may run the job. Omitted: any."),
       optional("timeout_ms", &S::timeout_ms, "Limit on the run, from dispatch to the end.", {1, 86'400'000}),
       optional("deadline_ms", &S::deadline_ms, "Limit from admission to the end.", {1, 604'800'000})};
   static constexpr auto fields = std::tuple_cat(own, fields_of(&S::sampling, Table<SamplingRequest>::fields));
@@ -211,6 +264,7 @@ struct Table<JobView> {
                                             required("attempts", &S::attempts),
                                             optional("worker_id", &S::worker_id),
                                             optional("pool_id", &S::pool_id),
+                                            optional("placement", &S::placement, "As asked for; omitted: any."),
                                             required("tokens_in", &S::tokens_in),
                                             required("tokens_out", &S::tokens_out),
                                             optional("stop_reason", &S::stop_reason),
@@ -318,6 +372,8 @@ base::Error to_error(const ErrorBody& body) {
 
 using namespace llorch::contract;
 LLORCH_INSTANTIATE_WIRE(SubmitRequest)
+LLORCH_INSTANTIATE_WIRE(Placement)
+LLORCH_INSTANTIATE_WIRE(StoredParams)
 LLORCH_INSTANTIATE_WIRE(SubmitReply)
 LLORCH_INSTANTIATE_WIRE(Receipt)
 LLORCH_INSTANTIATE_WIRE(ErrorBody)
@@ -334,3 +390,4 @@ LLORCH_INSTANTIATE_ENUM(OnDisconnect)
 LLORCH_INSTANTIATE_ENUM(Determinism)
 LLORCH_INSTANTIATE_ENUM(JobStatus)
 LLORCH_INSTANTIATE_ENUM(StopReason)
+LLORCH_INSTANTIATE_ENUM(PlacementMode)

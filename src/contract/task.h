@@ -17,6 +17,7 @@ enum class OnDisconnect : std::uint8_t { kCancel = 0, kResume = 1 };
 enum class Determinism : std::uint8_t { kBestEffort = 0, kStrict = 1 };
 enum class JobStatus : std::uint8_t { kQueued, kDispatched, kRunning, kCompleted, kFailed, kCancelled };
 enum class StopReason : std::uint8_t { kEos, kMaxTokens, kStop, kContext };
+enum class PlacementMode : std::uint8_t { kAuto, kPrefer, kPin };
 
 constexpr bool is_terminal(JobStatus s) {
   return s == JobStatus::kCompleted || s == JobStatus::kFailed || s == JobStatus::kCancelled;
@@ -28,6 +29,23 @@ struct JsonArray {
 };
 struct JsonObject {
   std::string text;
+};
+
+// Where a job may run (ORCH-3903, OC-CTRL-2013). Kept with the job over restarts; never changes what it computes on a device.
+struct Placement {
+  PlacementMode mode = PlacementMode::kAuto;
+  std::optional<std::string> pin_pool_id;          // kPin: this pool and no other
+  std::vector<std::string> prefer_pools;           // kPrefer: these before all others
+  std::vector<std::string> avoid_pools;            // never one of these
+  std::optional<std::string> require_device_mask;  // exactly this device: a gpu_id of its pool
+  bool allow_fallback = true;                      // kPrefer: other pools when no preferred one can take the job now
+
+  auto operator<=>(const Placement&) const = default;
+};
+
+// What orchestratord reads back of the parameters it stored with a job; the rest of that object is for operators.
+struct StoredParams {
+  std::optional<Placement> placement;
 };
 
 // POST /v2/tasks. Exactly one spelling of the model must be present (`model`, or `model_ref` of the older form).
@@ -51,6 +69,7 @@ struct SubmitRequest {
   std::optional<std::uint64_t> seed;
   Determinism determinism = Determinism::kBestEffort;
   OnDisconnect on_disconnect = OnDisconnect::kCancel;
+  std::optional<Placement> placement;       // omitted: anywhere
   std::optional<std::int64_t> timeout_ms;   // from dispatch to the end
   std::optional<std::int64_t> deadline_ms;  // from admission to the end
 };
@@ -127,6 +146,7 @@ struct JobView {
   std::int64_t attempts = 0;
   std::optional<std::string> worker_id;
   std::optional<std::string> pool_id;
+  std::optional<Placement> placement;
   std::int64_t tokens_in = 0;
   std::int64_t tokens_out = 0;
   std::optional<StopReason> stop_reason;

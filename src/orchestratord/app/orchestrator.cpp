@@ -14,6 +14,7 @@
 #include "contract/json.h"
 #include "contract/worker.h"
 #include "orchestratord/api/routes.h"
+#include "orchestratord/api/tasks/job_view.h"
 #include "orchestratord/app/brain_host/brain_thread.h"
 #include "orchestratord/app/brain_host/command_runner.h"
 #include "orchestratord/app/brain_host/pool_client.h"
@@ -185,14 +186,7 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
     }
     live->stream = hub->open(record.job_id, record.on_disconnect);
     jobs.add(live);
-    out.jobs.push_back({.spec = {.job_id = record.job_id,
-                                 .correlation_id = record.correlation_id,
-                                 .model = record.facts,
-                                 .priority = record.priority,
-                                 .tokens_in = record.tokens_in,
-                                 .max_tokens = record.max_tokens,
-                                 .timeout_ms = record.timeout_ms,
-                                 .deadline_ms = record.deadline_ms},
+    out.jobs.push_back({.spec = api::tasks::job_spec(record),
                         .status = record.progress.status,
                         .attempts = record.progress.attempts,
                         .submitted_unix_ms = record.submitted_unix_ms,

@@ -161,7 +161,6 @@ enum class Metric : std::uint8_t {
   kWorkerStarts,        // label success | failure
   kWorkerStops,         // label: evict | start_timeout
   kHeartbeatsReceived,  // label: pool_id
-  kPlacementDecisions,  // label assigned | no_capacity
   kTokensIn,            // value
   kTokensOut,           // value
   kQueueWaitMs,         // value, histogram; priority
@@ -175,12 +174,18 @@ struct Count {
   std::int64_t value = 1;
 };
 
+// One placement decision that said something new (control-plane §15.1).
+struct CountPlacement {
+  bool assigned = false, pinned = false, fallback = false;
+  std::int64_t candidates_considered = 0;
+};
+
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command =
-    std::variant<CommitAdmission, CommitTransition, RememberPool, ForgetPool, AnswerSubmit, AnswerCancel,
-                 AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges, AnswerPool, PublishQueued,
-                 SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, Drained>;
+using Command = std::variant<CommitAdmission, CommitTransition, RememberPool, ForgetPool, AnswerSubmit, AnswerCancel,
+                             AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges, AnswerPool,
+                             PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker,
+                             AskPoolState, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::brain

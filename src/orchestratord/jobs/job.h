@@ -22,6 +22,7 @@ struct JobSpec {
   std::int64_t max_tokens = 0;
   std::optional<std::int64_t> timeout_ms;
   std::optional<std::int64_t> deadline_ms;
+  contract::Placement placement;
 };
 
 // A job of the store that has no terminal row yet.

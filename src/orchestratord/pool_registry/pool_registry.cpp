@@ -105,6 +105,7 @@ GoneWorker PoolRegistry::gone_worker(const Worker& w, GoneWhy why) const {
           .pool_id = w.pool_id,
           .gpu_id = w.info.gpu_id,
           .model_digest = w.wanted_digest.empty() ? w.info.model_digest : w.wanted_digest,
+          .started_for = w.started_for,
           .why = why == GoneWhy::kFailed && w.stop_sent_ms ? GoneWhy::kStopped : why,
           .was = w.info.status,
           .bytes = w.bytes(),

@@ -42,7 +42,8 @@ struct Worker {
   bool told_gone = false;       // declared gone, but its process still holds its place; failed
   int absent_reports = 0;       // in a row, while never listed
   std::optional<std::int64_t> stop_sent_ms;
-  std::optional<std::uint64_t> claimed_by;  // model that waits for its memory: no new work
+  std::optional<std::uint64_t> claimed_by;   // lane that waits for its memory: no new work
+  std::optional<std::uint64_t> started_for;  // lane whose first job asked for it
 
   std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes); }
   bool takes_work() const { return info.status == WorkerStatus::kReady && !claimed_by; }
@@ -85,6 +86,7 @@ struct GoneWorker {
   base::WorkerId id;
   base::PoolId pool_id;
   std::string gpu_id, model_digest;
+  std::optional<std::uint64_t> started_for;
   GoneWhy why = GoneWhy::kFailed;
   WorkerStatus was = WorkerStatus::kStarting;
   std::int64_t bytes = 0;

@@ -33,38 +33,38 @@ const Entry* JobQueue::find(Arrival arrival) const {
   return s ? &s->entry : nullptr;
 }
 
-void JobQueue::refresh_head(Priority priority, ModelIndex model) {
-  Lane& lane = lanes_[model.value][index(priority)];
+void JobQueue::refresh_head(Priority priority, LaneIndex lane_index) {
+  Lane& lane = lanes_[lane_index.value][index(priority)];
   const bool dispatchable = !lane.entries.empty() && lane.entries.begin()->second;
   const std::optional<Arrival> want = dispatchable ? std::optional(lane.entries.begin()->first) : std::nullopt;
   if (want == lane.offered) return;
   auto& heads = heads_[index(priority)];
   if (lane.offered) heads.erase(*lane.offered);
-  if (want) heads.emplace(*want, model);
+  if (want) heads.emplace(*want, lane_index);
   lane.offered = want;
 }
 
 void JobQueue::enter_lane(const Slot& s) {
-  auto& entries = lanes_[s.entry.model.value][index(s.entry.priority)].entries;
+  auto& entries = lanes_[s.entry.lane.value][index(s.entry.priority)].entries;
   const auto it = entries.emplace_hint(entries.end(), s.entry.arrival, false);
   it->second = s.phase == Phase::kReady;
-  refresh_head(s.entry.priority, s.entry.model);
+  refresh_head(s.entry.priority, s.entry.lane);
 }
 
 void JobQueue::leave_lane(const Entry& entry) {
-  lanes_[entry.model.value][index(entry.priority)].entries.erase(entry.arrival);
-  refresh_head(entry.priority, entry.model);
+  lanes_[entry.lane.value][index(entry.priority)].entries.erase(entry.arrival);
+  refresh_head(entry.priority, entry.lane);
 }
 
 void JobQueue::insert(const Slot& s) {
-  const std::size_t model = s.entry.model.value;
-  if (model >= lanes_.size()) {
-    lanes_.resize(model + 1);
-    counts_.resize(model + 1);
+  const std::size_t lane = s.entry.lane.value;
+  if (lane >= lanes_.size()) {
+    lanes_.resize(lane + 1);
+    counts_.resize(lane + 1);
   }
   Slots& slots = at(s.entry.priority);
   slots.emplace_hint(slots.end(), s.entry.arrival, s);
-  ++counts_[model];
+  ++counts_[lane];
   if (s.phase == Phase::kDelayed) {
     delayed_.emplace(s.until_ms, s.entry.arrival);
   } else {
@@ -108,8 +108,8 @@ void JobQueue::make_ready(Arrival arrival) {
   Slot* s = slot(arrival);
   ASSERT(s && s->phase == Phase::kReserved, "arrival {}", arrival.value);
   s->phase = Phase::kReady;
-  lanes_[s->entry.model.value][index(s->entry.priority)].entries[arrival] = true;
-  refresh_head(s->entry.priority, s->entry.model);
+  lanes_[s->entry.lane.value][index(s->entry.priority)].entries[arrival] = true;
+  refresh_head(s->entry.priority, s->entry.lane);
 }
 
 void JobQueue::put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms) {
@@ -128,7 +128,7 @@ bool JobQueue::remove(Arrival arrival) {
     leave_lane(entry);
   }
   at(entry.priority).erase(arrival);
-  --counts_[entry.model.value];
+  --counts_[entry.lane.value];
   return true;
 }
 
@@ -170,10 +170,10 @@ std::optional<JobQueue::Head> JobQueue::next_head(Priority priority, std::option
   return Head{it->first, it->second};
 }
 
-std::optional<std::pair<Priority, Arrival>> JobQueue::head_of(ModelIndex model) const {
-  if (model.value >= lanes_.size()) return std::nullopt;
+std::optional<std::pair<Priority, Arrival>> JobQueue::head_of(LaneIndex lane) const {
+  if (lane.value >= lanes_.size()) return std::nullopt;
   for (const Priority p : {Priority::kInteractive, Priority::kBatch}) {
-    if (const auto& offered = lanes_[model.value][index(p)].offered) return std::pair(p, *offered);
+    if (const auto& offered = lanes_[lane.value][index(p)].offered) return std::pair(p, *offered);
   }
   return std::nullopt;
 }
@@ -200,33 +200,30 @@ std::int64_t JobQueue::position(Arrival arrival) const {
   return before + (s->entry.priority == Priority::kBatch ? depth(Priority::kInteractive) : 0);
 }
 
-std::int64_t JobQueue::ahead_in_model(Arrival arrival) const {
-  const Slot* s = slot(arrival);
-  ASSERT(s, "arrival {}", arrival.value);
-  const auto& lanes = lanes_[s->entry.model.value];
-  const auto& own = lanes[index(s->entry.priority)].entries;
+std::int64_t JobQueue::ahead_in(LaneIndex lane, Priority priority, Arrival arrival) const {
+  if (lane.value >= lanes_.size()) return 0;
+  const auto& lanes = lanes_[lane.value];
+  const auto& own = lanes[index(priority)].entries;
   const bool last = own.empty() || own.rbegin()->first <= arrival;  // a job just admitted
   std::int64_t ahead = last ? static_cast<std::int64_t>(own.size() - own.count(arrival))
                             : std::distance(own.begin(), own.lower_bound(arrival));
-  if (s->entry.priority == Priority::kBatch) {
+  if (priority == Priority::kBatch) {
     ahead += static_cast<std::int64_t>(lanes[index(Priority::kInteractive)].entries.size());
   }
   return ahead;
 }
 
-std::vector<Arrival> JobQueue::waiting_for(ModelIndex model) const {
+std::vector<Arrival> JobQueue::waiting_in(LaneIndex lane) const {
   std::vector<Arrival> out;
   for (const Slots& slots : slots_) {
     for (const auto& [arrival, s] : slots) {
-      if (s.entry.model == model && s.phase != Phase::kReserved) out.push_back(arrival);
+      if (s.entry.lane == lane && s.phase != Phase::kReserved) out.push_back(arrival);
     }
   }
   return out;
 }
 
-std::size_t JobQueue::count_of(ModelIndex model) const {
-  return model.value < counts_.size() ? counts_[model.value] : 0;
-}
+std::size_t JobQueue::count_of(LaneIndex lane) const { return lane.value < counts_.size() ? counts_[lane.value] : 0; }
 
 std::vector<Arrival> JobQueue::snapshot(Priority priority) const {
   std::vector<Arrival> out;

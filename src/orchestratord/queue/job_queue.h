@@ -1,6 +1,6 @@
 #pragma once
-// Where admitted jobs wait: two priority classes, FIFO by arrival inside a class, one lane per (class, model) so that a
-// model that cannot run now holds up nobody else.
+// Where admitted jobs wait: two priority classes, FIFO by arrival inside a class, one lane per class and LaneIndex
+// (a model and where its jobs may run), so that what cannot run now holds up nobody else.
 //
 // An entry is reserved (its admission is not committed yet; it holds its place and blocks its lane), ready, or delayed
 // (backing off after a failed attempt; it keeps its place by arrival but lets others pass).
@@ -21,13 +21,13 @@ namespace llorch::orchestratord::queue {
 
 using contract::Priority;
 using jobs::Arrival;
-using jobs::ModelIndex;
+using jobs::LaneIndex;
 
 std::string_view policy_label(contract::QueuePolicy policy);  // "reject", "drop-lru", "shed-low-priority", "queue"
 
 struct Entry {
   Arrival arrival;
-  ModelIndex model;
+  LaneIndex lane;
   Priority priority = Priority::kInteractive;  // rises to interactive when promoted
   std::int64_t queued_ms = 0;                  // monotonic time of admission; promotion counts from here
   bool displaceable = true;                    // false once it was dispatched: a full queue may not drop it any more
@@ -62,22 +62,22 @@ class JobQueue {
   // The first ready job of a lane in dispatch order after `after` (absent: from the start) inside `priority`.
   struct Head {
     Arrival arrival;
-    ModelIndex model;
+    LaneIndex lane;
   };
   std::optional<Head> next_head(Priority priority, std::optional<Arrival> after) const;
-  // The first ready job of this model over both classes.
-  std::optional<std::pair<Priority, Arrival>> head_of(ModelIndex model) const;
+  // The first ready job of this lane over both classes.
+  std::optional<std::pair<Priority, Arrival>> head_of(LaneIndex lane) const;
 
   const Entry* find(Arrival arrival) const;
   bool is_delayed(Arrival arrival) const;
   std::optional<std::int64_t> delayed_until_ms(Arrival arrival) const;
   // Entries to be dispatched before this one, over all models. REQUIRES: it is here.
   std::int64_t position(Arrival arrival) const;
-  // The same, counting only its own model.
-  std::int64_t ahead_in_model(Arrival arrival) const;
-  // Ready or delayed entries of a model, in order of class and arrival.
-  std::vector<Arrival> waiting_for(ModelIndex model) const;
-  std::size_t count_of(ModelIndex model) const;
+  // Entries of `lane` that go before an entry of this class and arrival; delayed ones do not.
+  std::int64_t ahead_in(LaneIndex lane, Priority priority, Arrival arrival) const;
+  // Ready or delayed entries of a lane, in order of class and arrival.
+  std::vector<Arrival> waiting_in(LaneIndex lane) const;
+  std::size_t count_of(LaneIndex lane) const;
   // All arrivals in the order of the class.
   std::vector<Arrival> snapshot(Priority priority) const;
 
@@ -106,14 +106,14 @@ class JobQueue {
   void insert(const Slot& slot);
   void enter_lane(const Slot& slot);
   void leave_lane(const Entry& entry);
-  void refresh_head(Priority priority, ModelIndex model);
+  void refresh_head(Priority priority, LaneIndex lane);
   std::optional<Arrival> victim_for(const Entry& newcomer) const;
 
   contract::QueueConfig config_;
   std::array<Slots, 2> slots_;                          // everything, by class
-  std::vector<std::array<Lane, 2>> lanes_;              // by model
-  std::vector<std::size_t> counts_;                     // entries by model, delayed ones too
-  std::array<std::map<Arrival, ModelIndex>, 2> heads_;  // dispatchable lane heads, by class
+  std::vector<std::array<Lane, 2>> lanes_;              // by lane and class
+  std::vector<std::size_t> counts_;                     // entries by lane, delayed ones too
+  std::array<std::map<Arrival, LaneIndex>, 2> heads_;   // dispatchable lane heads, by class
   std::set<std::pair<std::int64_t, Arrival>> delayed_;  // (until, arrival)
 };
 

@@ -11,9 +11,9 @@ namespace {
 using contract::QueueConfig;
 using contract::QueuePolicy;
 
-Entry entry(std::uint64_t arrival, Priority priority = Priority::kInteractive, std::uint64_t model = 0,
+Entry entry(std::uint64_t arrival, Priority priority = Priority::kInteractive, std::uint64_t lane = 0,
             std::int64_t queued_ms = 0) {
-  return {.arrival = {arrival}, .model = {model}, .priority = priority, .queued_ms = queued_ms};
+  return {.arrival = {arrival}, .lane = {lane}, .priority = priority, .queued_ms = queued_ms};
 }
 
 // Admits and commits.
@@ -48,7 +48,7 @@ TEST(JobQueue, ServesInteractiveFirstAndKeepsArrivalOrder) {
   EXPECT_EQ(queue.position({4}), 1);
   EXPECT_EQ(queue.position({1}), 2);
   EXPECT_EQ(queue.position({3}), 3);
-  EXPECT_EQ(queue.ahead_in_model({3}), 1);
+  EXPECT_EQ(queue.ahead_in({1}, Priority::kBatch, {3}), 1);
   EXPECT_EQ(drain(queue), (std::vector<std::uint64_t>{2, 4, 1, 3}));
   EXPECT_EQ(queue.depth(), 0);
 }
@@ -163,10 +163,10 @@ struct NaiveQueue {
   };
   std::vector<Item> items;
 
-  std::optional<Arrival> head(Priority p, std::uint64_t model) const {
+  std::optional<Arrival> head(Priority p, std::uint64_t lane) const {
     const Item* first = nullptr;
     for (const Item& i : items) {
-      if (i.entry.priority != p || i.entry.model.value != model) continue;
+      if (i.entry.priority != p || i.entry.lane.value != lane) continue;
       if (!first || i.entry.arrival < first->entry.arrival) first = &i;
     }
     return first && first->ready ? std::optional(first->entry.arrival) : std::nullopt;

@@ -8,39 +8,62 @@ namespace {
 
 using contract::PlacementAlgorithm;
 
-bool better(const WorkerChoice& a, const WorkerChoice& b, PlacementAlgorithm algorithm) {
+PlacementAlgorithm effective(const PlacementInput& input, Tier tier) {
+  if (input.algorithm != PlacementAlgorithm::kPredictedEnd) return input.algorithm;
+  const bool measured = std::all_of(input.workers.begin(), input.workers.end(), [&](const WorkerChoice& w) {
+    return w.slots_free <= 0 || w.tier != tier || w.speed;
+  });
+  return measured ? PlacementAlgorithm::kPredictedEnd : PlacementAlgorithm::kLeastLoaded;
+}
+
+bool better(const WorkerChoice& a, const WorkerChoice& b, PlacementAlgorithm algorithm, std::int64_t tokens) {
   if (algorithm == PlacementAlgorithm::kMostVramFree) {
     return std::tuple(-a.device_free_bytes, a.active, a.worker) < std::tuple(-b.device_free_bytes, b.active, b.worker);
+  }
+  if (algorithm == PlacementAlgorithm::kPredictedEnd) {
+    const std::int64_t a_ms = predicted_end_ms(*a.speed, tokens), b_ms = predicted_end_ms(*b.speed, tokens);
+    if (a_ms != b_ms) return a_ms < b_ms;
   }
   return std::tuple(a.active, -a.device_free_bytes, a.worker) < std::tuple(b.active, -b.device_free_bytes, b.worker);
 }
 
-void name_tie_breakers(PlacementAlgorithm algorithm, DecisionLog& log) {
+std::vector<std::string_view> tie_breakers(PlacementAlgorithm algorithm) {
   switch (algorithm) {
-    case PlacementAlgorithm::kLeastLoaded:
-      log.tie_breakers_applied = {"active_slots", "free_vram", "pool_id", "worker_id"};
-      return;
-    case PlacementAlgorithm::kMostVramFree:
-      log.tie_breakers_applied = {"free_vram", "active_slots", "pool_id", "worker_id"};
-      return;
-    case PlacementAlgorithm::kRoundRobin: log.tie_breakers_applied = {"round_robin", "pool_id", "worker_id"}; return;
+    case PlacementAlgorithm::kLeastLoaded: return {"active_slots", "free_vram", "pool_id", "worker_id"};
+    case PlacementAlgorithm::kMostVramFree: return {"free_vram", "active_slots", "pool_id", "worker_id"};
+    case PlacementAlgorithm::kRoundRobin: return {"round_robin", "pool_id", "worker_id"};
+    case PlacementAlgorithm::kPredictedEnd:
+      return {"predicted_end", "active_slots", "free_vram", "pool_id", "worker_id"};
   }
+  return {};
 }
 
 std::optional<std::uint32_t> choose_worker(const PlacementInput& input, DecisionLog& log) {
+  log.candidates_considered += input.workers_excluded;
+  Tier tier = Tier::kExcluded;
+  for (const WorkerChoice& w : input.workers) {
+    ++log.candidates_considered;
+    if (w.slots_free > 0) tier = std::min(tier, w.tier);
+  }
+  if (tier == Tier::kExcluded) return std::nullopt;
+  const PlacementAlgorithm algorithm = effective(input, tier);
   const WorkerChoice* best = nullptr;
   const WorkerChoice* next = nullptr;  // round-robin: the first after the last one used
   for (const WorkerChoice& w : input.workers) {
-    ++log.candidates_considered;
-    if (w.slots_free <= 0) continue;
+    if (w.slots_free <= 0 || w.tier != tier) continue;
     ++log.candidates_feasible;
     if (!next && input.last_worker && w.worker > *input.last_worker) next = &w;
-    if (!best || (input.algorithm != PlacementAlgorithm::kRoundRobin && better(w, *best, input.algorithm))) best = &w;
+    const bool first_wins = algorithm == PlacementAlgorithm::kRoundRobin;
+    if (!best || (!first_wins && better(w, *best, algorithm, input.tokens_expected))) best = &w;
   }
-  if (!best) return std::nullopt;
-  if (log.candidates_feasible > 1) name_tie_breakers(input.algorithm, log);
-  if (input.algorithm == PlacementAlgorithm::kRoundRobin && next) return next->worker;
+  log.fallback_used = tier == Tier::kFallback;
+  if (log.candidates_feasible > 1) log.tie_breakers_applied = tie_breakers(algorithm);
+  if (algorithm == PlacementAlgorithm::kRoundRobin && next) return next->worker;
   return best->worker;
+}
+
+Tier tier_of(const DeviceChoice& device, const Devices& devices) {
+  return devices.tiers.empty() ? Tier::kPreferred : devices.tiers[device.device];
 }
 
 bool is_open(const DeviceChoice& device, const PlacementInput& input) {
@@ -95,62 +118,81 @@ struct Reclaim {
 };
 
 template <class MayGo>
-std::optional<Reclaim> reclaim(std::span<const DeviceChoice> devices, const PlacementInput& input, MayGo may_go) {
+std::optional<Reclaim> reclaim(const Devices& devices, const PlacementInput& input, MayGo may_go) {
   std::optional<Reclaim> best;
-  for (const DeviceChoice& device : devices) {
-    if (!is_open(device, input)) continue;
+  Tier best_tier = Tier::kExcluded;
+  for (const DeviceChoice& device : devices.all) {
+    const Tier tier = tier_of(device, devices);
+    if (tier == Tier::kExcluded || tier > best_tier || !is_open(device, input)) continue;
     std::vector<const Tenant*> candidates;
     for (const Tenant& t : device.tenants) {
       if (t.ready && !t.leaving && may_go(t)) candidates.push_back(&t);
     }
     std::sort(candidates.begin(), candidates.end(), longer_unused);
     auto chosen = enough_of(device, input, candidates);
-    if (chosen.empty() || (best && best->workers.size() <= chosen.size())) continue;
+    if (chosen.empty() || (tier == best_tier && best->workers.size() <= chosen.size())) continue;
     best = Reclaim{device.device, std::move(chosen)};
+    best_tier = tier;
   }
   return best;
 }
 
-const DeviceChoice* start_device(std::span<const DeviceChoice> devices, const PlacementInput& input, DecisionLog& log) {
+const DeviceChoice* start_device(const Devices& devices, const PlacementInput& input, DecisionLog& log) {
   const DeviceChoice* best = nullptr;
   const auto key = [&](const DeviceChoice& d) {
     const auto& failed = input.failed_devices;
     const bool failed_before = std::find(failed.begin(), failed.end(), d.device) != failed.end();
-    return std::tuple(failed_before, -d.room_bytes, d.device);
+    return std::tuple(tier_of(d, devices), failed_before, -d.room_bytes, d.device);
   };
-  for (const DeviceChoice& device : devices) {
+  for (const DeviceChoice& device : devices.all) {
     ++log.candidates_considered;
+    if (tier_of(device, devices) == Tier::kExcluded) continue;
     if (!is_open(device, input) || !holds(device, input)) continue;
     ++log.candidates_feasible;
     if (!best || key(device) < key(*best)) best = &device;
   }
+  log.fallback_used = best && tier_of(*best, devices) == Tier::kFallback;
   return best;
 }
 
-// No device has room: what is on its way out, what may be sent out, what to wait for.
-Decision find_room(std::span<const DeviceChoice> devices, const PlacementInput& input) {
-  std::int64_t potential_max = 0, room_max = 0;
-  bool could_hold = false, usable_could_hold = false, on_its_way = false, large_enough = false;
-  for (const DeviceChoice& device : devices) {
-    potential_max = std::max(potential_max, device.potential_bytes);
+// What the devices that the job accepts amount to.
+struct Prospects {
+  std::int64_t devices = 0, potential_bytes_max = 0, room_bytes_max = 0;
+  bool could_hold = false;         // with none of our workers there
+  bool usable_could_hold = false;  // and its pool answers
+  bool large_enough = false;       // with nothing at all there
+  bool on_its_way = false;         // once what leaves has left
+};
+Prospects prospects(const Devices& devices, const PlacementInput& input) {
+  Prospects p;
+  for (const DeviceChoice& device : devices.all) {
+    if (tier_of(device, devices) == Tier::kExcluded) continue;
+    ++p.devices;
+    p.potential_bytes_max = std::max(p.potential_bytes_max, device.potential_bytes);
     const bool can = device.potential_bytes >= input.memory_bytes;
-    could_hold |= can;
-    large_enough |= device.total_bytes >= input.memory_bytes;
+    p.could_hold |= can;
+    p.large_enough |= device.total_bytes >= input.memory_bytes;
     if (!device.usable) continue;
-    usable_could_hold |= can;
+    p.usable_could_hold |= can;
     if (!is_open(device, input)) continue;
-    room_max = std::max(room_max, device.room_bytes);
+    p.room_bytes_max = std::max(p.room_bytes_max, device.room_bytes);
     const Going going = leaving(device);
-    on_its_way |= going.count > 0 && would_hold(device, input, going.count, going.bytes);
+    p.on_its_way |= going.count > 0 && would_hold(device, input, going.count, going.bytes);
   }
-  if (input.has_worker) return Wait{WaitCode::kSlot, room_max};
-  if (!could_hold && !devices.empty() && !input.pools_expected) {
+  return p;
+}
+
+// No device has room: what is on its way out, what may be sent out, what to wait for.
+Decision find_room(const Devices& devices, const PlacementInput& input) {
+  const Prospects p = prospects(devices, input);
+  if (input.has_worker) return Wait{WaitCode::kSlot, p.room_bytes_max};
+  if (!p.could_hold && p.devices > 0 && !input.pools_expected) {
     // What a worker just left may be missing from the report; what a stranger holds may come back.
-    if (large_enough && !input.impatient) return Wait{WaitCode::kMemory, room_max};
-    return Infeasible{potential_max};
+    if (p.large_enough && !input.impatient) return Wait{WaitCode::kMemory, p.room_bytes_max};
+    return Infeasible{p.potential_bytes_max};
   }
-  if (!usable_could_hold) return Wait{WaitCode::kPool, room_max};
-  if (on_its_way) return Wait{WaitCode::kMemory, room_max};
+  if (!p.usable_could_hold) return Wait{WaitCode::kPool, p.room_bytes_max};
+  if (p.on_its_way) return Wait{WaitCode::kMemory, p.room_bytes_max};
   const auto same_model = [&](const Tenant& t) { return t.model == input.model; };
   const auto idle = [&](const Tenant& t) { return t.idle && (!t.useful || (!t.queued && !same_model(t))); };
   if (auto found = reclaim(devices, input, idle)) return Evict{found->device, std::move(found->workers)};
@@ -158,7 +200,7 @@ Decision find_room(std::span<const DeviceChoice> devices, const PlacementInput& 
     const auto later = [&](const Tenant& t) { return !same_model(t) && (!t.queued || *t.queued > input.rank); };
     if (auto found = reclaim(devices, input, later)) return Claim{found->device, std::move(found->workers)};
   }
-  return Wait{WaitCode::kMemory, room_max};
+  return Wait{WaitCode::kMemory, p.room_bytes_max};
 }
 
 }  // namespace
@@ -177,6 +219,10 @@ std::string_view code(WaitCode wait) {
   return "WAITING_FOR_TURN";
 }
 
+std::int64_t predicted_end_ms(const Speed& speed, std::int64_t tokens) {
+  return speed.first_token_ms + tokens * speed.us_per_token / 1000;
+}
+
 Decision decide(const PlacementInput& input, const DeviceSource& devices, DecisionLog& log) {
   log = {};
   log.filters_applied = {"ready", "model", "context", "free_slot"};
@@ -184,7 +230,7 @@ Decision decide(const PlacementInput& input, const DeviceSource& devices, Decisi
   if (input.starting) return Wait{input.has_worker ? WaitCode::kSlot : WaitCode::kWorkerStart};
   if (input.start_backing_off) return Wait{input.has_worker ? WaitCode::kSlot : WaitCode::kStartRetry};
   log.filters_applied = {"healthy", "memory", "workers_per_gpu"};
-  const auto all = devices();
+  const Devices all = devices();
   if (const DeviceChoice* device = start_device(all, input, log)) {
     if (log.candidates_feasible > 1) log.tie_breakers_applied = {"failed_before", "free_vram", "pool_id", "gpu_id"};
     return StartOn{device->device};

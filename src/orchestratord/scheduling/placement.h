@@ -12,6 +12,7 @@
 #include "contract/config.h"
 #include "contract/task.h"
 #include "orchestratord/jobs/ids.h"
+#include "orchestratord/scheduling/preference.h"
 
 namespace llorch::orchestratord::scheduling {
 
@@ -22,13 +23,21 @@ struct Rank {
   auto operator<=>(const Rank&) const = default;
 };
 
-// A Ready worker that holds the model with enough context. `worker` is the caller's number for it and rises with
-// (pool_id, worker_id), the last tie-breaker of every algorithm.
+// What was measured of a model on a device.
+struct Speed {
+  std::int64_t first_token_ms = 0;
+  std::int64_t us_per_token = 0;
+};
+
+// A Ready worker that holds the model, meets its requirements and is not excluded by the job. `worker` is the caller's
+// number for it and rises with (pool_id, worker_id), the last tie-breaker of every algorithm.
 struct WorkerChoice {
   std::uint32_t worker = 0;
+  Tier tier = Tier::kPreferred;
   std::int64_t slots_free = 0;
   std::int64_t active = 0;
   std::int64_t device_free_bytes = 0;
+  std::optional<Speed> speed;  // absent: nothing ran there yet
 };
 
 // Any worker on a device.
@@ -67,8 +76,10 @@ struct PlacementInput {
   jobs::ModelIndex model;
   std::int64_t memory_bytes = 0;  // of one worker of the model
   contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
+  std::int64_t tokens_expected = 0;          // predicted-end: how much the job will probably generate
   std::optional<std::uint32_t> last_worker;  // round-robin: who got the last job
   std::span<const WorkerChoice> workers;
+  std::int64_t workers_excluded = 0;          // would do, but the job does not want them
   bool has_worker = false;                    // a Ready worker of the model exists, free or not
   bool starting = false;                      // a start of the model is in flight
   bool start_backing_off = false;             // the last start failed a moment ago
@@ -116,24 +127,34 @@ struct Infeasible {
 };
 using Decision = std::variant<UseWorker, StartOn, Evict, Claim, Wait, Infeasible>;
 
-// For the log: how the decision came about (ORCH-3906).
+// For the log: how the decision came about (ORCH-3900, ORCH-3906). The caller knows which pool was selected.
 struct DecisionLog {
   std::int64_t candidates_considered = 0;
   std::int64_t candidates_feasible = 0;
   std::vector<std::string_view> filters_applied;
   std::vector<std::string_view> tie_breakers_applied;
+  bool fallback_used = false;  // a place was taken that is not among the preferred ones
 };
 
-// Asked only if no worker has a free slot. Says nothing about the waiting model, so one answer serves many decisions.
-using DeviceSource = std::function<std::span<const DeviceChoice>()>;
+// Asked only if no worker has a free slot. The devices say nothing about the waiting job, so one answer serves many
+// decisions; `tiers` is this job's, by DeviceChoice::device, or empty when every place will do.
+struct Devices {
+  std::span<const DeviceChoice> all;
+  std::span<const Tier> tiers;
+};
+using DeviceSource = std::function<Devices()>;
 
-// Algorithms over workers with a free slot, as tuples; the smallest wins:
+// Algorithms over the workers with a free slot in the best tier that has one, as tuples; the smallest wins:
 //   least-loaded    (active asc, device free memory desc, pool_id, worker_id)
 //   most-vram-free  (device free memory desc, active asc, pool_id, worker_id)   OC-CORE-1017
 //   round-robin     the next after the last one used, by (pool_id, worker_id)
+//   predicted-end   (first token + expected tokens at the measured speed, active asc, device free memory desc, pool_id,
+//                   worker_id); while one of them is not measured, least-loaded, which measures all in time   ORCH-3902
+std::int64_t predicted_end_ms(const Speed& speed, std::int64_t tokens);
 // Start: the device with most room among those that hold the model, devices where the last start failed last.
 // Eviction: idle workers nobody waits for, least recently used first, on the device that needs the fewest; only if the
-// model has no worker at all, and never more while memory on its way out will do.
+// model has no worker at all, and never more while memory on its way out will do. A device of a smaller tier comes first in
+// both.
 Decision decide(const PlacementInput& input, const DeviceSource& devices, DecisionLog& log);
 
 }  // namespace llorch::orchestratord::scheduling

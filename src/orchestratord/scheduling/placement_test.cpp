@@ -16,6 +16,7 @@ struct Case {
   PlacementInput input{.rank = {.arrival = {10}}, .memory_bytes = 4 * kGb};
   std::vector<WorkerChoice> workers;
   std::vector<DeviceChoice> devices;
+  std::vector<Tier> tiers;  // by DeviceChoice::device
   DecisionLog log;
   bool asked_devices = false;
 
@@ -25,7 +26,7 @@ struct Case {
         input,
         [this] {
           asked_devices = true;
-          return std::span<const DeviceChoice>(devices);
+          return Devices{devices, tiers};
         },
         log);
   }
@@ -69,6 +70,65 @@ TEST(Placement, AlgorithmsOrderAsDocumented) {
   EXPECT_EQ(c.expect<UseWorker>().worker, 2u);
   c.input.last_worker = 3;
   EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+}
+
+// ORCH-3902: the measured worker that ends the job first; ties as in least-loaded; nothing is guessed of an unmeasured one.
+TEST(Placement, PredictedEndUsesWhatWasMeasured) {
+  Case c;
+  c.input.algorithm = PlacementAlgorithm::kPredictedEnd;
+  c.input.tokens_expected = 100;
+  c.workers = {{.worker = 0, .slots_free = 1, .active = 0, .speed = Speed{10, 20'000}},  // 2010 ms
+               {.worker = 1, .slots_free = 1, .active = 2, .speed = Speed{500, 5'000}},  // 1000 ms
+               {.worker = 2, .slots_free = 1, .active = 1, .speed = Speed{100, 9'000}},  // 1000 ms, less loaded
+               {.worker = 3, .slots_free = 0, .active = 1, .speed = Speed{1, 1'000}}};   // the fastest, but full
+  EXPECT_EQ(c.expect<UseWorker>().worker, 2u);
+  EXPECT_EQ(c.log.tie_breakers_applied.front(), "predicted_end");
+  c.input.tokens_expected = 1;  // the first token decides
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+  c.input.tokens_expected = 100;
+  c.workers[3].speed.reset();  // not measured, but it could not take the job either
+  EXPECT_EQ(c.expect<UseWorker>().worker, 2u);
+  c.workers[1].speed.reset();
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);  // least loaded
+  EXPECT_EQ(c.log.tie_breakers_applied.front(), "active_slots");
+}
+
+// ORCH-3903, OC-CTRL-2013: places of a smaller tier first, also for starts and evictions; excluded ones never.
+TEST(Placement, TiersComeBeforeEverythingElse) {
+  Case c;
+  c.workers = {{.worker = 0, .tier = Tier::kFallback, .slots_free = 4, .device_free_bytes = 9},
+               {.worker = 1, .tier = Tier::kPreferred, .slots_free = 1, .active = 3}};
+  for (const auto algorithm : {PlacementAlgorithm::kLeastLoaded, PlacementAlgorithm::kMostVramFree,
+                               PlacementAlgorithm::kRoundRobin, PlacementAlgorithm::kPredictedEnd}) {
+    c.input.algorithm = algorithm;
+    EXPECT_EQ(c.expect<UseWorker>().worker, 1u);
+    EXPECT_FALSE(c.log.fallback_used);
+  }
+  c.workers[1].slots_free = 0;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+  EXPECT_TRUE(c.log.fallback_used);
+  c.workers.clear();
+
+  c.devices = {device(0, 8 * kGb, 8 * kGb), device(1, 5 * kGb, 8 * kGb), device(2, 6 * kGb, 8 * kGb)};
+  c.tiers = {Tier::kExcluded, Tier::kPreferred, Tier::kFallback};
+  EXPECT_EQ(c.expect<StartOn>().device, 1u);
+  EXPECT_FALSE(c.log.fallback_used);
+  c.devices[1].room_bytes = 0;
+  EXPECT_EQ(c.expect<StartOn>().device, 2u);
+  EXPECT_TRUE(c.log.fallback_used);
+  c.devices[2].room_bytes = 0;
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);  // not on device 0, whatever room it has
+  for (std::uint32_t d : {0u, 1u, 2u}) {
+    c.devices[d].tenants = {{.worker = d, .bytes = 8 * kGb, .ready = true, .idle = true}};
+  }
+  EXPECT_EQ(c.expect<Evict>().workers, (std::vector<std::uint32_t>{1}));
+  c.tiers[1] = Tier::kExcluded;
+  EXPECT_EQ(c.expect<Evict>().workers, (std::vector<std::uint32_t>{2}));
+  c.tiers[2] = Tier::kExcluded;
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kPool);  // until a pool turns up that it accepts
+  c.tiers[0] = Tier::kPreferred;
+  c.input.memory_bytes = 9 * kGb;
+  EXPECT_EQ(c.expect<Infeasible>().potential_bytes_max, 8 * kGb);
 }
 
 // ORCH-1033, SCHED-11060: no worker: start one where there is room, never elsewhere.
@@ -194,7 +254,12 @@ TEST(Placement, IsAFunctionOfItsInput) {
       c.devices.push_back(d);
     }
     c.input.workers_per_device = 1 + small(3);
-    c.input.algorithm = static_cast<PlacementAlgorithm>(small(3));
+    c.input.algorithm = static_cast<PlacementAlgorithm>(small(4));
+    for (auto& w : c.workers) {
+      if (small(3) > 0) w.speed = Speed{small(3), small(3) * 1000};
+      w.tier = static_cast<Tier>(small(2));
+    }
+    for (std::uint32_t i = 0; i < 4; ++i) c.tiers.push_back(static_cast<Tier>(small(3)));
     const Decision first = c.run();
     std::reverse(c.devices.begin(), c.devices.end());
     for (auto& d : c.devices) std::reverse(d.tenants.begin(), d.tenants.end());
@@ -204,6 +269,7 @@ TEST(Placement, IsAFunctionOfItsInput) {
       RC_ASSERT(start->device == std::get<StartOn>(second).device);
       const auto& d = c.devices[3 - start->device];
       RC_ASSERT(d.room_bytes >= c.input.memory_bytes);
+      RC_ASSERT(c.tiers[start->device] != Tier::kExcluded);
       RC_ASSERT(static_cast<std::int64_t>(d.tenants.size()) < c.input.workers_per_device);
     }
     if (const auto* use = std::get_if<UseWorker>(&first)) {

@@ -7,18 +7,19 @@ namespace {
 constexpr std::int64_t kStartsPerRound = 2;  // one retry (ORCH-1042, C-48)
 }
 
-StartControl::Verdict StartControl::failed(const base::PoolId& pool, const std::string& gpu_id,
-                                           const base::Error& error, const contract::RetryConfig& retry,
-                                           std::int64_t now_ms, base::Entropy& entropy) {
-  ++failures_in_round_;
+StartRound::Verdict StartRound::failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error) {
+  ++failures_;
+  failed_on_.emplace(pool, gpu_id);
+  if (failures_ < kStartsPerRound && !retry::is_permanent_start_failure(error.code)) return Verdict::kRetry;
+  *this = {};
+  return Verdict::kGiveUp;
+}
+
+void StartControl::failed(const base::Error& error, const contract::RetryConfig& retry, std::int64_t now_ms,
+                          base::Entropy& entropy) {
   ++failures_in_a_row_;
   not_before_ms_ = now_ms + retry::backoff_ms(retry, failures_in_a_row_, entropy);
   last_error_ = error;
-  failed_on_.emplace(pool, gpu_id);
-  if (failures_in_round_ < kStartsPerRound && !retry::is_permanent_start_failure(error.code)) return Verdict::kRetry;
-  failures_in_round_ = 0;
-  failed_on_.clear();
-  return Verdict::kGiveUp;
 }
 
 void StartControl::ready() { *this = {}; }

@@ -1,7 +1,8 @@
 #pragma once
 // How often a model's worker may be started. A failed start is tried once more after a backoff; if that fails too, the
-// jobs that wait for the model end with the pool's code and a new round begins. The backoff keeps growing over rounds
-// until a worker became ready, so that a broken model cannot keep a device busy with starts.
+// jobs it was made for end with the pool's code and a new round begins. Jobs that may run at other places have rounds of
+// their own. The backoff is one for the model and keeps growing over rounds until a worker became ready, so that a broken
+// model cannot keep a device busy with starts, however its jobs are placed.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -16,29 +17,39 @@
 
 namespace llorch::orchestratord::scheduling {
 
-class StartControl {
+// The failures since jobs of one lane last had hope.
+class StartRound {
  public:
   enum class Verdict : std::uint8_t { kRetry, kGiveUp };
 
-  // kGiveUp: the model's waiting jobs are to fail with `error`; the count of this round starts anew.
-  Verdict failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error,
-                 const contract::RetryConfig& retry, std::int64_t now_ms, base::Entropy& entropy);
+  // kGiveUp: the lane's waiting jobs are to fail with `error`; the round starts anew.
+  Verdict failed(const base::PoolId& pool, const std::string& gpu_id, const base::Error& error);
+
+  bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {
+    return failed_on_.contains({pool, gpu_id});
+  }
+  bool has_failures() const { return failures_ > 0; }
+
+ private:
+  std::int64_t failures_ = 0;
+  std::set<std::pair<base::PoolId, std::string>> failed_on_;
+};
+
+class StartControl {
+ public:
+  void failed(const base::Error& error, const contract::RetryConfig& retry, std::int64_t now_ms,
+              base::Entropy& entropy);
   // Something outside the model failed (the pool was lost): wait, count nothing.
   void postpone(std::int64_t until_ms) { not_before_ms_ = std::max(not_before_ms_, until_ms); }
   void ready();
 
   bool backing_off(std::int64_t now_ms) const { return now_ms < not_before_ms_; }
   std::int64_t not_before_ms() const { return not_before_ms_; }
-  bool failed_on(const base::PoolId& pool, const std::string& gpu_id) const {
-    return failed_on_.contains({pool, gpu_id});
-  }
   const std::optional<base::Error>& last_error() const { return last_error_; }
 
  private:
-  std::int64_t failures_in_round_ = 0;
   std::int64_t failures_in_a_row_ = 0;
   std::int64_t not_before_ms_ = 0;
-  std::set<std::pair<base::PoolId, std::string>> failed_on_;
   std::optional<base::Error> last_error_;
 };
 

@@ -5,26 +5,29 @@
 namespace llorch::orchestratord::scheduling {
 namespace {
 
-using Verdict = StartControl::Verdict;
+using Verdict = StartRound::Verdict;
 
 struct StartControlTest : testing::Test {
   contract::RetryConfig retry{.jitter = false};
   base::SeededEntropy entropy{1};
   base::PoolId pool{"pool-1"};
   StartControl control;
+  StartRound round;
 
   Verdict fail_at(std::int64_t now_ms, base::ErrorCode code = base::ErrorCode::kWorkerStartFailed) {
-    return control.failed(pool, "0", base::Error{code, "no", {}}, retry, now_ms, entropy);
+    const base::Error error{code, "no", {}};
+    control.failed(error, retry, now_ms, entropy);
+    return round.failed(pool, "0", error);
   }
 };
 
 // ORCH-1042: one retry, then the waiting jobs fail; the backoff grows over rounds (ORCH-3053, OC-POOL-3010).
 TEST_F(StartControlTest, RetriesOnceAndBacksOffMoreEachTime) {
   EXPECT_EQ(fail_at(0), Verdict::kRetry);
-  EXPECT_TRUE(control.failed_on(pool, "0"));
+  EXPECT_TRUE(round.failed_on(pool, "0"));
   EXPECT_EQ(control.not_before_ms(), 1000);
   EXPECT_EQ(fail_at(1000), Verdict::kGiveUp);
-  EXPECT_FALSE(control.failed_on(pool, "0"));
+  EXPECT_FALSE(round.failed_on(pool, "0"));
   EXPECT_EQ(control.not_before_ms(), 3000);
   EXPECT_TRUE(control.backing_off(2999));
   EXPECT_FALSE(control.backing_off(3000));
@@ -35,9 +38,24 @@ TEST_F(StartControlTest, RetriesOnceAndBacksOffMoreEachTime) {
 TEST_F(StartControlTest, AReadyWorkerForgetsTheFailures) {
   fail_at(0);
   control.ready();
+  round = {};
   EXPECT_FALSE(control.backing_off(0));
   EXPECT_EQ(fail_at(10), Verdict::kRetry);
   EXPECT_EQ(control.not_before_ms(), 1010);
+}
+
+// Jobs that may only run elsewhere are not judged by these failures, but wait out the same backoff.
+TEST_F(StartControlTest, RoundsAreSeparateAndTheBackoffIsNot) {
+  StartRound other;
+  EXPECT_EQ(fail_at(0), Verdict::kRetry);
+  const base::Error error{base::ErrorCode::kWorkerStartFailed, "no", {}};
+  control.failed(error, retry, 1000, entropy);
+  EXPECT_EQ(other.failed(pool, "1", error), Verdict::kRetry);
+  EXPECT_EQ(control.not_before_ms(), 3000);
+  EXPECT_FALSE(other.failed_on(pool, "0"));
+  EXPECT_EQ(fail_at(3000), Verdict::kGiveUp);
+  EXPECT_FALSE(round.has_failures());
+  EXPECT_TRUE(other.has_failures());
 }
 
 TEST_F(StartControlTest, ABrokenFileIsNotTriedAgain) {

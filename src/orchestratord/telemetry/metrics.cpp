@@ -83,8 +83,8 @@ struct Metrics::Families {
   Counters& tokens_in = counter("tokens_in_total", "Prompt tokens of accepted jobs", replica);
   Counters& tokens_out = counter("tokens_out_total", "Tokens of completed jobs", replica);
   Counters& backpressure = counter("admission_backpressure_events_total", "Full-queue events", engine);
-  Counters& placement =
-      counter("placement_decisions_total", "Placement decisions", {{"pinned", "false"}, {"fallback", "false"}});
+  Counters& placement = counter("placement_decisions_total", "Placement decisions");
+  Gauges& candidates = gauge("placement_candidates_considered", "Candidates of the last placement decision");
 
   // Ours (§15.2, §15.3).
   Gauges& queue_depth = gauge("orchd_queue_depth", "Jobs waiting", ours);
@@ -150,13 +150,22 @@ void Metrics::count(const brain::Count& c) {
     case Metric::kWorkerStarts: f.worker_starts.Add({{"outcome", c.label}}).Increment(value); break;
     case Metric::kWorkerStops: f.worker_stops.Add({{"reason", c.label}}).Increment(value); break;
     case Metric::kHeartbeatsReceived: f.heartbeats.Add({{"pool_id", c.label}}).Increment(value); break;
-    case Metric::kPlacementDecisions: f.placement.Add({{"outcome", c.label}}).Increment(value); break;
     case Metric::kTokensIn: f.tokens_in.Add({}).Increment(value); break;
     case Metric::kTokensOut: f.tokens_out.Add({}).Increment(value); break;
     case Metric::kQueueWaitMs: f.queue_wait.Add({{"priority", priority}}, kQueueWaitMs).Observe(value); break;
     case Metric::kFirstTokenMs: f.first_token.Add({{"priority", priority}}, kFirstTokenMs).Observe(value); break;
     case Metric::kDecodeMs: f.decode.Add({{"priority", priority}}, kDecodeMs).Observe(value); break;
   }
+}
+
+void Metrics::count(const brain::CountPlacement& c) {
+  const auto text_of = [](bool value) { return value ? "true" : "false"; };
+  families_->placement
+      .Add({{"outcome", c.assigned ? "assigned" : "no_capacity"},
+            {"pinned", text_of(c.pinned)},
+            {"fallback", text_of(c.fallback)}})
+      .Increment();
+  families_->candidates.Add({}).Set(static_cast<double>(c.candidates_considered));
 }
 
 void Metrics::error(std::string_view code) {

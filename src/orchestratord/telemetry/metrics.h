@@ -28,6 +28,7 @@ class Metrics {
   ~Metrics();
 
   void count(const brain::Count& count);
+  void count(const brain::CountPlacement& placement);
   // An error answered to a client, by its code.
   void error(std::string_view code);
   // One pass of the brain that dispatched something.

@@ -12,6 +12,12 @@ std::optional<std::string> time_text(const std::optional<std::int64_t>& unix_ms)
   return base::rfc3339(*unix_ms);
 }
 
+// Rows of older builds have none, and what this program wrote it can read.
+std::optional<contract::Placement> placement_of(const state_store::JobRecord& record) {
+  const auto params = contract::decode<contract::StoredParams>(record.params);
+  return params ? params->placement : std::nullopt;
+}
+
 void add_live(const LiveDetails& live, contract::JobView& view) {
   const brain::LiveJob& job = live.job;
   view.status = job.status;
@@ -30,6 +36,18 @@ void add_live(const LiveDetails& live, contract::JobView& view) {
 
 std::string events_url(const base::JobId& job_id) { return "/v2/tasks/" + job_id.value + "/events"; }
 
+jobs::JobSpec job_spec(const state_store::JobRecord& record) {
+  return {.job_id = record.job_id,
+          .correlation_id = record.correlation_id,
+          .model = record.facts,
+          .priority = record.priority,
+          .tokens_in = record.tokens_in,
+          .max_tokens = record.max_tokens,
+          .timeout_ms = record.timeout_ms,
+          .deadline_ms = record.deadline_ms,
+          .placement = placement_of(record).value_or(contract::Placement{})};
+}
+
 contract::JobView job_view(const state_store::JobRecord& record, const std::optional<LiveDetails>& live) {
   const state_store::JobProgress& p = record.progress;
   contract::JobView view;
@@ -45,6 +63,7 @@ contract::JobView job_view(const state_store::JobRecord& record, const std::opti
   view.attempts = p.attempts;
   view.worker_id = p.worker_id;
   view.pool_id = p.pool_id;
+  view.placement = placement_of(record);
   view.tokens_in = record.tokens_in;
   view.tokens_out = p.tokens_out.value_or(0);
   view.error = p.error;

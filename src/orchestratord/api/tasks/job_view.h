@@ -5,11 +5,15 @@
 
 #include "contract/task.h"
 #include "orchestratord/brain/view.h"
+#include "orchestratord/jobs/job.h"
 #include "orchestratord/state_store/store.h"
 
 namespace llorch::orchestratord::api::tasks {
 
 std::string events_url(const base::JobId& job_id);
+
+// What the brain is told of a job, at admission and after a restart.
+jobs::JobSpec job_spec(const state_store::JobRecord& record);
 
 // From the row, and for a live job from what the brain and its stream know that the row does not.
 struct LiveDetails {

@@ -35,6 +35,17 @@ TEST(JobView, AQueuedJobExplainsItself) {
       R"("last_event_id":"0-aa"})");
 }
 
+// ORCH-3903: where a job may run is part of its row, so that a restart forgets nothing of it.
+TEST(JobView, ThePlacementIsKeptWithTheJob) {
+  EXPECT_TRUE(job_spec(record()).placement == contract::Placement{});
+  state_store::JobRecord r = record();
+  r.params = R"({"temperature":0.7,"stop_count":0,"placement":{"mode":"pin","pin_pool_id":"b"}})";
+  const auto placement = job_spec(r).placement;
+  EXPECT_EQ(placement.mode, contract::PlacementMode::kPin);
+  EXPECT_EQ(placement.pin_pool_id, "b");
+  EXPECT_EQ(job_view(r, std::nullopt).placement->pin_pool_id, "b");
+}
+
 TEST(JobView, AFinishedJobShowsItsOutcomeFromTheRow) {
   state_store::JobRecord r = record();
   r.progress.status = contract::JobStatus::kCompleted;

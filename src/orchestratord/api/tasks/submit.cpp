@@ -31,11 +31,12 @@ tl::unexpected<Error> invalid(std::string field, std::string reason, std::string
                         .with("reason", std::move(reason)));
 }
 
-// What operators may see of the parameters; nothing text-like.
-std::string params_json(const contract::ExecuteRequest& r) {
+// What operators may see of the parameters, and contract::StoredParams; nothing text-like.
+std::string params_json(const contract::ExecuteRequest& r, const std::optional<contract::Placement>& placement) {
   const std::string changed = contract::changed_sampling_fields(r.sampling);
-  return fmt::format(R"({{"temperature":{},"stop_count":{}{}{}}})", r.temperature, r.stop.size(),
-                     changed.empty() ? "" : ",", changed);
+  return fmt::format(R"({{"temperature":{},"stop_count":{}{}{}{}}})", r.temperature, r.stop.size(),
+                     changed.empty() ? "" : ",", changed,
+                     placement ? R"(,"placement":)" + contract::encode(*placement) : "");
 }
 
 // What the worker is to continue, and the text whose hash is kept.
@@ -230,7 +231,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
                                            .prompt_sha256 = record.prompt_sha256,
                                            .images = std::move(images->images),
                                            .seed = record.seed});
-  record.params = params_json(job->request);
+  record.params = params_json(job->request, request.placement);
   // From here on only the tokens and the images are held.
   request.prompt.reset();
   request.messages.reset();
@@ -246,14 +247,7 @@ void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobD
   job->stream = context_.hub->open(record.job_id, record.on_disconnect);
   context_.jobs->add(job);
   brain::Submit event;
-  event.job = {.job_id = record.job_id,
-               .correlation_id = record.correlation_id,
-               .model = record.facts,
-               .priority = record.priority,
-               .tokens_in = record.tokens_in,
-               .max_tokens = record.max_tokens,
-               .timeout_ms = record.timeout_ms,
-               .deadline_ms = record.deadline_ms};
+  event.job = job_spec(record);
   context_.brain->ask<brain::AnswerSubmit>(
       std::move(event), [this, pending](brain::AnswerSubmit reply) { answer(pending, std::move(reply)); });
 }

@@ -36,6 +36,7 @@ class CommandRunner {
   void run(brain::AskPoolState& command) { options_.pools->ask_state(command); }
   void run(brain::Log& command);
   void run(brain::Count& command) { context_.metrics->count(command); }
+  void run(brain::CountPlacement& command) { context_.metrics->count(command); }
   void run(brain::Drained&) { options_.on_drained(); }
   template <class Answer>
   void run(Answer& command) {

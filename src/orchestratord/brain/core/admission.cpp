@@ -37,28 +37,30 @@ std::optional<Error> Brain::State::context_error(const jobs::JobSpec& spec) cons
       .with("context_tokens", context);
 }
 
-std::optional<Error> Brain::State::memory_error(const contract::ModelFacts& facts) const {
-  if (pools_expected() || !registry.workers_of(facts.digest).empty()) return std::nullopt;
+std::optional<Error> Brain::State::memory_error(const jobs::JobSpec& spec) const {
+  if (pools_expected() || !registry.workers_of(spec.model.digest).empty()) return std::nullopt;
   // By the size of the devices: what they have left now is for the queue to wait for.
   std::int64_t devices = 0, total_max = 0;
   for (const auto& [id, pool] : registry.pools()) {
     for (const auto& [gpu_id, device] : pool.devices) {
+      if (scheduling::tier_of(spec.placement, id, gpu_id) == scheduling::Tier::kExcluded) continue;
       ++devices;
       total_max = std::max(total_max, device.info.vram_total_bytes);
     }
   }
-  if (devices == 0 || total_max >= facts.memory_bytes) return std::nullopt;
-  return too_large(facts, total_max);
+  if (devices == 0 || total_max >= spec.model.memory_bytes) return std::nullopt;
+  return too_large(spec, total_max);
 }
 
-Error Brain::State::too_large(const contract::ModelFacts& facts, std::int64_t potential_max) const {
+Error Brain::State::too_large(const jobs::JobSpec& spec, std::int64_t potential_max) const {
+  const bool anywhere = scheduling::is_anywhere(spec.placement);
   return Error{
       ErrorCode::kPoolUnavailable,
-      fmt::format("A worker for this model needs {} bytes of device memory; the largest device can give {}. Use a "
+      fmt::format("A worker for this model needs {} bytes of device memory; the largest device{} can give {}. Use a "
                   "smaller model or quantisation, a smaller context, or add a device.",
-                  facts.memory_bytes, potential_max),
+                  spec.model.memory_bytes, anywhere ? "" : " that the placement accepts", potential_max),
       {}}
-      .with("required_bytes", facts.memory_bytes)
+      .with("required_bytes", spec.model.memory_bytes)
       .with("available_bytes", potential_max);
 }
 
@@ -82,9 +84,11 @@ std::optional<Error> Brain::State::refusal(const jobs::JobSpec& spec, ModelIndex
         "retry_after_ms", kRetryAfterMinMs);
   }
   if (auto error = context_error(spec)) return error;
-  if (auto error = memory_error(spec.model)) return error;
+  if (auto error = placement_error(spec)) return error;
+  if (auto error = memory_error(spec)) return error;
   if (!spec.deadline_ms) return std::nullopt;
   Job probe;
+  probe.spec.placement = spec.placement;
   probe.model = model_index;
   probe.arrival = Arrival{arrivals + 1};
   const std::int64_t start_ms = predicted_start(probe).value_or(0);
@@ -109,14 +113,16 @@ void Brain::State::refuse(const Submit& e, Error error) {
   emit(AnswerSubmit{e.request, e.job.job_id, base::fail(std::move(error))});
 }
 
-Job& Brain::State::add_job(jobs::JobSpec spec, ModelIndex model_index) {
+Job& Brain::State::add_job(jobs::JobSpec spec, LaneIndex lane_index) {
   const Arrival arrival{++arrivals};
   const bool is_new = arrival_of.emplace(spec.job_id, arrival).second;
   ASSERT(is_new, "job {} was submitted twice", spec.job_id.value);
   Job& job = jobs.emplace_hint(jobs.end(), arrival, Job{})->second;
   job.spec = std::move(spec);
   job.arrival = arrival;
-  job.model = model_index;
+  job.lane = lane_index;
+  job.model = lane(lane_index).model;
+  ++lane(lane_index).jobs;
   job.submitted_ms = job.queued_ms = now.mono_ms;
   job.submitted_unix_ms = now.unix_ms;
   return job;
@@ -125,10 +131,14 @@ Job& Brain::State::add_job(jobs::JobSpec spec, ModelIndex model_index) {
 void Brain::State::on(Submit& e) {
   const ModelIndex model_index = intern(e.job.model);
   if (auto error = refusal(e.job, model_index)) return refuse(e, std::move(*error));
+  const LaneIndex lane_index = intern_lane(model_index, e.job.placement);
   const queue::Verdict verdict = queue.reserve(
-      {.arrival = {arrivals + 1}, .model = model_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
-  if (!verdict.accepted) return refuse(e, queue_full_error());
-  Job& job = add_job(std::move(e.job), model_index);
+      {.arrival = {arrivals + 1}, .lane = lane_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
+  if (!verdict.accepted) {
+    if (lane(lane_index).jobs == 0) emptied_lanes.push_back(lane_index);
+    return refuse(e, queue_full_error());
+  }
+  Job& job = add_job(std::move(e.job), lane_index);
   job.submit_request = e.request;
   emit(CommitAdmission{next_commit(PendingCommit::Kind::kAdmission, job.arrival), job.spec.job_id, now.unix_ms});
   if (!verdict.displaced) return;
@@ -168,8 +178,8 @@ void Brain::State::admitted(Job& job) {
                     Admission{.queue_position = position, .predicted_start_ms = start_ms}});
   emit(PublishQueued{job.spec.job_id, position, start_ms});
   arm_job_timers(job);
-  // A model that waits is looked at again when what it waits for changes, not for every newcomer.
-  if (!model(job.model).wait) dirty = true;
+  // A lane that waits is looked at again when what it waits for changes, not for every newcomer.
+  if (!lane(job.lane).wait) dirty = true;
   if (job.cancel_when_admitted) cancel(job, *job.cancel_when_admitted);
 }
 
@@ -241,8 +251,8 @@ void Brain::State::on(Restored& e) {
 
 void Brain::State::restore(jobs::RestoredJob& r) {
   ASSERT(!contract::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
-  const ModelIndex model_index = intern(r.spec.model);
-  Job& job = add_job(std::move(r.spec), model_index);
+  const LaneIndex lane_index = intern_lane(intern(r.spec.model), r.spec.placement);
+  Job& job = add_job(std::move(r.spec), lane_index);
   job.admitted = true;
   job.attempts = r.attempts;
   job.submitted_unix_ms = r.submitted_unix_ms;
@@ -250,7 +260,7 @@ void Brain::State::restore(jobs::RestoredJob& r) {
   const bool was_running = r.status != JobStatus::kQueued;
   job.resumes_attempt = was_running && r.attempts > 0;
   queue.put_back({.arrival = job.arrival,
-                  .model = model_index,
+                  .lane = lane_index,
                   .priority = job.spec.priority,
                   .queued_ms = job.submitted_ms,
                   .displaceable = !was_running},

@@ -107,13 +107,24 @@ void Brain::State::on(ExecuteEnded& e) {
 
 void Brain::State::completed(Job& job, const Execution& x, contract::EndEvent end) {
   const std::int64_t ran_ms = now.mono_ms - x.dispatched_ms;
-  model(job.model).run_ms.add(ran_ms);
+  Model& m = model(job.model);
+  m.run_ms.add(ran_ms);
   run_ms.add(ran_ms);
+  m.tokens_out.add(end.tokens_out);
+  if (const Worker* worker = registry.find_worker(x.worker_id)) measure(m, *worker, end);
   job.tokens_out = end.tokens_out;
   count(Metric::kTokensOut, {}, end.tokens_out);
   count(Metric::kFirstTokenMs, {}, x.dispatched_ms - job.submitted_ms + end.first_token_ms, job.spec.priority);
   count(Metric::kDecodeMs, {}, end.decode_time_ms, job.spec.priority);
   finish(job, {.status = JobStatus::kCompleted, .end = std::move(end), .error = {}});
+}
+
+// A run of one token says nothing about the speed of the next ones.
+void Brain::State::measure(Model& m, const Worker& worker, const contract::EndEvent& end) {
+  if (end.tokens_out < 2) return;
+  Performance& p = m.performance[{worker.pool_id, worker.info.gpu_id}];
+  p.first_token_ms.add(end.first_token_ms);
+  p.us_per_token.add(end.decode_time_ms * 1000 / (end.tokens_out - 1));
 }
 
 void Brain::State::attempt_failed(Job& job, Error error) {
@@ -151,7 +162,7 @@ void Brain::State::back_to_queue(Job& job, std::int64_t ready_at_ms) {
   job.worker_id.reset();
   job.pool_id.reset();
   queue.put_back({.arrival = job.arrival,
-                  .model = job.model,
+                  .lane = job.lane,
                   .priority = job.spec.priority,
                   .queued_ms = job.submitted_ms,
                   .displaceable = false},

@@ -135,6 +135,7 @@ void Brain::State::forget(Job& job) {
   timers.cancel(job.deadline_timer);
   timers.cancel(job.queue_timer);
   timers.cancel(job.answer_timer);
+  if (--lane(job.lane).jobs == 0) emptied_lanes.push_back(job.lane);
   arrival_of.erase(job.spec.job_id);
   jobs.erase(Arrival{job.arrival});
 }

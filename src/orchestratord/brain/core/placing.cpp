@@ -1,4 +1,4 @@
-// The scheduling pass: the first waiting job of every model, in dispatch order, until nothing more can be done now.
+// The scheduling pass: the first waiting job of every lane, in dispatch order, until nothing more can be done now.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 namespace llorch::orchestratord::brain {
 
+using contract::PlacementAlgorithm;
 using pool_registry::Pool;
 using scheduling::Claim;
 using scheduling::Decision;
@@ -14,12 +15,13 @@ using scheduling::DeviceChoice;
 using scheduling::Evict;
 using scheduling::Infeasible;
 using scheduling::StartOn;
+using scheduling::Tier;
 using scheduling::UseWorker;
 using scheduling::Wait;
 using scheduling::WaitCode;
 
 struct Brain::State::PassScratch {
-  std::vector<Worker*> workers;  // of the model at hand; index = WorkerChoice::worker
+  std::vector<Worker*> workers;  // of the lane at hand; index = WorkerChoice::worker
   std::vector<scheduling::WorkerChoice> worker_choices;
   struct Place {
     const Pool* pool = nullptr;
@@ -30,6 +32,7 @@ struct Brain::State::PassScratch {
   std::vector<Place> places;     // index = DeviceChoice::device
   std::vector<Worker*> tenants;  // index = Tenant::worker
   std::vector<DeviceChoice> device_choices;
+  std::vector<Tier> tiers;  // of the lane at hand; index = DeviceChoice::device
 };
 
 void Brain::State::schedule() {
@@ -37,18 +40,19 @@ void Brain::State::schedule() {
   while (dirty) {
     dirty = false;
     if (draining) return;
-    for (const ModelIndex index : waiting) model(index).wait.reset();
-    std::vector<ModelIndex> before;
+    for (const LaneIndex index : waiting) lane(index).wait.reset();
+    std::vector<LaneIndex> before;
     before.swap(waiting);
     PassScratch scratch;
     schedule_class(Priority::kInteractive, scratch);
     schedule_class(Priority::kBatch, scratch);
-    for (const ModelIndex index : before) {
-      Model& m = model(index);
-      if (!m.wait || m.wait->code != WaitCode::kMemory) m.memory_wait_since_ms.reset();
+    for (const LaneIndex index : before) {
+      Lane& l = lane(index);
+      if (!l.wait || l.wait->code != WaitCode::kMemory) l.memory_wait_since_ms.reset();
     }
     give_up_claims();
     stop_claimed();
+    release_lanes();
   }
 }
 
@@ -56,62 +60,83 @@ void Brain::State::schedule_class(Priority priority, PassScratch& scratch) {
   std::optional<Arrival> after;
   while (const auto head = queue.next_head(priority, after)) {
     after = head->arrival;
-    if (!model(head->model).wait) place(head->model, head->arrival, priority, scratch);
+    if (!lane(head->lane).wait) place(head->lane, head->arrival, priority, scratch);
   }
 }
 
-void Brain::State::place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch) {
-  Model& m = model(model_index);
+void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priority, PassScratch& scratch) {
+  const Lane& l = lane(lane_index);
+  const Model& m = model(l.model);
+  Job& job = jobs.at(arrival);
   scheduling::PlacementInput input{
       .rank = {priority, arrival},
-      .model = model_index,
+      .model = l.model,
       .memory_bytes = m.facts.memory_bytes,
       .algorithm = config.scheduling.algorithm,
+      .tokens_expected = std::min(m.tokens_out.get().value_or(job.spec.max_tokens), job.spec.max_tokens),
       .start_backing_off = m.starts.backing_off(now.mono_ms),
-      .impatient = m.memory_wait_since_ms && now.mono_ms - *m.memory_wait_since_ms >= config.memory_patience_ms,
+      .impatient = l.memory_wait_since_ms && now.mono_ms - *l.memory_wait_since_ms >= config.memory_patience_ms,
       .pools_expected = pools_expected(),
       .workers_per_device = config.workers_per_gpu};
-  collect_workers(m, scratch, input);
+  collect_workers(l, scratch, input);
   const auto devices = [&] {
     const auto all = collect_devices(scratch);
-    for (std::uint32_t i = 0; m.starts.last_error() && i < scratch.places.size(); ++i) {
-      if (m.starts.failed_on(scratch.places[i].pool->id, *scratch.places[i].gpu_id)) input.failed_devices.push_back(i);
+    scratch.tiers.clear();
+    for (std::uint32_t i = 0; i < scratch.places.size(); ++i) {
+      const auto& [pool, gpu_id] = scratch.places[i];
+      if (!l.anywhere) scratch.tiers.push_back(tier(l, pool->id, *gpu_id));
+      if (l.start_round.failed_on(pool->id, *gpu_id)) input.failed_devices.push_back(i);
     }
-    return all;
+    return scheduling::Devices{all, scratch.tiers};
   };
   scheduling::DecisionLog how;
   const Decision decision = scheduling::decide(input, devices, how);
-  Job& job = jobs.at(arrival);
-  log_decision(job, decision, how);
+  log_decision(job, decision, how, scratch);
   if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
-  apply(decision, model_index, job, scratch);
+  apply(decision, job, scratch);
 }
 
-void Brain::State::collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input) {
+void Brain::State::collect_workers(const Lane& l, PassScratch& scratch, scheduling::PlacementInput& input) {
+  const Model& m = model(l.model);
   scratch.workers.clear();
   scratch.worker_choices.clear();
   const auto loads = [&](const Worker& w) {
-    return w.info.status == contract::WorkerStatus::kStarting && pool_healthy(w.pool_id);
+    return w.info.status == contract::WorkerStatus::kStarting && accepts(l, w) && pool_healthy(w.pool_id);
   };
   for (const Worker* w : registry.loading_of(m.facts.model_ref)) input.starting |= loads(*w);
   for (Worker* w : registry.workers_of(m.facts.digest)) {
     if (loads(*w)) input.starting = true;
     if (!serves(*w, m.facts)) continue;
+    const Tier t = tier(l, w->pool_id, w->info.gpu_id);
+    if (t == Tier::kExcluded) {
+      ++input.workers_excluded;
+      continue;
+    }
     input.has_worker = true;
     const auto number = static_cast<std::uint32_t>(scratch.workers.size());
     scratch.workers.push_back(w);
     if (m.last_worker && std::tie(w->pool_id, w->id) <= std::tie(m.last_worker->first, m.last_worker->second)) {
       input.last_worker = number;
     }
-    scheduling::WorkerChoice choice{.worker = number, .slots_free = w->slots_free(), .active = w->slots_in_use};
+    scheduling::WorkerChoice choice{
+        .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use};
     if (choice.slots_free > 0) {
       const auto& devices = registry.find_pool(w->pool_id)->devices;
       const auto device = devices.find(w->info.gpu_id);
       if (device != devices.end()) choice.device_free_bytes = device->second.room_bytes();
+      if (input.algorithm == PlacementAlgorithm::kPredictedEnd) choice.speed = speed(m, *w);
     }
     scratch.worker_choices.push_back(choice);
   }
   input.workers = scratch.worker_choices;
+}
+
+std::optional<scheduling::Speed> Brain::State::speed(const Model& m, const Worker& w) {
+  const auto it = m.performance.find({w.pool_id, w.info.gpu_id});
+  if (it == m.performance.end()) return std::nullopt;
+  const auto first = it->second.first_token_ms.get(), token = it->second.us_per_token.get();
+  if (!first || !token) return std::nullopt;
+  return scheduling::Speed{.first_token_ms = *first, .us_per_token = *token};
 }
 
 std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch) {
@@ -146,7 +171,7 @@ std::optional<scheduling::Reservation> Brain::State::reservation(const base::Poo
   if (it == reservations.end()) return std::nullopt;
   const auto head = queue.head_of(it->second);
   if (!head) return std::nullopt;
-  return scheduling::Reservation{it->second, {head->first, head->second}};
+  return scheduling::Reservation{lane(it->second).model, {head->first, head->second}};
 }
 
 scheduling::Tenant Brain::State::tenant(const Worker& w, std::uint32_t number) {
@@ -162,65 +187,61 @@ scheduling::Tenant Brain::State::tenant(const Worker& w, std::uint32_t number) {
   if (known == model_of.end()) return t;
   t.model = known->second;
   t.useful = useful(w, model(known->second).facts);
-  if (const auto head = queue.head_of(known->second)) {
-    t.queued = scheduling::Rank{head->first, head->second};
-  } else if (queue.count_of(known->second) > 0) {
-    t.queued = scheduling::Rank{};  // not dispatchable this moment, but about to be: before everybody
-  }
+  t.queued = first_waiting_for(w, model(known->second));
   return t;
 }
 
-void Brain::State::set_wait(ModelIndex model_index, Wait wait) {
-  Model& m = model(model_index);
-  if (!m.wait) waiting.push_back(model_index);
-  m.wait = wait;
-  if (wait.code == WaitCode::kMemory && !m.memory_wait_since_ms) {
-    m.memory_wait_since_ms = now.mono_ms;
+void Brain::State::set_wait(LaneIndex lane_index, Wait wait) {
+  Lane& l = lane(lane_index);
+  if (!l.wait) waiting.push_back(lane_index);
+  l.wait = wait;
+  if (wait.code == WaitCode::kMemory && !l.memory_wait_since_ms) {
+    l.memory_wait_since_ms = now.mono_ms;
     timers.arm(now.mono_ms + config.memory_patience_ms, {.kind = TimerKind::kSchedule});
   }
 }
 
-void Brain::State::apply(const Decision& decision, ModelIndex model_index, Job& job, PassScratch& scratch) {
+void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratch) {
   if (const auto* use = std::get_if<UseWorker>(&decision)) {
     Worker& worker = *scratch.workers[use->worker];
-    model(model_index).last_worker = {worker.pool_id, worker.id};
+    model(job.model).last_worker = {worker.pool_id, worker.id};
     return dispatch(job, worker);
   }
   if (const auto* start = std::get_if<StartOn>(&decision)) {
     const auto& place = scratch.places[start->device];
-    start_worker(model_index, place.pool->id, *place.gpu_id);
-    return set_wait(model_index, {.code = WaitCode::kWorkerStart});
+    start_worker(job.lane, place.pool->id, *place.gpu_id);
+    return set_wait(job.lane, {.code = WaitCode::kWorkerStart});
   }
   if (const auto* evict = std::get_if<Evict>(&decision)) {
     for (const std::uint32_t w : evict->workers) stop_worker(*scratch.tenants[w], "evict");
-    return set_wait(model_index, {.code = WaitCode::kMemory});
+    return set_wait(job.lane, {.code = WaitCode::kMemory});
   }
   if (const auto* claim = std::get_if<Claim>(&decision)) {
     for (const std::uint32_t w : claim->workers) {
-      scratch.tenants[w]->claimed_by = model_index.value;
+      scratch.tenants[w]->claimed_by = job.lane.value;
       claims.insert(scratch.tenants[w]->id);
     }
     const auto& place = scratch.places[claim->device];
-    reservations[{place.pool->id, *place.gpu_id}] = model_index;
-    return set_wait(model_index, {.code = WaitCode::kMemory});
+    reservations[{place.pool->id, *place.gpu_id}] = job.lane;
+    return set_wait(job.lane, {.code = WaitCode::kMemory});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
-    const base::Error error = too_large(model(model_index).facts, infeasible->potential_bytes_max);
-    for (const Arrival arrival : queue.waiting_for(model_index)) fail(jobs.at(arrival), error);
+    const base::Error error = too_large(job.spec, infeasible->potential_bytes_max);
+    for (const Arrival arrival : queue.waiting_in(job.lane)) fail(jobs.at(arrival), error);
     return;
   }
-  set_wait(model_index, std::get<Wait>(decision));
+  set_wait(job.lane, std::get<Wait>(decision));
 }
 
-// A claim lives only while its model waits for memory, and so does its hold on the device.
+// A claim lives only while its lane waits for memory, and so does its hold on the device.
 void Brain::State::give_up_claims() {
-  const auto waits_for_memory = [&](const Model& m) { return m.wait && m.wait->code == WaitCode::kMemory; };
-  if (std::erase_if(reservations, [&](const auto& item) { return !waits_for_memory(model(item.second)); }) > 0) {
+  const auto waits_for_memory = [&](const Lane& l) { return l.wait && l.wait->code == WaitCode::kMemory; };
+  if (std::erase_if(reservations, [&](const auto& item) { return !waits_for_memory(lane(item.second)); }) > 0) {
     dirty = true;
   }
   for (auto it = claims.begin(); it != claims.end();) {
     Worker& w = *registry.find_worker(*it);
-    if (waits_for_memory(models[*w.claimed_by])) {
+    if (waits_for_memory(lanes[*w.claimed_by])) {
       ++it;
       continue;
     }
@@ -239,26 +260,41 @@ void Brain::State::stop_claimed() {
   for (Worker* w : idle) stop_worker(*w, "evict");
 }
 
-void Brain::State::log_decision(const Job& job, const Decision& decision, const scheduling::DecisionLog& how) {
+void Brain::State::log_decision(const Job& job, const Decision& decision, const scheduling::DecisionLog& how,
+                                const PassScratch& scratch) {
   std::optional<std::pair<Arrival, WaitCode>> wait;
   if (const auto* w = std::get_if<Wait>(&decision)) wait = {job.arrival, w->code};
-  auto& logged = model(job.model).logged_wait;
-  if (wait && wait == logged) return;
-  logged = wait;
-  const bool assigned = std::holds_alternative<UseWorker>(decision);
-  count(Metric::kPlacementDecisions, assigned ? "assigned" : "no_capacity");
-  const auto joined = [](const std::vector<std::string_view>& words) {
+  Lane& l = lane(job.lane);
+  if (wait && wait == l.logged_wait) return;
+  l.logged_wait = wait;
+  const bool pinned = l.placement.mode == contract::PlacementMode::kPin;
+  const auto* use = std::get_if<UseWorker>(&decision);
+  emit(CountPlacement{.assigned = use != nullptr,
+                      .pinned = pinned,
+                      .fallback = how.fallback_used,
+                      .candidates_considered = how.candidates_considered});
+  std::string_view selected;
+  if (use) selected = scratch.workers[use->worker]->pool_id.value;
+  if (const auto* start = std::get_if<StartOn>(&decision)) selected = scratch.places[start->device].pool->id.value;
+  const auto joined = [](const auto&... lists) {
     std::string text;
-    for (const auto word : words) text += (text.empty() ? "" : ",") + std::string(word);
+    const auto add = [&](const std::vector<std::string_view>& words) {
+      for (const auto word : words) text += (text.empty() ? "" : ",") + std::string(word);
+    };
+    (add(lists), ...);
     return text;
   };
   constexpr std::string_view kOutcome[] = {"use_worker", "start_worker", "evict", "claim", "wait", "infeasible"};
   log(base::LogLevel::kDebug, "schedule.decided", &job, "Decides where a job goes.",
       {{"outcome", kOutcome[decision.index()]},
+       {"reason", wait ? scheduling::code(wait->second) : std::string_view("")},
+       {"selected_pool_id", selected},
        {"candidates_considered", how.candidates_considered},
        {"candidates_feasible", how.candidates_feasible},
-       {"filters", joined(how.filters_applied)},
-       {"tie_breakers", joined(how.tie_breakers_applied)}});
+       {"filters_applied", joined(how.filters_applied, scheduling::filters_of(l.placement))},
+       {"tie_breakers_applied", joined(how.tie_breakers_applied)},
+       {"pinned", pinned},
+       {"fallback_used", how.fallback_used}});
 }
 
 }  // namespace llorch::orchestratord::brain

@@ -1,6 +1,6 @@
 #pragma once
-// The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, pools.cpp,
-// workers.cpp, placing.cpp, views.cpp, verify.cpp; timers in step.cpp).
+// The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
+// pools.cpp, workers.cpp, placing.cpp, views.cpp, verify.cpp; timers in step.cpp).
 #include <deque>
 #include <map>
 #include <optional>
@@ -23,6 +23,7 @@ namespace llorch::orchestratord::brain {
 using contract::JobStatus;
 using contract::Priority;
 using jobs::Arrival;
+using jobs::LaneIndex;
 using jobs::ModelIndex;
 using pool_registry::GoneWhy;
 using pool_registry::GoneWorker;
@@ -38,6 +39,7 @@ struct Job {
   jobs::JobSpec spec;
   Arrival arrival;
   ModelIndex model;
+  LaneIndex lane;
   JobStatus status = JobStatus::kQueued;
   bool admitted = false;  // its row is durable; nothing of it leaves the process before
   RequestId submit_request;
@@ -70,14 +72,30 @@ struct Execution {
   std::optional<TimerQueue::Handle> wall_timer, idle_timer, gone_timer, abort_timer;
 };
 
+// What runs of a model on a device took.
+struct Performance {
+  scheduling::Average first_token_ms, us_per_token;
+};
+
 struct Model {
   contract::ModelFacts facts;
-  scheduling::Average run_ms, start_ms;
+  scheduling::Average run_ms, start_ms, tokens_out;
+  std::map<std::pair<base::PoolId, std::string>, Performance> performance;  // by device
   scheduling::StartControl starts;
+  std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
+  std::vector<LaneIndex> lanes;                                        // in use
+};
+
+// Jobs of one model that may run at the same places: what one of them waits for, the next ones wait for too.
+struct Lane {
+  ModelIndex model;
+  contract::Placement placement;
+  bool anywhere = true;   // `placement` excludes and prefers nothing
+  std::int64_t jobs = 0;  // live ones
+  scheduling::StartRound start_round;
   std::optional<scheduling::Wait> wait;  // of its first waiting job, from the last scheduling pass
   std::optional<std::pair<Arrival, scheduling::WaitCode>> logged_wait;  // said once, not at every pass
   std::optional<std::int64_t> memory_wait_since_ms;
-  std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
 };
 
 struct PendingCommit {
@@ -103,12 +121,15 @@ struct Brain::State {
   std::int64_t commits_awaited = 0;  // admissions and endings among them
   std::deque<Model> models;          // by ModelIndex
   std::map<std::string, ModelIndex> model_of;
+  std::deque<Lane> lanes;  // by LaneIndex
+  std::map<std::pair<ModelIndex, contract::Placement>, LaneIndex> lane_of;
+  std::vector<LaneIndex> free_lanes, emptied_lanes;
   std::map<base::PoolId, TimerQueue::Handle> pool_timers;
   std::map<std::string, std::int64_t> expected_endpoints;  // -> until when they may have what nobody has
   std::set<base::WorkerId> claims;                         // workers with claimed_by
-  std::map<std::pair<base::PoolId, std::string>, ModelIndex> reservations;  // devices being cleared for a model
-  std::vector<ModelIndex> waiting;                                          // models with a wait, from the last pass
-  scheduling::Average run_ms;                                               // over all models
+  std::map<std::pair<base::PoolId, std::string>, LaneIndex> reservations;  // devices being cleared for a lane
+  std::vector<LaneIndex> waiting;                                          // lanes with a wait, from the last pass
+  scheduling::Average run_ms;                                              // over all models
   std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
   bool restored = false;
   bool dirty = false;  // a scheduling pass may change something
@@ -134,6 +155,20 @@ struct Brain::State {
   Execution* find_execution(ExecutionId id);
   ModelIndex intern(const contract::ModelFacts& facts);
   Model& model(ModelIndex index) { return models[index.value]; }
+  const Model& model(ModelIndex index) const { return models[index.value]; }
+
+  // lanes.cpp
+  Lane& lane(LaneIndex index) { return lanes[index.value]; }
+  const Lane& lane(LaneIndex index) const { return lanes[index.value]; }
+  LaneIndex intern_lane(ModelIndex model_index, const contract::Placement& placement);
+  void release_lanes();
+  static scheduling::Tier tier(const Lane& l, const base::PoolId& pool, const std::string& gpu_id);
+  static bool accepts(const Lane& l, const Worker& worker);
+  std::optional<scheduling::Rank> first_waiting_for(const Worker& worker, const Model& m) const;
+  bool has_serving_worker(const Lane& l) const;
+  std::int64_t ahead_of(const Job& job) const;
+  std::int64_t ahead_in_lane(const Job& job) const;
+  std::optional<base::Error> placement_error(const jobs::JobSpec& spec) const;
 
   // admission.cpp
   void on(Submit& e);
@@ -143,14 +178,14 @@ struct Brain::State {
   std::optional<base::Error> refusal(const jobs::JobSpec& spec, ModelIndex model_index);
   base::Error queue_full_error() const;
   void refuse(const Submit& e, base::Error error);
-  Job& add_job(jobs::JobSpec spec, ModelIndex model_index);
+  Job& add_job(jobs::JobSpec spec, LaneIndex lane_index);
   void admitted(Job& job);
   void admission_failed(Job& job, const base::Error& error);
   void restore(jobs::RestoredJob& restored_job);
   void arm_job_timers(Job& job);
   std::optional<base::Error> context_error(const jobs::JobSpec& spec) const;
-  std::optional<base::Error> memory_error(const contract::ModelFacts& facts) const;
-  base::Error too_large(const contract::ModelFacts& facts, std::int64_t potential_bytes_max) const;
+  std::optional<base::Error> memory_error(const jobs::JobSpec& spec) const;
+  base::Error too_large(const jobs::JobSpec& spec, std::int64_t potential_bytes_max) const;
   std::int64_t context_tokens(const contract::ModelFacts& facts) const;
 
   // endings.cpp
@@ -181,6 +216,7 @@ struct Brain::State {
   void abort(Execution& execution);
   void abort_and_retry(Execution& execution, base::Error error);
   void release(Execution& execution);
+  static void measure(Model& m, const pool_registry::Worker& worker, const contract::EndEvent& end);
   void attempt_failed(Job& job, base::Error error);
   void retry(Job& job, base::Error error);
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
@@ -209,11 +245,19 @@ struct Brain::State {
   void worker_adopted(const base::WorkerId& id);
   void worker_ready(const base::WorkerId& id);
   void worker_gone(const GoneWorker& gone, std::optional<base::Error> error);
-  void start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id, base::Error error);
+  struct FailedStart {
+    ModelIndex model;
+    std::optional<LaneIndex> lane;  // whose first job asked for it, as far as we know
+    base::PoolId pool_id;
+    std::string gpu_id;
+  };
+  static FailedStart failed_start(const Worker& worker, ModelIndex model_index);
+  void start_failed(const FailedStart& start, base::Error error);
+  void start_succeeded(ModelIndex model_index, const Worker& worker);
   void start_timed_out(const base::WorkerId& id);
   void postpone_start(ModelIndex model_index);
   static bool in_motion(const pool_registry::Device& device);
-  void start_worker(ModelIndex model_index, const base::PoolId& pool_id, const std::string& gpu_id);
+  void start_worker(LaneIndex lane_index, const base::PoolId& pool_id, const std::string& gpu_id);
   void stop_worker(Worker& worker, std::string_view why);
   bool useful(const Worker& worker, const contract::ModelFacts& facts) const;
   bool pool_healthy(const base::PoolId& id) const;
@@ -223,16 +267,18 @@ struct Brain::State {
   struct PassScratch;
   void schedule();
   void schedule_class(Priority priority, PassScratch& scratch);
-  void place(ModelIndex model_index, Arrival arrival, Priority priority, PassScratch& scratch);
-  void collect_workers(Model& m, PassScratch& scratch, scheduling::PlacementInput& input);
+  void place(LaneIndex lane_index, Arrival arrival, Priority priority, PassScratch& scratch);
+  void collect_workers(const Lane& l, PassScratch& scratch, scheduling::PlacementInput& input);
+  static std::optional<scheduling::Speed> speed(const Model& m, const Worker& worker);
   std::span<const scheduling::DeviceChoice> collect_devices(PassScratch& scratch);
   std::optional<scheduling::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id);
   scheduling::Tenant tenant(const Worker& worker, std::uint32_t number);
-  void apply(const scheduling::Decision& decision, ModelIndex model_index, Job& job, PassScratch& scratch);
-  void set_wait(ModelIndex model_index, scheduling::Wait wait);
+  void apply(const scheduling::Decision& decision, Job& job, PassScratch& scratch);
+  void set_wait(LaneIndex lane_index, scheduling::Wait wait);
   void give_up_claims();
   void stop_claimed();
-  void log_decision(const Job& job, const scheduling::Decision& decision, const scheduling::DecisionLog& how);
+  void log_decision(const Job& job, const scheduling::Decision& decision, const scheduling::DecisionLog& how,
+                    const PassScratch& scratch);
 
   // verify.cpp
   void verify() const;

@@ -7,11 +7,13 @@ void Brain::verify() const { state_->verify(); }
 
 void Brain::State::verify() const {
   std::int64_t in_queue = 0;
+  std::map<LaneIndex, std::int64_t> jobs_of;
   for (const auto& [arrival, job] : jobs) {
     const std::string& id = job.spec.job_id.value;
     const bool waits = job.status == JobStatus::kQueued;
     ASSERT((queue.find(arrival) != nullptr) == waits, "job {}", id);
     in_queue += waits;
+    ++jobs_of[job.lane];
     ASSERT(job.ending.has_value() == contract::is_terminal(job.status), "job {}", id);
     const bool on_worker = job.status == JobStatus::kDispatched || job.status == JobStatus::kRunning;
     ASSERT(job.execution.has_value() == on_worker, "job {}", id);
@@ -37,13 +39,20 @@ void Brain::State::verify() const {
   for (const auto& [id, commit] : commits) awaited += commit.kind != PendingCommit::Kind::kProgress;
   ASSERT(awaited == commits_awaited, "{} {}", awaited, commits_awaited);
 
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    ASSERT(lanes[i].jobs == jobs_of[LaneIndex{i}], "lane {}: {} jobs, {} say so", i, lanes[i].jobs,
+           jobs_of[LaneIndex{i}]);
+  }
+
   // Nobody waits while a worker could take the job now.
   if (draining) return;
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    if (!queue.head_of(ModelIndex{i})) continue;
-    ASSERT(models[i].wait, "model {} waits for nothing", models[i].facts.digest);
-    for (const Worker* w : registry.workers_of(models[i].facts.digest)) {
-      ASSERT(!serves(*w, models[i].facts) || w->slots_free() == 0, "worker {} is idle", w->id.value);
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const Lane& l = lanes[i];
+    if (!queue.head_of(LaneIndex{i})) continue;
+    const contract::ModelFacts& facts = model(l.model).facts;
+    ASSERT(l.wait, "model {} waits for nothing", facts.digest);
+    for (const Worker* w : registry.workers_of(facts.digest)) {
+      ASSERT(!accepts(l, *w) || !serves(*w, facts) || w->slots_free() == 0, "worker {} is idle", w->id.value);
     }
   }
 }

@@ -12,13 +12,12 @@ using scheduling::WaitCode;
 std::optional<std::int64_t> Brain::State::predicted_start(const Job& job) {
   const Model& m = model(job.model);
   scheduling::EstimateInput input{.slots_of_new_worker = config.worker_slots};
-  // A job not queued yet goes behind all others of its model.
-  input.ahead = queue.find(job.arrival) ? queue.ahead_in_model(job.arrival)
-                                        : static_cast<std::int64_t>(queue.count_of(job.model));
+  input.ahead = ahead_of(job);
   input.run_ms = m.run_ms.get();
   if (!input.run_ms) input.run_ms = run_ms.get();
   input.start_ms = m.start_ms.get();
   for (const Worker* w : registry.workers_of(m.facts.digest)) {
+    if (scheduling::tier_of(job.spec.placement, w->pool_id, w->info.gpu_id) == scheduling::Tier::kExcluded) continue;
     if (serves(*w, m.facts)) {
       input.slots_total += w->info.slots_total;
       input.slots_free += w->slots_free();
@@ -31,16 +30,18 @@ std::optional<std::int64_t> Brain::State::predicted_start(const Job& job) {
 
 contract::WaitReason Brain::State::wait_reason(const Job& job) {
   const Model& m = model(job.model);
-  WaitCode wait = m.wait ? m.wait->code : WaitCode::kTurn;
+  const Lane& l = lane(job.lane);
+  WaitCode wait = l.wait ? l.wait->code : WaitCode::kTurn;
   std::int64_t ahead = 0;
   const auto until_ms = queue.delayed_until_ms(job.arrival);
   if (draining) {
     wait = WaitCode::kRestart;
   } else if (until_ms) {
     wait = WaitCode::kRetry;
-  } else if (ahead = queue.ahead_in_model(job.arrival); ahead > 0) {
+  } else if (ahead = ahead_in_lane(job); ahead > 0) {
     wait = WaitCode::kTurn;
   }
+  const std::string_view where = l.anywhere ? "" : " that its placement accepts";
   std::string human;
   switch (wait) {
     case WaitCode::kTurn:
@@ -48,7 +49,9 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
                          : fmt::format("{} job{} for the same model go{} first.", ahead, ahead == 1 ? "" : "s",
                                        ahead == 1 ? "es" : "");
       break;
-    case WaitCode::kSlot: human = "Every worker of this model is busy; the job takes the next free slot."; break;
+    case WaitCode::kSlot:
+      human = fmt::format("Every worker of this model{} is busy; the job takes the next free slot.", where);
+      break;
     case WaitCode::kWorkerStart: human = "A worker for this model is starting."; break;
     case WaitCode::kStartRetry:
       human = fmt::format("The last worker start failed ({}); the next one follows in {} ms.",
@@ -56,10 +59,12 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
                           std::max<std::int64_t>(0, m.starts.not_before_ms() - now.mono_ms));
       break;
     case WaitCode::kMemory:
-      human = fmt::format("No device has room now: the model needs {} bytes, the freest device has {}.",
-                          m.facts.memory_bytes, m.wait->room_bytes_max);
+      human = fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}.", where,
+                          m.facts.memory_bytes, l.wait->room_bytes_max);
       break;
-    case WaitCode::kPool: human = "No healthy pool can hold this model now; the job goes on when one is back."; break;
+    case WaitCode::kPool:
+      human = fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
+      break;
     case WaitCode::kRetry:
       human = fmt::format("Attempt {} failed; the next one follows in {} ms.", job.attempts,
                           std::max<std::int64_t>(0, *until_ms - now.mono_ms));

@@ -13,6 +13,7 @@ using base::Error;
 using base::ErrorCode;
 using contract::WorkerStatus;
 using pool_registry::Pool;
+using scheduling::StartRound;
 
 namespace {
 // When a start failed for reasons outside the model: long enough not to spin, short enough not to be felt.
@@ -47,8 +48,8 @@ bool Brain::State::serves(const Worker& worker, const contract::ModelFacts& fact
   return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) && pool_healthy(worker.pool_id);
 }
 
-void Brain::State::start_worker(ModelIndex model_index, const base::PoolId& pool_id, const std::string& gpu_id) {
-  Model& m = model(model_index);
+void Brain::State::start_worker(LaneIndex lane_index, const base::PoolId& pool_id, const std::string& gpu_id) {
+  const Model& m = model(lane(lane_index).model);
   Pool& pool = *registry.find_pool(pool_id);
   contract::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy),
                                        .model_ref = m.facts.model_ref,
@@ -64,7 +65,7 @@ void Brain::State::start_worker(ModelIndex model_index, const base::PoolId& pool
                             .gpu_id = gpu_id,
                             .slots_total = config.worker_slots,
                             .kv_dtype = config.kv_dtype};
-  registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now);
+  registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now).started_for = lane_index.value;
   const auto& device = pool.devices.at(gpu_id);
   ASSERT(device.accounted_bytes() <= device.info.vram_total_bytes, "gpu {}: {} of {} bytes accounted", gpu_id,
          device.accounted_bytes(), device.info.vram_total_bytes);
@@ -109,27 +110,25 @@ void Brain::State::on(StartWorkerAnswered& e) {
   }
   dirty = true;
   const bool timed_out = worker->info.status == WorkerStatus::kFailed;
-  const base::PoolId pool_id = worker->pool_id;
-  const std::string gpu_id = worker->info.gpu_id;
-  const ModelIndex model_index = model_of.at(worker->wanted_digest);
+  const FailedStart start = failed_start(*worker, model_of.at(worker->wanted_digest));
   registry.forget_start(e.worker_id);
   if (timed_out) return;  // counted as a failure then
-  Pool& pool = *registry.find_pool(pool_id);
+  Pool& pool = *registry.find_pool(start.pool_id);
   const ErrorCode code = e.error->code;
   if (code == ErrorCode::kUnreachable || code == ErrorCode::kShuttingDown) {
     pool_lost_contact(pool, "unreachable");
-    arm_pool_timer(pool_id, now.mono_ms + kPostponeStartMs);
-    return postpone_start(model_index);
+    arm_pool_timer(start.pool_id, now.mono_ms + kPostponeStartMs);
+    return postpone_start(start.model);
   }
   emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
-  const auto device = pool.devices.find(gpu_id);
+  const auto device = pool.devices.find(start.gpu_id);
   if (device != pool.devices.end() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
     // The report in hand was too old. Only one that came after a refusal makes the next refusal a failure.
     device->second.doubted = true;
     const bool first = !std::exchange(device->second.disagreed, true);
-    if (first || is_loading_there(*e.error) || in_motion(device->second)) return postpone_start(model_index);
+    if (first || is_loading_there(*e.error) || in_motion(device->second)) return postpone_start(start.model);
   }
-  start_failed(model_index, pool_id, gpu_id, std::move(*e.error));
+  start_failed(start, std::move(*e.error));
 }
 
 // Workers that start or leave make a device look fuller or emptier than it will be; both pass.
@@ -172,13 +171,13 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
             {"model_digest", worker->info.model_digest}}});
   if (worker->wanted_digest.empty()) {  // of an earlier process, or of a start whose answer was lost
     if (const auto known = model_of.find(worker->info.model_digest); known != model_of.end()) {
-      model(known->second).starts.ready();
+      start_succeeded(known->second, *worker);
     }
     return;
   }
   const ModelIndex wanted = model_of.at(worker->wanted_digest);
   if (worker->info.model_digest != worker->wanted_digest) {
-    start_failed(wanted, worker->pool_id, worker->info.gpu_id,
+    start_failed(failed_start(*worker, wanted),
                  {ErrorCode::kModelNotFound,
                   "The model file was replaced by other bytes after the job was accepted. Submit the job again.",
                   {}});
@@ -186,7 +185,15 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
   }
   count(Metric::kWorkerStarts, "success");
   model(wanted).start_ms.add(now.mono_ms - worker->started_ms);
-  model(wanted).starts.ready();
+  start_succeeded(wanted, *worker);
+}
+
+void Brain::State::start_succeeded(ModelIndex model_index, const Worker& worker) {
+  Model& m = model(model_index);
+  m.starts.ready();
+  for (const LaneIndex index : m.lanes) {
+    if (accepts(lane(index), worker)) lane(index).start_round = {};
+  }
 }
 
 void Brain::State::on(WorkerFailed& e) {
@@ -221,7 +228,8 @@ void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> erro
   const auto known = model_of.find(gone.model_digest);
   if (gone.was != WorkerStatus::kStarting || known == model_of.end()) return;
   if (gone.why == GoneWhy::kPoolLost) return postpone_start(known->second);
-  start_failed(known->second, gone.pool_id, gone.gpu_id,
+  const auto lane_index = gone.started_for ? std::optional(LaneIndex{*gone.started_for}) : std::nullopt;
+  start_failed({known->second, lane_index, gone.pool_id, gone.gpu_id},
                error.value_or(Error{ErrorCode::kWorkerStartFailed, "The worker ended before it was ready.", {}}));
 }
 
@@ -231,40 +239,45 @@ void Brain::State::start_timed_out(const base::WorkerId& id) {
   // A start whose answer was lost comes back through a report, without what we wanted of it.
   const auto known = model_of.find(worker->info.model_digest);
   if (known == model_of.end()) return;
-  const ModelIndex model_index = known->second;
-  const base::PoolId pool_id = worker->pool_id;
-  const std::string gpu_id = worker->info.gpu_id;
+  const FailedStart start = failed_start(*worker, known->second);
   count(Metric::kTimeouts, "startup");
   stop_worker(*worker, "start_timeout");
-  start_failed(model_index, pool_id, gpu_id,
-               Error{ErrorCode::kWorkerStartTimeout,
-                     fmt::format("The worker was not ready within {} ms.", config.worker_start_timeout_ms),
-                     {}}
-                   .with("timeout_ms", config.worker_start_timeout_ms));
+  start_failed(start, Error{ErrorCode::kWorkerStartTimeout,
+                            fmt::format("The worker was not ready within {} ms.", config.worker_start_timeout_ms),
+                            {}}
+                          .with("timeout_ms", config.worker_start_timeout_ms));
 }
 
-void Brain::State::start_failed(ModelIndex model_index, const base::PoolId& pool, const std::string& gpu_id,
-                                Error error) {
-  Model& m = model(model_index);
+Brain::State::FailedStart Brain::State::failed_start(const Worker& worker, ModelIndex model_index) {
+  const auto lane_index = worker.started_for ? std::optional(LaneIndex{*worker.started_for}) : std::nullopt;
+  return {model_index, lane_index, worker.pool_id, worker.info.gpu_id};
+}
+
+void Brain::State::start_failed(const FailedStart& start, Error error) {
+  Model& m = model(start.model);
   count(Metric::kWorkerStarts, "failure");
-  const auto verdict = m.starts.failed(pool, gpu_id, error, config.retry, now.mono_ms, entropy);
+  m.starts.failed(error, config.retry, now.mono_ms, entropy);
   timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
   dirty = true;
   emit(Log{base::LogLevel::kWarn,
            "worker.start_failed",
            {},
            "A worker could not be started.",
-           {{"pool_id", pool},
-            {"gpu_id", gpu_id},
+           {{"pool_id", start.pool_id},
+            {"gpu_id", start.gpu_id},
             {"model_digest", m.facts.digest},
             {"code", error.name()},
             {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
-  if (verdict == scheduling::StartControl::Verdict::kRetry) return;
-  for (const Worker* w : registry.workers_of(m.facts.digest)) {
-    if (serves(*w, m.facts)) return;  // its jobs have somewhere to go
+  const Error told = Error(error).with("gpu_id", start.gpu_id);
+  for (const LaneIndex index : m.lanes) {
+    Lane& l = lane(index);
+    // Without a lane of its own a start counts for everybody who might have used it.
+    const bool concerned =
+        start.lane ? index == *start.lane : tier(l, start.pool_id, start.gpu_id) != scheduling::Tier::kExcluded;
+    if (!concerned || l.start_round.failed(start.pool_id, start.gpu_id, error) == StartRound::Verdict::kRetry) continue;
+    if (has_serving_worker(l)) continue;  // its jobs have somewhere to go
+    for (const Arrival arrival : queue.waiting_in(index)) fail(jobs.at(arrival), told);
   }
-  error = std::move(error).with("gpu_id", gpu_id);
-  for (const Arrival arrival : queue.waiting_for(model_index)) fail(jobs.at(arrival), error);
 }
 
 }  // namespace llorch::orchestratord::brain

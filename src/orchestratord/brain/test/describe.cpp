@@ -116,6 +116,10 @@ struct Describe {
   std::string operator()(const Count& c) const {
     return fmt::format("Count {} {} {} {}", static_cast<int>(c.metric), c.label, static_cast<int>(c.priority), c.value);
   }
+  std::string operator()(const CountPlacement& c) const {
+    return fmt::format("CountPlacement {} pinned {} fallback {} of {}", c.assigned ? "assigned" : "no_capacity",
+                       c.pinned, c.fallback, c.candidates_considered);
+  }
   std::string operator()(const Drained&) const { return "Drained"; }
 };
 

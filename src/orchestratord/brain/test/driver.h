@@ -74,6 +74,7 @@ class Driver {
     std::int64_t memory_bytes = 4 * kGb;
     std::optional<std::int64_t> timeout_ms, deadline_ms;
     std::int64_t tokens_in = 10, max_tokens = 20;
+    contract::Placement placement{};
   };
   static jobs::JobSpec spec(const std::string& id, const SubmitOptions& o) {
     return {.job_id = base::JobId(id),
@@ -86,7 +87,8 @@ class Driver {
             .tokens_in = o.tokens_in,
             .max_tokens = o.max_tokens,
             .timeout_ms = o.timeout_ms,
-            .deadline_ms = o.deadline_ms};
+            .deadline_ms = o.deadline_ms,
+            .placement = o.placement};
   }
   const std::vector<Command>& submit(const std::string& id, const SubmitOptions& o) {
     return send(Submit{{++requests}, spec(id, o)});

@@ -1,0 +1,219 @@
+// Where jobs may run: the whole way from submission to dispatch.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "orchestratord/brain/test/driver.h"
+
+namespace llorch::orchestratord::brain {
+namespace {
+
+using base::ErrorCode;
+using contract::Placement;
+using contract::PlacementMode;
+
+Placement pin(const std::string& pool) { return {.mode = PlacementMode::kPin, .pin_pool_id = pool}; }
+Placement prefer(const std::string& pool, bool allow_fallback = true) {
+  return {.mode = PlacementMode::kPrefer, .prefer_pools = {pool}, .allow_fallback = allow_fallback};
+}
+
+// Two pools with one device and one ready worker of model a each.
+struct TwoPools : testing::Test {
+  TwoPools() {
+    see("pool-1", "w1");
+    see("pool-2", "w2");
+  }
+  void see(const std::string& pool, const std::string& worker) {
+    auto s = d.pool_state(pool);
+    s.workers = {Driver::worker(worker)};
+    s.gpus[0].vram_allocated_bytes = s.gpus[0].vram_available_bytes = 4 * kGb;
+    d.see(s);
+  }
+  const Execute* submit(const std::string& id, Placement placement) {
+    d.submit(id, {.placement = std::move(placement)});
+    const auto found = d.all<Execute>();
+    execute = found.empty() ? Execute{} : found.front();
+    return found.empty() ? nullptr : &execute;
+  }
+  base::Error refusal(const std::string& id, Placement placement) {
+    d.submit(id, {.placement = std::move(placement)});
+    const auto answer = d.only<AnswerSubmit>();
+    EXPECT_FALSE(answer.result.has_value()) << d.dump();
+    return answer.result ? base::Error{} : answer.result.error();
+  }
+  std::string field(const std::string& name) const {
+    std::string value;
+    for (const Log& l : d.all<Log>()) {
+      if (l.event != "schedule.decided") continue;
+      for (const auto& f : l.fields) {
+        if (f.name != name) continue;
+        value = std::visit([](const auto& v) { return fmt::format("{}", v); }, f.value);
+      }
+    }
+    return value;
+  }
+  Driver d;
+  Execute execute;
+};
+
+// ORCH-3903, OC-CTRL-2013, OC-CTRL-2014: a pinned job waits for its pool while another one is idle, and holds up nobody.
+TEST_F(TwoPools, APinnedJobRunsInItsPoolOrWaitsForIt) {
+  ASSERT_TRUE(submit("j1", pin("pool-2")));
+  EXPECT_EQ(execute.pool_id.value, "pool-2");
+  const auto first = execute.execution;
+  EXPECT_EQ(submit("j2", pin("pool-2")), nullptr);
+  EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_SLOT");
+  EXPECT_NE(d.query("j2").reason->human.find("that its placement accepts"), std::string::npos);
+  ASSERT_TRUE(submit("j3", {}));
+  EXPECT_EQ(execute.pool_id.value, "pool-1");
+  EXPECT_EQ(submit("j4", {}), nullptr);
+  d.end(first);
+  // In order of arrival among those that accept the worker: j2 came before j4.
+  EXPECT_EQ(d.only<Execute>().job_id.value, "j2");
+}
+
+// ORCH-3900, ORCH-3906, ORCH-3960: what the decision log holds.
+TEST_F(TwoPools, TheDecisionLogSaysHowItCameAbout) {
+  ASSERT_TRUE(submit("j1", prefer("pool-2")));
+  EXPECT_EQ(field("selected_pool_id"), "pool-2");
+  EXPECT_EQ(field("filters_applied"), "ready,model,context,free_slot,prefer");
+  EXPECT_EQ(field("pinned"), "false");
+  EXPECT_EQ(field("fallback_used"), "false");
+  EXPECT_EQ(field("candidates_considered"), "2");
+  ASSERT_TRUE(submit("j2", prefer("pool-2")));
+  EXPECT_EQ(execute.pool_id.value, "pool-1");
+  EXPECT_EQ(field("selected_pool_id"), "pool-1");
+  EXPECT_EQ(field("fallback_used"), "true");
+  const auto counted = d.only<CountPlacement>();
+  EXPECT_TRUE(counted.assigned && counted.fallback && !counted.pinned);
+}
+
+TEST_F(TwoPools, WithoutFallbackAPreferredPoolIsWaitedFor) {
+  ASSERT_TRUE(submit("j1", prefer("pool-2", false)));
+  EXPECT_EQ(execute.pool_id.value, "pool-2");
+  EXPECT_EQ(submit("j2", prefer("pool-2", false)), nullptr);
+}
+
+TEST_F(TwoPools, AvoidedPoolsAndOtherDevicesAreLeftOut) {
+  ASSERT_TRUE(submit("j1", {.avoid_pools = {"pool-1"}}));
+  EXPECT_EQ(execute.pool_id.value, "pool-2");
+  auto s = d.pool_state("pool-3", 2);
+  d.see(s);
+  EXPECT_EQ(submit("j2", {.require_device_mask = "1"}), nullptr);  // the worker of pool-1 is on device 0
+  EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-3");
+  EXPECT_EQ(d.only<StartWorker>().request.gpu_id, "1");
+}
+
+// ORCH-3903, OC-CTRL-2014, AH-1007: no silent fallback. What can never be met is INVALID_PARAMS, what may come back
+// POOL_UNREADY, before the job is accepted.
+TEST_F(TwoPools, WishesThatCannotBeMetAreRefused) {
+  EXPECT_EQ(refusal("j1", pin("pool-9")).code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal("j2", {.require_device_mask = "7"}).code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal("j3", {.avoid_pools = {"pool-1", "pool-2"}}).code, ErrorCode::kInvalidParams);
+  EXPECT_EQ(refusal("j4", prefer("pool-9", false)).code, ErrorCode::kInvalidParams);
+  EXPECT_TRUE(submit("j5", prefer("pool-9")));
+  d.send(PoolUnreachable{"http://pool-2"});
+  EXPECT_EQ(refusal("j6", pin("pool-2")).code, ErrorCode::kPoolUnready);
+  EXPECT_EQ(refusal("j7", pin("pool-9")).code, ErrorCode::kInvalidParams);
+}
+
+TEST_F(TwoPools, TooLargeForThePinnedPoolIsRefusedWithItsNumbers) {
+  d.see(d.pool_state("pool-3", 1, 64 * kGb));
+  d.submit("j1", {.model = "big", .memory_bytes = 20 * kGb, .placement = pin("pool-2")});
+  const auto answer = d.only<AnswerSubmit>();
+  ASSERT_FALSE(answer.result.has_value());
+  EXPECT_EQ(answer.result.error().code, ErrorCode::kPoolUnavailable);
+  EXPECT_NE(answer.result.error().message.find("can give 8000000000"), std::string::npos);
+  d.submit("j2", {.model = "big", .memory_bytes = 20 * kGb});
+  EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-3");
+}
+
+// An accepted job is not lost with its pool: it waits until the pool is back.
+TEST_F(TwoPools, AcceptedJobsOutliveTheirPool) {
+  ASSERT_TRUE(submit("j1", pin("pool-2")));
+  EXPECT_EQ(submit("j2", pin("pool-2")), nullptr);
+  d.send(PoolLeft{.request = {}, .pool_id = base::PoolId("pool-2")});
+  EXPECT_TRUE(d.none<Finish>());
+  EXPECT_EQ(d.query("j2").reason->code, "WAITING_FOR_POOL");
+  d.after_ms(1000);
+  see("pool-2", "w5");
+  EXPECT_EQ(d.all<Execute>().size(), 1u);
+  EXPECT_EQ(d.only<Execute>().job_id.value, "j2");
+}
+
+// A start in flight serves everybody who accepts its place, and nobody else.
+TEST(PlacementStarts, OneStartPerPlaceThatIsWaitedFor) {
+  Driver d;
+  d.see(d.pool_state("pool-1"));
+  d.see(d.pool_state("pool-2"));
+  d.submit("j1", {.placement = pin("pool-2")});
+  EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-2");
+  d.submit("j2");
+  EXPECT_TRUE(d.none<StartWorker>());
+  d.submit("j3", {.placement = pin("pool-1")});
+  EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-1");
+}
+
+// A pool that cannot start the model fails the jobs pinned to it and no others.
+TEST(PlacementStarts, GivingUpEndsOnlyTheLaneThatAsked) {
+  BrainConfig config;
+  config.retry.jitter = false;
+  Driver d(config);
+  auto full = d.pool_state("pool-1");
+  full.gpus[0].vram_available_bytes = 0;  // others hold it
+  d.see(full);
+  d.see(d.pool_state("pool-2"));
+  d.submit("j1", {.placement = pin("pool-2")});
+  const auto first = d.only<StartWorker>();
+  d.submit("j2", {.placement = pin("pool-1")});
+  const auto fail = [&](const StartWorker& start) {
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id),
+                               base::Error{ErrorCode::kWorkerStartFailed, "no", {}}});
+  };
+  fail(first);
+  EXPECT_TRUE(d.none<Finish>());
+  d.after_ms(1000);
+  fail(d.only<StartWorker>());
+  EXPECT_EQ(d.only<Finish>().job_id.value, "j1");
+  EXPECT_EQ(d.query("j2").status, contract::JobStatus::kQueued);
+}
+
+// ORCH-3902: what finished jobs measured decides where the next one goes.
+TEST(PlacementPredictedEnd, LearnsFromFinishedJobs) {
+  BrainConfig config;
+  config.scheduling.algorithm = contract::PlacementAlgorithm::kPredictedEnd;
+  Driver d(config);
+  auto s = d.pool_state("pool-1", 2);
+  s.workers = {Driver::worker("w1", "a", "0"), Driver::worker("w2", "a", "1")};
+  for (auto& g : s.gpus) g.vram_allocated_bytes = g.vram_available_bytes = 4 * kGb;
+  d.see(s);
+  const auto run = [&](const std::string& id, std::int64_t decode_ms) {
+    d.submit(id);
+    const auto x = d.only<Execute>();
+    d.now.mono_ms += 10;
+    d.send(ExecuteEnded{
+        x.execution, 20, contract::EndEvent{.tokens_out = 20, .decode_time_ms = decode_ms, .first_token_ms = 5}, {}});
+    return x.worker_id.value;
+  };
+  EXPECT_EQ(run("j1", 900), "w1");
+  EXPECT_EQ(run("j2", 900), "w1");  // w2 was never measured: least loaded, most memory, first by name
+  d.submit("j3");
+  const auto slow = d.only<Execute>();
+  EXPECT_EQ(slow.worker_id.value, "w1");
+  EXPECT_EQ(run("j4", 100), "w2");
+  d.end(slow.execution);
+  EXPECT_EQ(run("j5", 100), "w2");
+  EXPECT_EQ(run("j6", 100), "w2");
+}
+
+// Placements come and go; the numbers of their lanes are used again.
+TEST_F(TwoPools, LanesOfEndedJobsAreReused) {
+  for (int i = 0; i < 200; ++i) {
+    const std::string id = "j" + std::to_string(i);
+    ASSERT_TRUE(submit(id, {.avoid_pools = {"nobody-" + std::to_string(i)}}));
+    d.end(execute.execution);
+    ASSERT_EQ(d.all<Finish>().size(), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::brain
