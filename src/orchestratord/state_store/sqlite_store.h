@@ -1,30 +1,14 @@
 #pragma once
-// The Store over SQLite: one thread, one connection, group commit.
+// The Store over SQLite: its core on a thread of its own. And the lock that makes this process the only one.
 #include <filesystem>
-#include <functional>
 #include <memory>
 
-#include "base/clock.h"
-#include "base/entropy.h"
-#include "orchestratord/state_store/payload/payload_keys.h"
+#include "orchestratord/state_store/sqlite/sqlite_core.h"
 #include "orchestratord/state_store/store.h"
 
 namespace llorch::orchestratord::state_store {
 
-struct SqliteStoreOptions {
-  std::filesystem::path directory;
-  std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;  // of finished jobs
-  const base::Clock* clock = nullptr;                  // REQUIRES not null; outlives the store
-  base::Entropy* entropy = nullptr;                    // REQUIRES not null; outlives the store; used on its thread only
-  // Seams for faults; the defaults are the operating system.
-  std::string sqlite_vfs;
-  std::function<base::Result<std::unique_ptr<payload::KeyFile>>(const std::filesystem::path&)> open_keys =
-      payload::open_key_file;
-};
-
-// Creates or opens DIRECTORY/orchestrator.db and DIRECTORY/payload.keys, migrates, overwrites keys no live job owns,
-// removes jobs past their retention. REQUIRES: the caller holds the directory's lock (see lock_state_directory).
-// Errors: STORE_UNAVAILABLE, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
+// See open_sqlite_core.
 base::Result<std::unique_ptr<Store>> open_sqlite_store(SqliteStoreOptions options);
 
 // Held as long as the value lives; the kernel drops it with the process.

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "base/sha256.h"
+#include "orchestratord/state_store/payload/sealing.h"
 #include "orchestratord/state_store/sqlite_store.h"
 
 namespace llorch::orchestratord::state_store {

@@ -58,7 +58,7 @@ TEST_F(FaultTest, TheTerminalEventWaitsForTheDisk) {
 TEST_F(FaultTest, TheSameTaskAfterAFailedCommitIsANewTry) {
   start_with_pool();
   const std::string body = task(5, 3, R"(,"task_id":"my-task")");
-  state_store::disk_faults().sync_error = 1;
+  state_store::disk_faults().full = 1;
   EXPECT_EQ(client_->post("/v2/tasks", body).status, 503);
   EXPECT_EQ(client_->post("/v2/tasks", body).status, 503);
   state_store::disk_faults().heal();

@@ -2,31 +2,15 @@
 // payload.keys: one 32-byte slot per live job. The only place a payload's key is ever written (DECISIONS §5), so
 // overwriting a slot is what makes a payload unreadable, whatever the database's log and free pages still hold.
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <set>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "base/entropy.h"
 #include "base/result.h"
+#include "orchestratord/state_store/files/state_file.h"
 #include "orchestratord/state_store/payload/sealing.h"
 
 namespace llorch::orchestratord::state_store::payload {
-
-// The operating-system seam: real and faulty versions exist. Offsets and sizes in bytes; short transfers are errors.
-class KeyFile {
- public:
-  virtual ~KeyFile() = default;
-  virtual base::Result<std::uint64_t> size() = 0;
-  virtual base::Result<> read(std::uint64_t offset, std::span<std::uint8_t> out) = 0;
-  virtual base::Result<> write(std::uint64_t offset, std::span<const std::uint8_t> bytes) = 0;
-  virtual base::Result<> sync() = 0;  // fdatasync
-};
-
-// Created with mode 0600. Errors (also of its members): STORE_UNAVAILABLE.
-base::Result<std::unique_ptr<KeyFile>> open_key_file(const std::filesystem::path& path);
 
 enum class Slot : std::uint32_t {};
 constexpr std::uint32_t index(Slot slot) { return static_cast<std::uint32_t>(slot); }
@@ -35,7 +19,7 @@ constexpr std::uint32_t index(Slot slot) { return static_cast<std::uint32_t>(slo
 class PayloadKeys {
  public:
   // REQUIRES: `entropy` outlives it.
-  PayloadKeys(std::unique_ptr<KeyFile> file, base::Entropy& entropy) : file_(std::move(file)), entropy_(entropy) {}
+  PayloadKeys(files::StateFilePtr file, base::Entropy& entropy) : file_(std::move(file)), entropy_(entropy) {}
 
   // Takes over the file at start: slots of `live` are in use, every other one is overwritten and synced.
   base::Result<> adopt(const std::set<Slot>& live);
@@ -49,17 +33,17 @@ class PayloadKeys {
   // Makes keys and erasures durable.
   base::Result<> sync();
   // Whether an erasure is not yet durable.
-  bool erasure_pending() const { return unsynced_erasures_ || !to_erase_.empty(); }
+  bool erasure_pending() const { return !erasing_.empty(); }
 
  private:
   base::Result<> overwrite(Slot slot);
 
-  std::unique_ptr<KeyFile> file_;
+  files::StateFilePtr file_;
   base::Entropy& entropy_;
   std::uint32_t slots_count_ = 0;
   std::set<Slot> free_;
-  std::vector<Slot> to_erase_;
-  bool unsynced_erasures_ = false;
+  std::set<Slot> erasing_;    // their overwriting is not yet durable; those that are free are written
+  bool write_again_ = false;  // a sync failed: what it was to write counts as written and may not be (see files/)
 };
 
 }  // namespace llorch::orchestratord::state_store::payload

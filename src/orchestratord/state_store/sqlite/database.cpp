@@ -1,14 +1,9 @@
 #include "orchestratord/state_store/sqlite/database.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <sqlite3.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "base/assert.h"
-#include "base/file.h"
 
 namespace llorch::orchestratord::state_store::sqlite {
 namespace {
@@ -25,18 +20,6 @@ std::string_view remedy(int code) {
     case SQLITE_LOCKED: return "close the other program that has the database open";
     default: return "check the disk of the state directory; the store retries by itself";
   }
-}
-
-// SQLite creates files with the process's umask; the mode of the database is also the one its WAL gets.
-base::Result<> create_private(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) {
-    base::Error error = base::io_error("cannot open", path, errno);
-    error.code = ErrorCode::kStoreUnavailable;
-    return base::fail(std::move(error));
-  }
-  ::close(fd);
-  return {};
 }
 
 }  // namespace
@@ -132,7 +115,6 @@ std::optional<std::string> Statement::optional_text(int column) const {
 void Database::Close::operator()(sqlite3* db) const { sqlite3_close_v2(db); }
 
 base::Result<Database> Database::open(const DatabaseOptions& options) {
-  TRY(create_private(options.path));
   sqlite3* raw = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   const int code =
@@ -144,8 +126,26 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
       database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                        "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
                        "PRAGMA trusted_schema=OFF; PRAGMA journal_size_limit=16777216;"));
+  sqlite3_wal_autocheckpoint(raw, static_cast<int>(options.checkpoint_pages));
   return database;
 }
+
+Database::Ended Database::transaction(const std::function<base::Result<>()>& write) {
+  const auto end = [this](base::Result<> result) -> Ended {
+    // A full disk is met while the frames are written, of which the one that commits is the last; what else fails may
+    // have failed after it, and a sync that fails may have synced.
+    const bool committing = result.has_value();
+    if (committing) result = run("COMMIT");
+    if (result) return {};
+    const bool full = (sqlite3_errcode(db_.get()) & 0xff) == SQLITE_FULL;
+    if (sqlite3_get_autocommit(db_.get()) == 0) (void)run("ROLLBACK");  // the failure that matters is the first one
+    return {std::move(result), committing && !full};
+  };
+  if (auto begun = run("BEGIN IMMEDIATE"); !begun) return {std::move(begun), false};
+  return end(write());
+}
+
+base::Result<> Database::run(const char* sql) { return TRY(statement(sql))->run(); }
 
 base::Result<> Database::execute(const std::string& sql) {
   if (sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) {

@@ -1,6 +1,7 @@
 #pragma once
 // SQLite as values and Results. One Database belongs to one thread at a time.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -64,15 +65,25 @@ class StatementUse {
 struct DatabaseOptions {
   std::string path;
   std::string vfs;  // empty: the system's
+  std::int64_t checkpoint_pages = 1000;
 };
 
 class Database {
  public:
-  // Opens or creates the file with mode 0600 in WAL mode with synchronous FULL, foreign keys, secure delete and an
-  // exclusive lock: one connection is what makes SQLite's WAL-reset race impossible.
+  // Opens a database, or makes one of an empty file: in WAL mode with synchronous FULL, foreign keys, secure delete and an
+  // exclusive lock: one connection is what makes SQLite's WAL-reset race impossible. REQUIRES: the file exists; its mode is
+  // the one SQLite gives the log.
   static base::Result<Database> open(const DatabaseOptions& options);
   Database(Database&&) noexcept = default;
   Database& operator=(Database&&) noexcept = default;
+
+  // What became of a transaction. In doubt: it failed, here it is rolled back, and yet a restart may find it committed,
+  // until a later transaction has succeeded in its place.
+  struct Ended {
+    base::Result<> result;
+    bool in_doubt = false;
+  };
+  Ended transaction(const std::function<base::Result<>()>& write);
 
   base::Result<> execute(const std::string& sql);
   // Prepared once per connection and kept. REQUIRES `sql` to be a literal.
@@ -81,6 +92,7 @@ class Database {
 
  private:
   explicit Database(sqlite3* db) : db_(db) {}
+  base::Result<> run(const char* sql);
 
   struct Close {
     void operator()(sqlite3* db) const;

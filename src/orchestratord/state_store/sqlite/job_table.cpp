@@ -110,12 +110,13 @@ base::Result<> enqueue(Database& database, const base::JobId& job_id) {
 
 }  // namespace
 
-base::Result<> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload) {
+base::Result<bool> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload) {
   Statement* insert = TRY(database.statement(
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, model_ref, "
       "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, "
       "created_at, "
-      "status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0)"));
+      "status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0) "
+      "ON CONFLICT DO NOTHING"));
   insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
   insert->bind(4, std::string_view(job.correlation_id.value)).bind(5, std::string_view(job.request_sha256));
   insert->bind(6, contract::enum_name(job.priority)).bind(7, std::string_view(job.model));
@@ -125,23 +126,25 @@ base::Result<> insert_job(Database& database, const JobRecord& job, const std::o
   insert->bind(14, contract::enum_name(job.on_disconnect)).bind(15, job.timeout_ms).bind(16, job.deadline_ms);
   insert->bind(17, job.tokens_in).bind(18, job.submitted_unix_ms);
   TRY(insert->run());
+  if (database.changes() == 0) return false;
   TRY(enqueue(database, job.job_id));
-  if (!payload) return {};
+  if (!payload) return true;
   Statement* sealed =
       TRY(database.statement("INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
   sealed->bind(1, std::string_view(job.job_id.value)).bind(2, std::int64_t{payload->key_slot});
   sealed->bind_blob(3, payload->nonce).bind_blob(4, payload->ciphertext);
-  return sealed->run();
+  TRY(sealed->run());
+  return true;
 }
 
-base::Result<> update_job(Database& database, const Transition& transition, Attempt attempt) {
+base::Result<Update> update_job(Database& database, const Transition& transition) {
   const JobProgress& p = transition.progress;
   Statement* update = TRY(database.statement(
       "UPDATE jobs SET status = ?, attempts = ?, worker_id = coalesce(?, worker_id), pool_id = coalesce(?, pool_id), "
       "dispatched_at = coalesce(?, dispatched_at), started_at = coalesce(?, started_at), "
       "completed_at = coalesce(?, completed_at), tokens_generated = coalesce(?, tokens_generated), outcome = ?, "
       "stop_reason = ?, error_code = ?, last_error = ?, terminal_event = ?, last_event_id = ? "
-      "WHERE job_id = ? AND (completed_at IS NULL OR ?)"));
+      "WHERE job_id = ? AND completed_at IS NULL"));
   update->bind(1, contract::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
   update->bind(9, outcome_of(p));
@@ -149,23 +152,19 @@ base::Result<> update_job(Database& database, const Transition& transition, Atte
   update->bind(11, p.error ? std::optional(p.error->code) : std::nullopt);
   update->bind(12, p.error ? std::optional(p.error->message) : std::nullopt);
   update->bind(13, terminal_event_of(p)).bind(14, p.last_event_id).bind(15, std::string_view(transition.job_id.value));
-  update->bind(16, std::int64_t{attempt == Attempt::kRepeat});
   TRY(update->run());
   if (database.changes() == 0) {
-    if (TRY(find_job(database, transition.job_id))) {
-      return base::fail(base::ErrorCode::kConflict, "the job already has its terminal state");
-    }
-    return base::fail(base::ErrorCode::kNotFound, "the job store has no such job");
+    return TRY(find_job(database, transition.job_id)) ? Update::kTerminal : Update::kMissing;
   }
-  if (p.status == JobStatus::kQueued) return enqueue(database, transition.job_id);
+  if (p.status == JobStatus::kQueued) {
+    TRY(enqueue(database, transition.job_id));
+    return Update::kDone;
+  }
   TRY(delete_rows_of(database, "DELETE FROM queue WHERE job_id = ?", transition.job_id));
-  if (!contract::is_terminal(p.status)) return {};
+  if (!contract::is_terminal(p.status)) return Update::kDone;
   TRY(delete_rows_of(database, "DELETE FROM job_payloads WHERE job_id = ?", transition.job_id));
-  return delete_rows_of(database, "DELETE FROM sse_checkpoints WHERE job_id = ?", transition.job_id);
-}
-
-base::Result<> delete_job(Database& database, const base::JobId& job_id) {
-  return delete_rows_of(database, "DELETE FROM jobs WHERE job_id = ?", job_id);
+  TRY(delete_rows_of(database, "DELETE FROM sse_checkpoints WHERE job_id = ?", transition.job_id));
+  return Update::kDone;
 }
 
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint) {

@@ -21,13 +21,11 @@ struct LiveJob {
   std::optional<PayloadRow> payload;
 };
 
-// CONFLICT: the job_id or task_id is taken.
-base::Result<> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload);
-// Also keeps the queue entry in step and drops payload and checkpoint of a finished job. NOT_FOUND, CONFLICT: the job is
-// terminal already (kRepeat: it may be, by this very transition).
-enum class Attempt { kFirst, kRepeat };
-base::Result<> update_job(Database& database, const Transition& transition, Attempt attempt);
-base::Result<> delete_job(Database& database, const base::JobId& job_id);
+// False: the job_id or task_id is taken, and nothing is written.
+base::Result<bool> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload);
+// Also keeps the queue entry in step and drops payload and checkpoint of a finished job.
+enum class Update { kDone, kMissing, kTerminal };
+base::Result<Update> update_job(Database& database, const Transition& transition);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
 // Removes jobs that finished before; returns how many. At most `count_max` per call keeps commits short.
 struct Retention {

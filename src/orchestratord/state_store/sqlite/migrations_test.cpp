@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "orchestratord/state_store/files/state_file.h"
 #include "orchestratord/state_store/sqlite/database.h"
 
 namespace llorch::orchestratord::state_store::sqlite {
@@ -18,6 +19,7 @@ class MigrationsTest : public testing::Test {
   void SetUp() override {
     dir_ = std::filesystem::temp_directory_path() / ("llorch-migrations-" + std::to_string(::getpid()));
     std::filesystem::create_directories(dir_);
+    ASSERT_TRUE(files::open_state_file(path()));
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
   std::string path() const { return (dir_ / "orchestrator.db").string(); }

@@ -1,0 +1,31 @@
+#pragma once
+// The StoreCore over SQLite: one connection, one transaction per group.
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "orchestratord/state_store/files/state_file.h"
+#include "orchestratord/state_store/store_core.h"
+
+namespace llorch::orchestratord::state_store {
+
+struct SqliteStoreOptions {
+  std::filesystem::path directory;
+  std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;  // of finished jobs
+  const base::Clock* clock = nullptr;                  // REQUIRES not null; outlives the store
+  base::Entropy* entropy = nullptr;                    // REQUIRES not null; outlives the store; used on its thread only
+  // The log is moved into the database when it holds this many pages.
+  std::int64_t checkpoint_pages = 1000;
+  // Seams for faults; the defaults are the operating system.
+  std::string sqlite_vfs;
+  files::OpenFile open_file = files::open_state_file;
+};
+
+// Creates or opens DIRECTORY/orchestrator.db and DIRECTORY/payload.keys, migrates, overwrites keys no live job owns,
+// removes jobs past their retention. REQUIRES: the caller holds the directory's lock (see lock_state_directory).
+// Errors: STORE_UNAVAILABLE, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
+base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions options);
+
+}  // namespace llorch::orchestratord::state_store

@@ -1,0 +1,65 @@
+#pragma once
+// What a store does, without its thread: groups of operations go in, answers come out. The thread (store_thread.h) and the
+// simulator step the same core.
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <variant>
+#include <vector>
+
+#include "orchestratord/state_store/store.h"
+
+namespace llorch::orchestratord::state_store {
+
+// The calls of Store as values.
+struct Admit {
+  Admission admission;
+  Store::Done done;
+};
+struct Move {
+  Transition transition;
+  Store::Done done;
+};
+struct SaveCheckpoints {
+  std::vector<Checkpoint> checkpoints;
+};
+struct RememberPool {
+  KnownPool pool;
+};
+struct ForgetPool {
+  base::PoolId pool_id;
+};
+struct Find {
+  base::JobId job_id;
+  Store::Found done;
+};
+struct FindTask {
+  std::string id;
+  Store::Found done;
+};
+struct List {
+  std::int64_t count_max = 0;
+  Store::Listed done;
+};
+struct Restore {
+  std::function<void(base::Result<RestoredState>)> done;
+};
+using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberPool, ForgetPool, Find, FindTask, List, Restore>;
+
+// Not thread-safe. Destroyed without close(), it leaves what a killed process leaves.
+class StoreCore {
+ public:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+  virtual ~StoreCore() = default;
+  // Writes everything of the group in one commit, then reads. Each operation is answered once before this returns, except
+  // an admission whose commit failed in a way that a restart might still find it: that one is tried again by later calls
+  // and answered when the disk has decided.
+  virtual void run(std::vector<Operation> group) = 0;
+  // When run({}) has something to do though nothing came in. Monotonic milliseconds of the core's clock.
+  virtual std::int64_t due_mono_ms() const = 0;
+  // The last writes; answers what is still held with SHUTTING_DOWN. REQUIRES: nothing but destruction follows.
+  virtual void close() = 0;
+};
+
+}  // namespace llorch::orchestratord::state_store

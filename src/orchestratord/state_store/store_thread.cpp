@@ -1,0 +1,105 @@
+#include "orchestratord/state_store/store_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+
+namespace llorch::orchestratord::state_store {
+namespace {
+
+// A core with nothing due is looked at again after this.
+constexpr std::int64_t kIdleMs = 60'000;
+
+void refuse(const Operation& operation, const base::Error& error) {
+  std::visit(
+      [&](const auto& op) {
+        if constexpr (requires { op.done; }) op.done(base::fail(error));
+      },
+      operation);
+}
+
+class ThreadedStore final : public Store {
+ public:
+  ThreadedStore(std::unique_ptr<StoreCore> core, const base::Clock& clock)
+      : core_(std::move(core)), clock_(clock), thread_([this] { run(); }) {}
+  ~ThreadedStore() override { stop(); }
+
+  void admit(Admission admission, Done done) override { post(Admit{std::move(admission), std::move(done)}); }
+  void transition(Transition transition, Done done) override { post(Move{std::move(transition), std::move(done)}); }
+  void checkpoint(std::vector<Checkpoint> checkpoints) override { post(SaveCheckpoints{std::move(checkpoints)}); }
+  void remember_pool(KnownPool pool) override { post(RememberPool{std::move(pool)}); }
+  void forget_pool(base::PoolId pool_id) override { post(ForgetPool{std::move(pool_id)}); }
+  void find(base::JobId job_id, Found done) override { post(Find{std::move(job_id), std::move(done)}); }
+  void find_task(std::string id, Found done) override { post(FindTask{std::move(id), std::move(done)}); }
+  void list(std::int64_t count_max, Listed done) override { post(List{count_max, std::move(done)}); }
+  base::Result<RestoredState> restore() override;
+  void stop() override;
+
+ private:
+  void post(Operation operation);
+  void run();
+  // What waits; empty when the core is due or the store stops. Sets `last` when nothing will come any more.
+  std::vector<Operation> wait(bool& last);
+
+  const std::unique_ptr<StoreCore> core_;
+  const base::Clock& clock_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Operation> mailbox_;  // guarded by mutex_
+  bool stopping_ = false;           // guarded by mutex_
+  std::thread thread_;              // last: it uses the others
+};
+
+void ThreadedStore::post(Operation operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopping_) {
+      mailbox_.push_back(std::move(operation));
+      wake_.notify_one();
+      return;
+    }
+  }
+  refuse(operation, {base::ErrorCode::kShuttingDown, "the job store is stopping; try again when the daemon is back", {}});
+}
+
+base::Result<RestoredState> ThreadedStore::restore() {
+  std::promise<base::Result<RestoredState>> promise;
+  post(Restore{[&promise](base::Result<RestoredState> state) { promise.set_value(std::move(state)); }});
+  return promise.get_future().get();
+}
+
+void ThreadedStore::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ThreadedStore::run() {
+  for (bool last = false; !last;) core_->run(wait(last));
+  core_->close();
+}
+
+std::vector<Operation> ThreadedStore::wait(bool& last) {
+  std::unique_lock lock(mutex_);
+  const std::int64_t due_ms = core_->due_mono_ms();
+  const std::int64_t delay_ms =
+      due_ms == StoreCore::kNever ? kIdleMs : std::clamp<std::int64_t>(due_ms - clock_.now().mono_ms, 0, kIdleMs);
+  wake_.wait_for(lock, std::chrono::milliseconds(delay_ms), [this] { return stopping_ || !mailbox_.empty(); });
+  last = stopping_;
+  return std::exchange(mailbox_, {});
+}
+
+}  // namespace
+
+std::unique_ptr<Store> start_store_thread(std::unique_ptr<StoreCore> core, const base::Clock& clock) {
+  return std::make_unique<ThreadedStore>(std::move(core), clock);
+}
+
+}  // namespace llorch::orchestratord::state_store
