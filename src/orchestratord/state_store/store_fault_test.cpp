@@ -84,8 +84,7 @@ TEST_F(StoreFaultTest, ATerminalTransitionIsRepeatedUntilItIsDurable) {
 class FaultyKeys final : public files::StateFile {
  public:
   using Switch = std::shared_ptr<std::atomic<bool>>;
-  FaultyKeys(files::StateFilePtr real, Switch broken)
-      : real_(std::move(real)), broken_(std::move(broken)) {}
+  FaultyKeys(files::StateFilePtr real, Switch broken) : real_(std::move(real)), broken_(std::move(broken)) {}
   base::Result<std::uint64_t> size() override { return real_->size(); }
   base::Result<> read(std::uint64_t at, std::span<std::uint8_t> out) override { return real_->read(at, out); }
   base::Result<> write(std::uint64_t at, std::span<const std::uint8_t> bytes) override {

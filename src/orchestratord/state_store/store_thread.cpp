@@ -63,7 +63,8 @@ void ThreadedStore::post(Operation operation) {
       return;
     }
   }
-  refuse(operation, {base::ErrorCode::kShuttingDown, "the job store is stopping; try again when the daemon is back", {}});
+  refuse(operation,
+         {base::ErrorCode::kShuttingDown, "the job store is stopping; try again when the daemon is back", {}});
 }
 
 base::Result<RestoredState> ThreadedStore::restore() {

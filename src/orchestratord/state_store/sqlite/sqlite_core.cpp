@@ -148,10 +148,11 @@ std::int64_t SqliteCore::due_mono_ms() const { return std::min({retry_due_ms_, e
 void SqliteCore::close() {
   if (!in_doubt_.empty()) settle();
   for (const Prepared& p : std::exchange(in_doubt_, {})) {
-    p.operation.done(base::fail(ErrorCode::kShuttingDown,
-                                "the job store stopped before the disk had decided; ask for the job after the restart"));
+    p.operation.done(
+        base::fail(ErrorCode::kShuttingDown,
+                   "the job store stopped before the disk had decided; ask for the job after the restart"));
   }
-  if (keys_->erasure_pending()) (void)keys_->sync();  // what fails here is overwritten at the next start
+  if (keys_->erasure_pending()) (void)keys_->sync();            // what fails here is overwritten at the next start
   (void)database_->execute("PRAGMA wal_checkpoint(TRUNCATE)");  // what fails here the next start finds in the log
   database_.reset();
 }
