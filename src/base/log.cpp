@@ -111,6 +111,9 @@ SecretSpan value_after_key(std::string_view text, std::size_t at) {
   return {at, end};
 }
 
+// What every pattern of secret_at() begins with.
+bool may_begin_secret(char c) { return std::string_view("bBaAtTsSpPe-:").find(c) != std::string_view::npos; }
+
 SecretSpan secret_at(std::string_view text, std::size_t at) {
   if (matches_at(text, at, "bearer ")) {
     const std::size_t start = at + 7;
@@ -150,6 +153,11 @@ std::string redact(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
+    if (const char c = text[at]; c >= 0x20 && c < 0x7F && !may_begin_secret(c)) {
+      out += c;
+      ++at;
+      continue;
+    }
     if (const SecretSpan secret = secret_at(text, at); secret.hide_end > at) {
       out += text.substr(at, secret.keep_end - at);
       out += kMark;

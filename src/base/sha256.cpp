@@ -1,34 +1,27 @@
+// The EVP interface allocates for every copy of a running hash, and streams copy theirs once per token. The plain one does
+// not; it is only marked as deprecated, in every OpenSSL 3.
+#define OPENSSL_SUPPRESS_DEPRECATED
+
 #include "base/sha256.h"
 
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 
 #include "base/assert.h"
 
 namespace llorch::base {
 namespace {
-EVP_MD_CTX* get(void* context) { return static_cast<EVP_MD_CTX*>(context); }
+
+using State = std::array<std::uint32_t, 28>;
+static_assert(sizeof(State) == sizeof(SHA256_CTX) && alignof(State) == alignof(SHA256_CTX));
+
+SHA256_CTX* context(State& state) { return reinterpret_cast<SHA256_CTX*>(&state); }
+
 }  // namespace
 
-void Sha256::Free::operator()(void* context) const { EVP_MD_CTX_free(get(context)); }
-
-Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  ASSERT(context_ != nullptr);
-  ASSERT(EVP_DigestInit_ex(get(context_.get()), EVP_sha256(), nullptr) == 1);
-}
-Sha256::Sha256(const Sha256& other) : context_(EVP_MD_CTX_new()) {
-  ASSERT(context_ != nullptr);
-  ASSERT(EVP_MD_CTX_copy_ex(get(context_.get()), get(other.context_.get())) == 1);
-}
-Sha256& Sha256::operator=(const Sha256& other) {
-  if (this != &other) *this = Sha256(other);
-  return *this;
-}
-Sha256::Sha256(Sha256&&) noexcept = default;
-Sha256& Sha256::operator=(Sha256&&) noexcept = default;
-Sha256::~Sha256() = default;
+Sha256::Sha256() { ASSERT(SHA256_Init(context(state_)) == 1); }
 
 Sha256& Sha256::update(std::span<const std::byte> bytes) {
-  ASSERT(EVP_DigestUpdate(get(context_.get()), bytes.data(), bytes.size()) == 1);
+  ASSERT(SHA256_Update(context(state_), bytes.data(), bytes.size()) == 1);
   return *this;
 }
 Sha256& Sha256::update(std::string_view text) { return update(std::as_bytes(std::span(text))); }
@@ -38,10 +31,9 @@ Sha256& Sha256::update_u32_le(std::uint32_t value) {
   return update(std::span<const std::byte>(bytes));
 }
 Sha256Digest Sha256::digest() const {
-  const Sha256 copy(*this);
+  State copy = state_;
   Sha256Digest out;
-  unsigned length = 0;
-  ASSERT(EVP_DigestFinal_ex(get(copy.context_.get()), out.data(), &length) == 1 && length == out.size());
+  ASSERT(SHA256_Final(out.data(), context(copy)) == 1);
   return out;
 }
 

@@ -2,7 +2,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,15 +10,10 @@ namespace llorch::base {
 
 using Sha256Digest = std::array<std::uint8_t, 32>;
 
-// Incremental SHA-256 (OpenSSL). Copyable, so that a running hash can be read without ending it.
+// Incremental SHA-256 (OpenSSL). A plain value: copying it copies the running hash, and nothing allocates.
 class Sha256 {
  public:
   Sha256();
-  Sha256(const Sha256& other);
-  Sha256& operator=(const Sha256& other);
-  Sha256(Sha256&&) noexcept;
-  Sha256& operator=(Sha256&&) noexcept;
-  ~Sha256();
 
   Sha256& update(std::span<const std::byte> bytes);
   Sha256& update(std::string_view text);
@@ -28,10 +22,7 @@ class Sha256 {
   Sha256Digest digest() const;
 
  private:
-  struct Free {
-    void operator()(void* context) const;
-  };
-  std::unique_ptr<void, Free> context_;
+  std::array<std::uint32_t, 28> state_;  // holds a SHA256_CTX
 };
 
 Sha256Digest sha256(std::string_view text);
