@@ -31,11 +31,11 @@ bool SimExchange::start_stream(int status, net::http::Headers) {
   return true;
 }
 
-bool SimExchange::write(std::string bytes) {
+bool SimExchange::write(std::string_view bytes) {
   if (closed_ || ended_) return false;
-  if (std::exchange(lose_first_event_, false)) bytes.erase(0, bytes.find("\n\n") + 2);
+  if (std::exchange(lose_first_event_, false)) bytes.remove_prefix(bytes.find("\n\n") + 2);
   queued_bytes_ += bytes.size();
-  queue_.push_back(std::move(bytes));
+  queue_.emplace_back(bytes);
   flush();
   return true;
 }

@@ -30,7 +30,7 @@ class SimExchange final : public net::Exchange, public std::enable_shared_from_t
   bool respond(net::Response response) override;
   bool respond_error(const base::Error& error) override;
   bool start_stream(int status, net::http::Headers headers) override;
-  bool write(std::string bytes) override;
+  bool write(std::string_view bytes) override;
   bool end() override;
   void abort() override;
   std::size_t queued_bytes() const override { return queued_bytes_; }

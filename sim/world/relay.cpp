@@ -102,9 +102,10 @@ void Relay::Run::on_tokens(std::vector<contract::TokenEvent> tokens) {
   if (ended_) return;
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (!started_ || tokens_out_ + count > request_.max_tokens) return end({}, worker_reset("it breaks the protocol"));
-  for (contract::TokenEvent& token : tokens) token.i += shift_;
+  std::vector<orchestratord::streaming::TokenData> shifted;
+  for (const contract::TokenEvent& token : tokens) shifted.push_back({.t = token.t, .i = token.i + shift_});
   const std::int64_t now_ms = relay_.world_.loop.now_ms();
-  const base::Result<> appended = stream_->tokens(tokens, now_ms);
+  const base::Result<> appended = stream_->tokens(shifted, now_ms);
   tokens_out_ += count;
   if (!appended) return end({}, appended.error());
   if (last_progress_ms_ && now_ms - *last_progress_ms_ < kProgressPeriodMs) return;

@@ -28,6 +28,7 @@ using boost::system::error_code;
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr int kReadsPerTurn = 16;
 constexpr std::size_t kResponseHeaderBytesMax = 64 << 10;
+constexpr std::size_t kKeptBytes = 1 << 10;  // of a stream's body buffer between two reads
 
 bool would_block(const error_code& error) {
   return error == asio::error::would_block || error == asio::error::try_again;
@@ -154,7 +155,7 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
       if (error) break;  // a server may answer and close before it has read all: the reader finds out
       out_offset_ += bytes;
     }
-    out_ = {};
+    std::string().swap(out_);  // an assignment would keep the memory
     out_offset_ = 0;
   }
 
@@ -177,17 +178,26 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
       const std::size_t bytes = socket_.read_some(asio::buffer(buffer), error);
       if (would_block(error)) break;
       if (error) return on_connection_end(error);
-      inbox_.append(buffer.data(), bytes);
-      parse();
+      if (inbox_.empty()) {
+        inbox_ = parse({buffer.data(), bytes});
+      } else {
+        inbox_.append(buffer.data(), bytes);
+        inbox_.erase(0, inbox_.size() - parse(inbox_).size());
+      }
+      if (bytes < buffer.size()) break;  // that was all; the wait looks again
     }
     wait_readable();
   }
 
-  void parse() {
-    while (!inbox_.empty() && !finished_) {
-      const auto step = parser_.feed(inbox_);
-      if (!step) return fail_parse(step.error());
-      inbox_.erase(0, step->consumed);
+  // Returns what does not make a whole element yet.
+  std::string_view parse(std::string_view bytes) {
+    while (!bytes.empty() && !finished_) {
+      const auto step = parser_.feed(bytes);
+      if (!step) {
+        fail_parse(step.error());
+        return {};
+      }
+      bytes.remove_prefix(step->consumed);
       const bool done = step->status == h1::ParseStatus::kDone;
       if (done && parser_.status() / 100 == 1) {  // 100 Continue and its like precede the response
         parser_ = h1::ResponseParser(limits());
@@ -195,19 +205,26 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
       }
       if (!head_done_ && step->status != h1::ParseStatus::kNeedMore) on_head();
       deliver();
-      if (done) return finish({});
-      if (step->status == h1::ParseStatus::kNeedMore) return;
+      if (done) {
+        finish({});
+        return {};
+      }
+      if (step->status == h1::ParseStatus::kNeedMore) break;
     }
+    return bytes;
   }
 
   void on_head() {
     head_done_ = true;
     if (callbacks_.on_response && !cancelled_) callbacks_.on_response(parser_.status(), parser_.headers());
+    parser_.headers() = {};
   }
 
   void deliver() {
-    const std::string body = parser_.take_body();
+    std::string& body = parser_.body();
     if (!body.empty() && callbacks_.on_data && !cancelled_) callbacks_.on_data(body);
+    body.clear();
+    if (body.capacity() > kKeptBytes) std::string().swap(body);
   }
 
   void on_connection_end(const error_code& error) {

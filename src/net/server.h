@@ -40,7 +40,7 @@ class Exchange {
 
   virtual bool start_stream(int status, http::Headers headers) = 0;
   // Queues bytes after all earlier ones. Never refuses for size: bound the queue with queued_bytes() and on_drain().
-  virtual bool write(std::string bytes) = 0;
+  virtual bool write(std::string_view bytes) = 0;
   virtual bool end() = 0;
 
   // Drops what is queued and closes the connection.

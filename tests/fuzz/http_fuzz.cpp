@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   ResponseParser response(kLimits);
   feed(response, bytes, piece_bytes);
-  (void)response.take_body();
+  (void)std::exchange(response.body(), {});
   (void)response.finish();
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <boost/asio/defer.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <exception>
@@ -59,7 +60,8 @@ void Connection::start() {
 }
 
 void Connection::flush_soon() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->flush(); });
+  // Deferred: on an io thread it runs there, next, without waking another one.
+  asio::defer(socket_.get_executor(), [self = shared_from_this()] { self->flush(); });
 }
 
 void Connection::abort_soon() {
@@ -117,6 +119,7 @@ void Connection::on_readable() {
     consume();
     if (closed_) return;
     if (exchange_ && inbox_.size() >= kInboxBytesMax) return;  // finish_exchange() reads on
+    if (bytes < buffer.size()) break;                          // that was all; the wait looks again
   }
   wait_readable();
 }
@@ -137,7 +140,7 @@ void Connection::consume() {
     if (step->status == ParseStatus::kHead) continue_if_expected();
     if (step->status == ParseStatus::kDone) dispatch();
   }
-  if (inbox_.empty()) inbox_ = {};  // idle connections hold no memory
+  if (inbox_.empty()) std::string().swap(inbox_);  // idle connections hold no memory
 }
 
 bool Connection::check_head() {
@@ -212,7 +215,7 @@ void Connection::refuse(int status, const base::Error& error, const http::Header
       ExchangeInfo{.correlation_id = correlation_id_, .keep_alive = keep_alive && !draining_}, weak_from_this());
   parser_.reset();
   admitted_.reset();
-  if (!keep_alive) inbox_ = {};
+  if (!keep_alive) std::string().swap(inbox_);
   clear_deadline();
   exchange_->respond(std::move(response));
 }
@@ -224,11 +227,11 @@ void Connection::flush() {
   while (!write_waiting_) {
     if (out_offset_ == out_.size()) {
       if (out_is_last_) return finish_exchange();
-      ExchangeState::Batch batch = exchange_->take();
+      ExchangeState::Batch batch = exchange_->take(std::move(out_));
       out_ = std::move(batch.bytes);
-      out_offset_ = 0;
+      out_offset_ = batch.begin;
       out_is_last_ = batch.is_last;
-      if (out_.empty()) {
+      if (out_offset_ == out_.size()) {
         exchange_->sent(0);  // an on_drain() that came when the queue was low already
         if (!out_is_last_) return;
         continue;
@@ -261,7 +264,7 @@ void Connection::flush() {
 
 void Connection::finish_exchange() {
   const std::shared_ptr<ExchangeState> exchange = std::exchange(exchange_, nullptr);
-  out_ = {};
+  std::string().swap(out_);
   out_offset_ = 0;
   out_is_last_ = false;
   const bool keep_alive = exchange->keep_alive() && !draining_;
@@ -277,7 +280,7 @@ void Connection::finish_exchange() {
 
 void Connection::linger() {
   lingering_ = true;
-  inbox_ = {};
+  std::string().swap(inbox_);
   error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   set_deadline(kLingerMs);

@@ -2,11 +2,19 @@
 
 #include <fmt/core.h>
 
+#include <array>
+
 #include "base/assert.h"
 #include "base/clock.h"
 #include "net/h1/wire.h"
 
 namespace llorch::net::h1 {
+namespace {
+
+constexpr std::size_t kChunkHeadBytes = 18;  // 16 hex digits, CR, LF
+constexpr std::size_t kKeptBytes = 512;      // of a buffer between two writes
+
+}  // namespace
 
 // The port is used under the mutex only: after close() no thread is inside the connection any more.
 void ExchangeState::request_flush_locked() {
@@ -17,13 +25,10 @@ void ExchangeState::request_flush_locked() {
   }
 }
 
-void ExchangeState::queue_locked(std::string bytes) {
+void ExchangeState::queue_locked(std::string_view bytes) {
   queued_ += bytes.size();
-  if (pending_.empty()) {
-    pending_ = std::move(bytes);
-  } else {
-    pending_ += bytes;
-  }
+  if (chunked_ && pending_.empty()) pending_.assign(kChunkHeadBytes, '0');
+  pending_ += bytes;
 }
 
 bool ExchangeState::respond(Response response) {
@@ -38,7 +43,8 @@ bool ExchangeState::respond(Response response) {
                                   .correlation_id = info_.correlation_id.value,
                                   .unix_ms = base::SystemClock().now().unix_ms});
   queued_ += head_.size();
-  queue_locked(std::move(response.body));
+  queued_ += response.body.size();
+  pending_ = std::move(response.body);
   phase_ = Phase::kEnded;
   request_flush_locked();
   return true;
@@ -65,11 +71,11 @@ bool ExchangeState::start_stream(int status, http::Headers headers) {
   return true;
 }
 
-bool ExchangeState::write(std::string bytes) {
+bool ExchangeState::write(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   if (closed_ || phase_ != Phase::kStreaming) return false;
   if (bytes.empty()) return true;
-  queue_locked(std::move(bytes));
+  queue_locked(bytes);
   request_flush_locked();
   return true;
 }
@@ -130,29 +136,34 @@ bool ExchangeState::closed() const {
   return closed_.has_value();
 }
 
-ExchangeState::Batch ExchangeState::take() {
+ExchangeState::Batch ExchangeState::take(std::string spent) {
+  spent.clear();
+  if (spent.capacity() > kKeptBytes) std::string().swap(spent);
   const std::lock_guard lock(mutex_);
   flush_requested_ = false;
-  Batch batch{std::exchange(head_, {}), phase_ == Phase::kEnded};
-  const std::size_t accounted = batch.bytes.size() + pending_.size();
-  if (!chunked_) {
-    if (batch.bytes.empty()) {
-      batch.bytes = std::exchange(pending_, {});
-    } else {
-      batch.bytes += std::exchange(pending_, {});
-    }
-  } else {
-    if (!pending_.empty()) {
-      batch.bytes += fmt::format("{:x}\r\n", pending_.size());
-      batch.bytes += std::exchange(pending_, {});
-      batch.bytes += "\r\n";
-    }
-    if (batch.is_last) {
-      batch.bytes += "0\r\n\r\n";
-      chunked_ = false;  // written once
-    }
+  Batch batch{.bytes = std::exchange(pending_, std::move(spent)), .begin = 0, .is_last = phase_ == Phase::kEnded};
+  std::size_t framing = 0;
+  if (chunked_ && !batch.bytes.empty()) {
+    const std::size_t size = batch.bytes.size() - kChunkHeadBytes;
+    std::array<char, kChunkHeadBytes + 1> line;
+    const auto end = fmt::format_to_n(line.data(), line.size(), "{:x}\r\n", size).out;
+    const auto length = static_cast<std::size_t>(end - line.data());
+    batch.begin = kChunkHeadBytes - length;
+    batch.bytes.replace(batch.begin, length, line.data(), length);
+    batch.bytes += "\r\n";
+    framing = length + 2;
   }
-  queued_ += batch.bytes.size() - accounted;
+  if (chunked_ && batch.is_last) {
+    batch.bytes += "0\r\n\r\n";
+    framing += 5;
+    chunked_ = false;  // written once
+  }
+  if (!head_.empty()) {
+    head_.append(batch.wire());
+    batch.bytes = std::exchange(head_, {});
+    batch.begin = 0;
+  }
+  queued_ += framing;
   return batch;
 }
 
@@ -192,7 +203,7 @@ void ExchangeState::close(CloseReason reason) {
     on_close = std::exchange(close_fn_, nullptr);
     dropped = std::exchange(drain_, nullptr);
     head_.clear();
-    pending_ = {};
+    std::string().swap(pending_);
     queued_ = 0;
   }
   if (on_close) on_close(reason);
@@ -210,7 +221,7 @@ class ExchangeHandle final : public Exchange {
   bool start_stream(int status, http::Headers headers) override {
     return state_->start_stream(status, std::move(headers));
   }
-  bool write(std::string bytes) override { return state_->write(std::move(bytes)); }
+  bool write(std::string_view bytes) override { return state_->write(bytes); }
   bool end() override { return state_->end(); }
   void abort() override { state_->abort(); }
   std::size_t queued_bytes() const override { return state_->queued_bytes(); }

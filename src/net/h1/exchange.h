@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "net/server.h"
 
@@ -35,7 +36,7 @@ class ExchangeState {
   bool respond(Response response);
   bool respond_error(const base::Error& error);
   bool start_stream(int status, http::Headers headers);
-  bool write(std::string bytes);
+  bool write(std::string_view bytes);
   bool end();
   void abort();
   void on_drain(std::size_t low_water_bytes, std::function<void()> fn);
@@ -49,10 +50,13 @@ class ExchangeState {
   // For the connection. On its strand only.
   struct Batch {
     std::string bytes;
-    bool is_last = false;  // nothing comes after it
+    std::size_t begin = 0;  // the wire's bytes begin here
+    bool is_last = false;   // nothing comes after it
+    std::string_view wire() const { return std::string_view(bytes).substr(begin); }
   };
-  // Everything queued, framed for the wire.
-  Batch take();
+  // Everything queued, framed for the wire. `spent`: a buffer to queue into from now on, so that a stream of small writes
+  // allocates nothing.
+  Batch take(std::string spent = {});
   void sent(std::size_t bytes);
   bool ended() const;
   bool keep_alive() const;
@@ -64,7 +68,7 @@ class ExchangeState {
  private:
   enum class Phase { kUnanswered, kStreaming, kEnded };
   void request_flush_locked();
-  void queue_locked(std::string bytes);
+  void queue_locked(std::string_view bytes);
 
   mutable std::mutex mutex_;
   ExchangeInfo info_;
@@ -74,7 +78,7 @@ class ExchangeState {
   bool flush_requested_ = false;
   std::optional<CloseReason> closed_;
   std::string head_;
-  std::string pending_;
+  std::string pending_;  // of a chunked body: room for the chunk's size, then the bytes
   std::atomic<std::size_t> queued_ = 0;
   std::atomic<std::uint64_t> sent_ = 0;
   std::size_t low_water_bytes_ = 0;

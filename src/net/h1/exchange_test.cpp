@@ -17,7 +17,7 @@ struct ExchangeTest : testing::Test {
   std::shared_ptr<ExchangeState> state = make({.correlation_id = base::CorrelationId("c1")});
 
   std::shared_ptr<ExchangeState> make(ExchangeInfo info) { return std::make_shared<ExchangeState>(info, port); }
-  static std::string body_of(const std::string& wire) { return wire.substr(wire.find("\r\n\r\n") + 4); }
+  static std::string body_of(std::string_view wire) { return std::string(wire.substr(wire.find("\r\n\r\n") + 4)); }
 };
 
 TEST_F(ExchangeTest, OneAnswerOnly) {
@@ -28,11 +28,11 @@ TEST_F(ExchangeTest, OneAnswerOnly) {
   EXPECT_FALSE(state->start_stream(200, {}));
   const auto batch = state->take();
   EXPECT_TRUE(batch.is_last);
-  EXPECT_EQ(body_of(batch.bytes), "one");
-  EXPECT_EQ(state->queued_bytes(), batch.bytes.size());
-  state->sent(batch.bytes.size());
+  EXPECT_EQ(body_of(batch.wire()), "one");
+  EXPECT_EQ(state->queued_bytes(), batch.wire().size());
+  state->sent(batch.wire().size());
   EXPECT_EQ(state->queued_bytes(), 0u);
-  EXPECT_EQ(state->sent_bytes(), batch.bytes.size());
+  EXPECT_EQ(state->sent_bytes(), batch.wire().size());
 }
 
 TEST_F(ExchangeTest, WritesAreOrderedAndShareAChunkAndAFlush) {
@@ -42,18 +42,30 @@ TEST_F(ExchangeTest, WritesAreOrderedAndShareAChunkAndAFlush) {
   EXPECT_TRUE(state->write("cd"));
   EXPECT_EQ(port->flushes, 1);
   const auto first = state->take();
-  EXPECT_EQ(body_of(first.bytes), "4\r\nabcd\r\n");
+  EXPECT_EQ(body_of(first.wire()), "4\r\nabcd\r\n");
   EXPECT_FALSE(first.is_last);
   EXPECT_TRUE(state->write("e"));
   EXPECT_EQ(port->flushes, 2);
   EXPECT_TRUE(state->end());
   EXPECT_FALSE(state->write("late"));
   const auto last = state->take();
-  EXPECT_EQ(last.bytes, "1\r\ne\r\n0\r\n\r\n");
+  EXPECT_EQ(last.wire(), "1\r\ne\r\n0\r\n\r\n");
   EXPECT_TRUE(last.is_last);
-  EXPECT_EQ(state->take().bytes, "");
-  state->sent(first.bytes.size() + last.bytes.size());
+  EXPECT_EQ(state->take().wire(), "");
+  state->sent(first.wire().size() + last.wire().size());
   EXPECT_EQ(state->queued_bytes(), 0u);
+}
+
+TEST_F(ExchangeTest, ABigWriteLeavesNoBigBuffer) {
+  ASSERT_TRUE(state->start_stream(200, {}));
+  EXPECT_TRUE(state->write(std::string(100'000, 'x')));
+  std::string spent = state->take().bytes;
+  ASSERT_GT(spent.capacity(), 100'000u);
+  EXPECT_EQ(state->take(std::move(spent)).wire(), "");
+  EXPECT_TRUE(state->write("y"));
+  const auto batch = state->take();
+  EXPECT_EQ(batch.wire(), "1\r\ny\r\n");
+  EXPECT_LT(batch.bytes.capacity(), 1000u);
 }
 
 TEST_F(ExchangeTest, Http10StreamEndsWithItsConnection) {
@@ -61,18 +73,18 @@ TEST_F(ExchangeTest, Http10StreamEndsWithItsConnection) {
   ASSERT_TRUE(state->start_stream(200, {}));
   EXPECT_TRUE(state->write("ab"));
   EXPECT_FALSE(state->keep_alive());
-  EXPECT_EQ(body_of(state->take().bytes), "ab");
+  EXPECT_EQ(body_of(state->take().wire()), "ab");
   EXPECT_TRUE(state->end());
-  EXPECT_EQ(state->take().bytes, "");
+  EXPECT_EQ(state->take().wire(), "");
 }
 
 TEST_F(ExchangeTest, DrainFiresOnceAtLowWater) {
   ASSERT_TRUE(state->start_stream(200, {}));
-  state->sent(state->take().bytes.size());
+  state->sent(state->take().wire().size());
   int drained = 0;
   EXPECT_TRUE(state->write(std::string(100, 'x')));
   state->on_drain(50, [&] { ++drained; });
-  const std::size_t bytes = state->take().bytes.size();
+  const std::size_t bytes = state->take().wire().size();
   state->sent(bytes - 51);
   EXPECT_EQ(drained, 0);
   state->sent(1);
@@ -110,7 +122,7 @@ TEST_F(ExchangeTest, CloseIsReportedOnceAndDropsLaterWrites) {
 
 TEST_F(ExchangeTest, LettingGoUnansweredAnswersInternal) {
   make_exchange(state).reset();
-  EXPECT_NE(state->take().bytes.find("\"INTERNAL\""), std::string::npos);
+  EXPECT_NE(state->take().wire().find("\"INTERNAL\""), std::string::npos);
   const auto streaming = make({});
   auto handle = make_exchange(streaming);
   ASSERT_TRUE(handle->start_stream(200, {}));

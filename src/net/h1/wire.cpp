@@ -193,7 +193,7 @@ ResponseParser::~ResponseParser() = default;
 tl::expected<ParseStep, WireError> ResponseParser::feed(std::string_view bytes) { return impl_->feed(bytes); }
 int ResponseParser::status() const { return impl_->status; }
 http::Headers& ResponseParser::headers() { return impl_->headers; }
-std::string ResponseParser::take_body() { return std::exchange(impl_->body, {}); }
+std::string& ResponseParser::body() { return impl_->body; }
 
 base::Result<> ResponseParser::finish() {
   error_code error = beast::http::error::partial_message;

@@ -66,8 +66,8 @@ class ResponseParser {
 
   int status() const;
   http::Headers& headers();
-  // The body bytes decoded since the last call.
-  std::string take_body();
+  // The body bytes decoded since it was last cleared, or moved from.
+  std::string& body();
 
  private:
   struct Impl;

@@ -139,20 +139,20 @@ TEST(ResponseParser, BodyPiecesAndEnds) {
   EXPECT_EQ(feed_all(sized, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX-A: b\r\n\r\nabc", 4).status, ParseStatus::kDone);
   EXPECT_EQ(sized.status(), 200);
   EXPECT_EQ(sized.headers().get("X-A"), "b");
-  EXPECT_EQ(sized.take_body(), "abc");
+  EXPECT_EQ(std::exchange(sized.body(), {}), "abc");
   EXPECT_TRUE(sized.finish());
 
   ResponseParser chunked({});
   const std::string_view head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
   EXPECT_EQ(feed_all(chunked, head, 99).status, ParseStatus::kNeedMore);
   EXPECT_EQ(feed_all(chunked, "3\r\nabc\r\n", 99).status, ParseStatus::kNeedMore);
-  EXPECT_EQ(chunked.take_body(), "abc");
-  EXPECT_EQ(chunked.take_body(), "");
+  EXPECT_EQ(std::exchange(chunked.body(), {}), "abc");
+  EXPECT_EQ(std::exchange(chunked.body(), {}), "");
   EXPECT_EQ(chunked.finish().error().code, base::ErrorCode::kIoError);
 
   ResponseParser until_close({});
   EXPECT_EQ(feed_all(until_close, "HTTP/1.1 200 OK\r\n\r\nabc", 99).status, ParseStatus::kNeedMore);
-  EXPECT_EQ(until_close.take_body(), "abc");
+  EXPECT_EQ(std::exchange(until_close.body(), {}), "abc");
   EXPECT_TRUE(until_close.finish());
 
   ResponseParser nothing({});

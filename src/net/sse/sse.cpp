@@ -12,11 +12,20 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-bool is_one_line(std::string_view text) { return text.find_first_of("\r\n") == std::string_view::npos; }
+// What one big event leaves behind for the next ones.
+constexpr std::size_t kKeptBytes = 4 << 10;
+
+// The first CR or LF; text.size() if there is none.
+std::size_t line_end(std::string_view text) {
+  const std::size_t lf = std::min(text.find('\n'), text.size());
+  return std::min(text.substr(0, lf).find('\r'), lf);
+}
+
+bool is_one_line(std::string_view text) { return line_end(text) == text.size(); }
 
 // Splits the first line off `rest`; its ending is LF, CR or CRLF.
 std::string_view take_first_line(std::string_view& rest) {
-  const std::size_t end = std::min(rest.find_first_of("\r\n"), rest.size());
+  const std::size_t end = line_end(rest);
   const std::string_view line = rest.substr(0, end);
   const std::size_t ending = rest.substr(end).starts_with("\r\n") ? 2 : 1;
   rest.remove_prefix(std::min(end + ending, rest.size()));
@@ -47,6 +56,14 @@ void append_comment(std::string& out, std::string_view text) {
 }
 
 base::Result<> Decoder::feed(std::string_view bytes, std::vector<Event>& out) {
+  return feed(bytes, [&out](const Decoded& event) {
+    out.push_back({.event = std::string(event.event),
+                   .id = event.id ? std::optional<std::string>(*event.id) : std::nullopt,
+                   .data = std::string(event.data)});
+  });
+}
+
+base::Result<> Decoder::feed(std::string_view bytes, const OnEvent& on_event) {
   const auto too_large = [this]() -> base::Result<> {
     failed_ = true;
     return base::fail(base::ErrorCode::kPayloadTooLarge,
@@ -56,10 +73,10 @@ base::Result<> Decoder::feed(std::string_view bytes, std::vector<Event>& out) {
   while (!bytes.empty()) {
     if (after_cr_ && bytes.front() == '\n') bytes.remove_prefix(1);
     after_cr_ = false;
-    const std::size_t end = bytes.find_first_of("\r\n");
+    const std::size_t end = line_end(bytes);
     const std::string_view piece = bytes.substr(0, end);
     if (partial_line_.size() + piece.size() > limits_.line_bytes_max) return too_large();
-    if (end == std::string_view::npos) {
+    if (end == bytes.size()) {
       partial_line_ += piece;
       return {};
     }
@@ -67,10 +84,10 @@ base::Result<> Decoder::feed(std::string_view bytes, std::vector<Event>& out) {
     bytes.remove_prefix(end + 1);
     base::Result<> taken;
     if (partial_line_.empty()) {
-      taken = take_line(piece, out);
+      taken = take_line(piece, on_event);
     } else {
       partial_line_ += piece;
-      taken = take_line(partial_line_, out);
+      taken = take_line(partial_line_, on_event);
       partial_line_.clear();
     }
     if (!taken) return too_large();
@@ -78,11 +95,11 @@ base::Result<> Decoder::feed(std::string_view bytes, std::vector<Event>& out) {
   return {};
 }
 
-base::Result<> Decoder::take_line(std::string_view line, std::vector<Event>& out) {
+base::Result<> Decoder::take_line(std::string_view line, const OnEvent& on_event) {
   if (at_start_ && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
   at_start_ = false;
   if (line.empty()) {
-    dispatch(out);
+    dispatch(on_event);
     return {};
   }
   const std::size_t colon = line.find(':');
@@ -95,16 +112,19 @@ base::Result<> Decoder::take_line(std::string_view line, std::vector<Event>& out
 
 base::Result<> Decoder::take_field(std::string_view name, std::string_view value) {
   if (name == "data") {
-    if (next_.data.size() + value.size() + 1 > limits_.event_bytes_max) {
+    if (data_.size() + value.size() + 1 > limits_.event_bytes_max) {
       return base::fail(base::ErrorCode::kPayloadTooLarge, "an event of the stream is too large");
     }
-    if (has_data_) next_.data += '\n';
-    next_.data += value;
+    if (has_data_) data_ += '\n';
+    data_ += value;
     has_data_ = true;
   } else if (name == "event") {
-    next_.event = value;
+    event_ = value;
   } else if (name == "id") {
-    if (value.find('\0') == std::string_view::npos) next_.id = value;
+    if (value.find('\0') == std::string_view::npos) {
+      id_ = value;
+      has_id_ = true;
+    }
   } else if (name == "retry") {
     std::int64_t ms = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), ms);
@@ -113,14 +133,18 @@ base::Result<> Decoder::take_field(std::string_view name, std::string_view value
   return {};
 }
 
-void Decoder::dispatch(std::vector<Event>& out) {
-  if (next_.id) last_event_id_ = *next_.id;
+void Decoder::dispatch(const OnEvent& on_event) {
+  if (has_id_) last_event_id_ = id_;
   if (has_data_) {
-    if (next_.event.empty()) next_.event = "message";
-    out.push_back(std::move(next_));
+    on_event({.event = event_.empty() ? std::string_view("message") : event_,
+              .id = has_id_ ? std::optional<std::string_view>(id_) : std::nullopt,
+              .data = data_});
   }
-  next_ = {};
-  has_data_ = false;
+  event_.clear();
+  id_.clear();
+  data_.clear();
+  if (data_.capacity() > kKeptBytes) std::string().swap(data_);
+  has_data_ = has_id_ = false;
 }
 
 }  // namespace llorch::net::sse

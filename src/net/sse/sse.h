@@ -2,6 +2,7 @@
 // Server-sent events (WHATWG HTML, "Server-sent events"): bytes <-> events. No sockets. One object, one thread.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,7 +40,17 @@ class Decoder {
  public:
   explicit Decoder(DecoderLimits limits = {}) : limits_(limits) {}
 
-  // Appends the events that `bytes` completes. Errors: PAYLOAD_TOO_LARGE past a limit; the decoder then stays failed.
+  // An event while it lasts: until on_event returns.
+  struct Decoded {
+    std::string_view event;  // "message" if the stream names none
+    std::optional<std::string_view> id;
+    std::string_view data;
+  };
+  using OnEvent = std::function<void(const Decoded&)>;
+  // Hands over the events that `bytes` completes; allocates nothing once it has seen events of their size. Errors:
+  // PAYLOAD_TOO_LARGE past a limit; the decoder then stays failed.
+  base::Result<> feed(std::string_view bytes, const OnEvent& on_event);
+  // The same, appending them.
   base::Result<> feed(std::string_view bytes, std::vector<Event>& out);
 
   // The last id seen, what a client sends as Last-Event-ID.
@@ -48,9 +59,9 @@ class Decoder {
   std::optional<std::int64_t> retry_ms() const { return retry_ms_; }
 
  private:
-  base::Result<> take_line(std::string_view line, std::vector<Event>& out);
+  base::Result<> take_line(std::string_view line, const OnEvent& on_event);
   base::Result<> take_field(std::string_view name, std::string_view value);
-  void dispatch(std::vector<Event>& out);
+  void dispatch(const OnEvent& on_event);
 
   DecoderLimits limits_;
   std::string partial_line_;
@@ -58,7 +69,8 @@ class Decoder {
   bool at_start_ = true;  // a byte order mark may still come
   bool failed_ = false;
   bool has_data_ = false;
-  Event next_;
+  bool has_id_ = false;
+  std::string event_, id_, data_;  // of the next event
   std::string last_event_id_;
   std::optional<std::int64_t> retry_ms_;
 };

@@ -38,6 +38,62 @@ std::string_view contradiction(const contract::Receipt& receipt, const Relay::Or
   return {};
 }
 
+// Tokens between the worker's bytes and the stream. One per thread, since none stays in it from one read to the next: a
+// stream that waits holds no memory for them.
+class TokenBatch {
+ public:
+  void clear() {
+    bytes_.clear();
+    rows_.clear();
+  }
+  bool empty() const { return rows_.empty(); }
+
+  // False: `json` is no TokenEvent.
+  bool add(std::string_view json) {
+    Row row{.text_begin = bytes_.size()};
+    const auto index = read_token_json(json, bytes_);
+    row.text_end = bytes_.size();
+    if (index) {
+      row.i = *index;
+    } else {
+      const auto token = contract::decode<contract::TokenEvent>(json);
+      if (!token) return false;
+      row.i = token->i;
+      row.text_end = bytes_.append(token->t).size();
+      if (token->logprobs) bytes_ += contract::encode(*token->logprobs);
+    }
+    row.logprobs_end = bytes_.size();
+    rows_.push_back(row);
+    return true;
+  }
+
+  // Valid until the next add() or clear().
+  std::span<const TokenData> tokens() {
+    const std::string_view bytes = bytes_;
+    tokens_.clear();
+    for (const Row& row : rows_) {
+      tokens_.push_back({.t = bytes.substr(row.text_begin, row.text_end - row.text_begin),
+                         .i = row.i,
+                         .logprobs = bytes.substr(row.text_end, row.logprobs_end - row.text_end)});
+    }
+    return tokens_;
+  }
+
+ private:
+  struct Row {
+    std::size_t text_begin = 0, text_end = 0, logprobs_end = 0;
+    std::int64_t i = 0;
+  };
+  std::string bytes_;
+  std::vector<Row> rows_;
+  std::vector<TokenData> tokens_;
+};
+
+TokenBatch& thread_batch() {
+  thread_local TokenBatch batch;
+  return batch;
+}
+
 }  // namespace
 
 class Relay::Execution : public std::enable_shared_from_this<Execution> {
@@ -53,15 +109,15 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   void on_response(int status);
   void on_data(std::string_view bytes);
   void on_end(const base::Result<>& result);
-  void take(const net::sse::Event& event);
-  void take_started(const std::string& data);
-  void take_end(const std::string& data);
-  void take_error(const std::string& data);
-  void flush_tokens();
+  void take(const net::sse::Decoder::Decoded& event, TokenBatch& batch);
+  void take_started(std::string_view data);
+  void take_end(std::string_view data);
+  void take_error(std::string_view data);
+  void flush(TokenBatch& batch);
   void end(std::optional<contract::EndEvent> end_event, std::optional<base::Error> error);
 
   Relay& relay_;
-  const Order order_;
+  Order order_;
   Reports reports_;
 
   std::mutex mutex_;  // guards the next four: abort(), a pause and the end may come before the handle
@@ -75,8 +131,6 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   int status_ = 0;
   std::string refusal_;
   net::sse::Decoder decoder_;
-  std::vector<net::sse::Event> events_;
-  std::vector<contract::TokenEvent> tokens_;
   base::Sha256 output_hash_;  // of this attempt's texts
   std::optional<std::int64_t> last_progress_ms_;
   bool started_ = false;
@@ -98,7 +152,7 @@ void Relay::Execution::begin() {
   request.url = order_.worker_uri + "/execute";
   request.headers.add("Content-Type", "application/json");
   request.headers.add("Accept", "text/event-stream");
-  request.body = order_.body;
+  request.body = std::exchange(order_.body, {});  // nobody needs it twice
   request.correlation_id = order_.correlation_id;
   request.timeout_ms = relay_.options_.head_timeout_ms;
   const auto self = shared_from_this();
@@ -147,24 +201,21 @@ void Relay::Execution::on_data(std::string_view bytes) {
     refusal_.append(bytes.substr(0, kErrorBodyBytesMax - std::min(kErrorBodyBytesMax, refusal_.size())));
     return;
   }
-  events_.clear();
-  const base::Result<> fed = decoder_.feed(bytes, events_);
-  for (const net::sse::Event& event : events_) {
-    if (ended_) return;
-    take(event);
-  }
-  flush_tokens();
+  TokenBatch& batch = thread_batch();
+  batch.clear();
+  const base::Result<> fed = decoder_.feed(bytes, [this, &batch](const net::sse::Decoder::Decoded& event) {
+    if (!ended_) take(event, batch);
+  });
+  flush(batch);
   if (!fed && !ended_) end(std::nullopt, worker_reset("its stream is not valid"));
 }
 
-void Relay::Execution::take(const net::sse::Event& event) {
+void Relay::Execution::take(const net::sse::Decoder::Decoded& event, TokenBatch& batch) {
   if (event.event == "token") {
-    auto token = contract::decode<contract::TokenEvent>(event.data);
-    if (!token) return end(std::nullopt, worker_reset("a token event is not valid"));
-    tokens_.push_back(std::move(*token));
+    if (!batch.add(event.data)) end(std::nullopt, worker_reset("a token event is not valid"));
     return;
   }
-  flush_tokens();
+  flush(batch);
   if (ended_) return;
   if (event.event == "started") return take_started(event.data);
   if (event.event == "end") return take_end(event.data);
@@ -177,7 +228,7 @@ void Relay::Execution::take(const net::sse::Event& event) {
   }
 }
 
-void Relay::Execution::take_started(const std::string& data) {
+void Relay::Execution::take_started(std::string_view data) {
   auto event = contract::decode<contract::StartedEvent>(data);
   if (!event) return end(std::nullopt, worker_reset("its started event is not valid"));
   event->job_id = order_.stream->identity().job_id.value;
@@ -190,17 +241,18 @@ void Relay::Execution::take_started(const std::string& data) {
   reports_.started();
 }
 
-void Relay::Execution::flush_tokens() {
-  if (tokens_.empty() || ended_) return;
+void Relay::Execution::flush(TokenBatch& batch) {
+  if (batch.empty() || ended_) return;
+  const std::span<const TokenData> tokens = batch.tokens();
   if (!started_) return end(std::nullopt, worker_reset("a token came before the job had started"));
-  if (tokens_out_ + static_cast<std::int64_t>(tokens_.size()) > order_.tokens_max) {
+  if (tokens_out_ + static_cast<std::int64_t>(tokens.size()) > order_.tokens_max) {
     return end(std::nullopt, worker_reset("it sent more tokens than it was asked for"));
   }
   const std::int64_t now_ms = relay_.options_.clock->now().mono_ms;
-  const base::Result<> appended = order_.stream->tokens(tokens_, now_ms);
-  for (const contract::TokenEvent& token : tokens_) output_hash_.update(token.t);
-  tokens_out_ += static_cast<std::int64_t>(tokens_.size());
-  tokens_.clear();
+  const base::Result<> appended = order_.stream->tokens(tokens, now_ms);
+  for (const TokenData& token : tokens) output_hash_.update(token.t);
+  tokens_out_ += static_cast<std::int64_t>(tokens.size());
+  batch.clear();
   if (!appended) return end(std::nullopt, appended.error());
   if (!last_progress_ms_ || now_ms - *last_progress_ms_ >= kProgressPeriodMs) {
     last_progress_ms_ = now_ms;
@@ -208,7 +260,7 @@ void Relay::Execution::flush_tokens() {
   }
 }
 
-void Relay::Execution::take_end(const std::string& data) {
+void Relay::Execution::take_end(std::string_view data) {
   auto event = contract::decode<contract::EndEvent>(data);
   if (!event) return end(std::nullopt, worker_reset("its end event is not valid"));
   event->job_id = order_.stream->identity().job_id.value;
@@ -235,7 +287,7 @@ void Relay::Execution::take_end(const std::string& data) {
   end(std::move(*event), std::nullopt);
 }
 
-void Relay::Execution::take_error(const std::string& data) {
+void Relay::Execution::take_error(std::string_view data) {
   const auto body = contract::decode<contract::ErrorBody>(data);
   end(std::nullopt, body ? contract::to_error(*body) : worker_reset("its error event is not valid"));
 }

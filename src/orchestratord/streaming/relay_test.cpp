@@ -255,7 +255,8 @@ TEST_F(RelayTest, APausedExecutionStillReports) {
   const net::ExchangePtr worker = serving.get_future().get();
   relay.tick();
   EXPECT_EQ(reports, 0);
-  const contract::TokenEvent big{.t = std::string(2000, 'x'), .i = 0};
+  const std::string text(2000, 'x');
+  const TokenData big{.t = text, .i = 0};
   ASSERT_TRUE(older->tokens({&big, 1}, clock_.now().mono_ms));
   EXPECT_EQ(small.gauges().relays_paused, 1);
   relay.tick();

@@ -55,14 +55,14 @@ void Stream::started(const contract::StartedEvent& event) {
   pump_all(now_ms_);
 }
 
-base::Result<> Stream::tokens(std::span<const contract::TokenEvent> tokens, std::int64_t now_ms) {
+base::Result<> Stream::tokens(std::span<const TokenData> tokens, std::int64_t now_ms) {
   std::int64_t delta = 0;
   base::Result<> result;
   {
     const std::lock_guard lock(mutex_);
-    for (const contract::TokenEvent& token : tokens) {
+    for (const TokenData& token : tokens) {
       if (log_.finished()) break;
-      result = log_.token(token.i, token.t, token.logprobs ? contract::encode(*token.logprobs) : std::string());
+      result = log_.token(token.i, token.t, token.logprobs);
       if (!result) break;
     }
     pump_all(now_ms);
@@ -127,12 +127,16 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
     }
     const Next next = advance(log_, client->cursor, kWriteBytesMax);
     switch (next.kind) {
-      case Next::Kind::kFrames: write(*client, std::string(next.bytes), now_ms); break;
+      case Next::Kind::kFrames: write(*client, next.bytes, now_ms); break;
       case Next::Kind::kLast:
       case Next::Kind::kDiverged:
         client->ended = true;
         client->counts = next.kind == Next::Kind::kLast;
-        write(*client, client->counts ? std::string(next.bytes) : diverged_frame(), now_ms);
+        if (client->counts) {
+          write(*client, next.bytes, now_ms);
+        } else {
+          write(*client, diverged_frame(), now_ms);
+        }
         client->exchange->end();
         return;
       case Next::Kind::kWait:
@@ -145,10 +149,10 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
   }
 }
 
-void Stream::write(Client& client, std::string bytes, std::int64_t now_ms) {
+void Stream::write(Client& client, std::string_view bytes, std::int64_t now_ms) {
   if (bytes.empty()) return;
   if (client.exchange->queued_bytes() == 0) client.sent_changed_ms = now_ms;
-  client.exchange->write(std::move(bytes));
+  client.exchange->write(bytes);
   client.last_write_ms = now_ms;
 }
 
@@ -199,7 +203,7 @@ void Stream::tick(std::int64_t now_ms) {
       } else if (!client->ended && now_ms - client->last_write_ms >= limits_.keep_alive_ms) {
         std::string comment;
         net::sse::append_comment(comment, "keep-alive");
-        write(*client, std::move(comment), now_ms);
+        write(*client, comment, now_ms);
       }
     }
     gone = clients_gone_ms_ && now_ms - *clients_gone_ms_ >= limits_.reconnect_grace_ms;

@@ -15,6 +15,7 @@
 #include "contract/task.h"
 #include "net/server.h"
 #include "orchestratord/streaming/log/stream_log.h"
+#include "orchestratord/streaming/log/token_json.h"
 
 namespace llorch::orchestratord::streaming {
 
@@ -41,7 +42,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void queued(const contract::QueuedEvent& event);
   void begin_attempt();
   void started(const contract::StartedEvent& event);
-  base::Result<> tokens(std::span<const contract::TokenEvent> tokens, std::int64_t now_ms);
+  base::Result<> tokens(std::span<const TokenData> tokens, std::int64_t now_ms);
   // The newest counts; clients that lag behind miss some.
   void metrics(const contract::MetricsEvent& event, std::int64_t now_ms);
   void seal();
@@ -89,7 +90,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   void pump_all(std::int64_t now_ms);
   void pump(const ClientPtr& client, std::int64_t now_ms);
-  void write(Client& client, std::string bytes, std::int64_t now_ms);
+  void write(Client& client, std::string_view bytes, std::int64_t now_ms);
   void on_drained(const ClientPtr& client);
   void on_closed(const ClientPtr& client, net::CloseReason reason);
   bool is_stuck(Client& client, std::int64_t now_ms) const;

@@ -18,7 +18,7 @@ class FakeExchange final : public net::Exchange {
     status_ = status;
     return true;
   }
-  bool write(std::string bytes) override {
+  bool write(std::string_view bytes) override {
     if (closed_) return false;
     queue_ += bytes;
     if (reads_) take(queue_.size());
@@ -95,8 +95,8 @@ class StreamHubTest : public testing::Test {
     stream->started({.job_id = id, .seed = 1});
     return stream;
   }
-  void token(const StreamPtr& stream, std::int64_t i, std::string t = "x") {
-    const contract::TokenEvent event{.t = std::move(t), .i = i};
+  void token(const StreamPtr& stream, std::int64_t i, std::string_view t = "x") {
+    const TokenData event{.t = t, .i = i};
     EXPECT_TRUE(stream->tokens({&event, 1}, now()));
   }
   std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}) {

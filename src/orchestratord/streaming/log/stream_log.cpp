@@ -1,8 +1,9 @@
 #include "orchestratord/streaming/log/stream_log.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/assert.h"
 #include "contract/json.h"
@@ -18,12 +19,15 @@ std::uint64_t first_8_bytes(const base::Sha256Digest& digest) {
   return out;
 }
 
-void write_frame(std::string& out, const EventId& id, std::string_view event, std::string_view data) {
-  out.clear();
-  char text[40];
-  const auto end = fmt::format_to_n(text, sizeof text, "{}-{:016x}", id.seq, id.prefix).out;
-  net::sse::append_event(
-      out, {.event = event, .id = std::string_view(text, static_cast<std::size_t>(end - text)), .data = data});
+void append_frame(std::string& out, const EventId& id, std::string_view event, std::string_view data) {
+  net::sse::append_event(out, {.event = event, .id = to_string(id), .data = data});
+}
+
+// The same for a token, straight into `out`. Its JSON is one line.
+void append_token_frame(std::string& out, const EventId& id, const TokenData& token) {
+  fmt::format_to(std::back_inserter(out), "event: token\nid: {}-{:016x}\ndata: ", id.seq, id.prefix);
+  append_token_json(out, token);
+  out += "\n\n";
 }
 
 }  // namespace
@@ -31,8 +35,7 @@ void write_frame(std::string& out, const EventId& id, std::string_view event, st
 StreamLog::StreamLog() : empty_prefix_(first_8_bytes(hash_.digest())), prefix_(empty_prefix_) {}
 
 void StreamLog::append(const EventId& id, std::string_view event, std::string_view data) {
-  write_frame(frame_, id, event, data);
-  bytes_ += frame_;
+  append_frame(bytes_, id, event, data);
   ends_.push_back(bytes_.size());
 }
 
@@ -55,11 +58,12 @@ base::Result<> StreamLog::token(std::int64_t i, std::string_view t, std::string_
                           .with("expected_index", attempt_tokens_)
                           .with("index", i));
   }
-  write_token_json(data_, {.t = t, .i = i, .logprobs = logprobs});
+  const TokenData token{.t = t, .i = i, .logprobs = logprobs};
   const std::int64_t seq = kFirstTokenSeq + i;
   if (seq < events_count()) {
-    write_frame(frame_, id_of(seq), "token", data_);
-    if (frame_ != frames(seq, 1).bytes) {
+    std::string again;
+    append_token_frame(again, id_of(seq), token);
+    if (again != frames(seq, 1).bytes) {
       return base::fail(base::Error{
           base::ErrorCode::kReplayDiverged,
           "the job was run again and did not reproduce what its stream had already sent; submit "
@@ -72,7 +76,8 @@ base::Result<> StreamLog::token(std::int64_t i, std::string_view t, std::string_
   hash_.update_u32_le(static_cast<std::uint32_t>(i)).update_u32_le(static_cast<std::uint32_t>(t.size())).update(t);
   prefix_ = first_8_bytes(hash_.digest());
   prefixes_.push_back(prefix_);
-  append({seq, prefix_}, "token", data_);
+  append_token_frame(bytes_, {seq, prefix_}, token);
+  ends_.push_back(bytes_.size());
   ++attempt_tokens_;
   return {};
 }
@@ -80,7 +85,7 @@ base::Result<> StreamLog::token(std::int64_t i, std::string_view t, std::string_
 void StreamLog::finish(const Terminal& terminal) {
   ASSERT(!finished());
   terminal_.emplace();
-  write_frame(*terminal_, terminal_id(), terminal.event, terminal.data);
+  append_frame(*terminal_, terminal_id(), terminal.event, terminal.data);
   terminal_error_ = terminal.event == "error";
 }
 

@@ -74,7 +74,6 @@ class StreamLog {
   bool sealed_ = false;
   std::optional<std::string> terminal_;
   bool terminal_error_ = false;
-  std::string frame_, data_;  // reused for every token
 };
 
 // Where one client stands.

@@ -112,22 +112,69 @@ TEST(EventId, ParsesWhatItWritesAndNothingElse) {
 TEST(TokenJson, EqualsTheContractsEncoder) {
   EXPECT_TRUE(rc::check("token json", [](const std::string& raw, std::uint32_t i) {
     const std::string t = base::is_valid_utf8(raw) ? raw : std::string(raw.size(), '\x1f');
-    std::string out = "left over";
-    write_token_json(out, {.t = t, .i = i});
+    std::string out;
+    append_token_json(out, {.t = t, .i = i});
     RC_ASSERT(out == contract::encode(contract::TokenEvent{.t = t, .i = i}));
   }));
   for (int c = 0; c < 0x80; ++c) {
     std::string out;
     const std::string t(1, static_cast<char>(c));
-    write_token_json(out, {.t = t, .i = 0});
+    append_token_json(out, {.t = t, .i = 0});
     EXPECT_EQ(out, contract::encode(contract::TokenEvent{.t = t, .i = 0})) << c;
   }
+}
+
+// The fast reader against the contract's: what it takes means the same there, and what it leaves leaves no trace.
+TEST(TokenJson, ReadsWhatItTakesAsTheContractDoes) {
+  const auto agrees = [](const std::string& json) {
+    std::string text = "before";
+    const auto index = read_token_json(json, text);
+    if (!index) return text == "before";
+    const auto token = contract::decode<contract::TokenEvent>(json, contract::UnknownKeys::kRefuse);
+    return token && token->i == *index && "before" + token->t == text && !token->logprobs;
+  };
+  for (const char* json : {R"({"t":"a","i":0})",
+                           R"({"t":"","i":12})",
+                           R"({"t":"\n\"\\\/\b\f\r\t","i":1})",
+                           R"({"t":"\u0041","i":1})",
+                           R"({"t":"a","i":-1})",
+                           R"({"t":"a","i":01})",
+                           R"({"t":"a","i":})",
+                           R"({"t":"a","i":1)",
+                           R"({"t":"a","i":1}})",
+                           R"({"t":"a","i":1.0})",
+                           R"({"t":"a","i":99999999999999999999})",
+                           R"({"t":"a","i")",
+                           R"({"t":"a\)",
+                           R"({"t":")",
+                           "",
+                           R"({"t":"a","i":1,"logprobs":{}})",
+                           R"({"i":1,"t":"a"})",
+                           "{\"t\":\"\xc3\",\"i\":1}",
+                           "{\"t\":\"\x01\",\"i\":1}",
+                           "{\"t\":\"\xc3\xa9\",\"i\":1}",
+                           R"({"t":"a","i":+1})",
+                           R"({"t":"a","i":1 })"}) {
+    EXPECT_TRUE(agrees(json)) << json;
+  }
+  EXPECT_TRUE(rc::check("token json read", [&](const std::string& raw, std::uint32_t i, std::uint8_t at, char changed) {
+    const std::string t = base::is_valid_utf8(raw) ? raw : std::string(raw.size(), '\n');
+    std::string json, text;
+    append_token_json(json, {.t = t, .i = i});
+    const bool plain = std::none_of(t.begin(), t.end(), [](unsigned char c) {
+      return c < 0x20 && c != '\b' && c != '\f' && c != '\n' && c != '\r' && c != '\t';
+    });
+    RC_ASSERT(!plain || read_token_json(json, text) == i);
+    RC_ASSERT(!plain || text == t);
+    json[at % json.size()] = changed;
+    RC_ASSERT(agrees(json));
+  }));
 }
 
 TEST(TokenJson, LogprobsStandLast) {
   const contract::TokenLogprobs logprobs{.id = 1, .logprob = -0.25, .token = "a", .bytes = {97}, .top_logprobs = {}};
   std::string out;
-  write_token_json(out, {.t = "a", .i = 3, .logprobs = contract::encode(logprobs)});
+  append_token_json(out, {.t = "a", .i = 3, .logprobs = contract::encode(logprobs)});
   EXPECT_EQ(out, contract::encode(contract::TokenEvent{.t = "a", .i = 3, .logprobs = logprobs}));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,8 +11,13 @@ struct TokenData {
   std::int64_t i = 0;
   std::string_view logprobs{};  // its JSON; empty: none
 };
-// Replaces `out` by the JSON of a TokenEvent, the same bytes as contract::encode, without a DOM: this is the one encoder
-// that runs per token.
-void write_token_json(std::string& out, const TokenData& token);
+// Appends the JSON of a TokenEvent, the same bytes as contract::encode, without a DOM: this is the one encoder that runs
+// per token.
+void append_token_json(std::string& out, const TokenData& token);
+
+// The reverse, as far as the way from a worker needs it: appends the text to `text` and returns the index, of an event
+// with exactly these two members in this order. Absent, with `text` as it was: whatever else, valid or not, is for
+// contract::decode to judge.
+std::optional<std::int64_t> read_token_json(std::string_view json, std::string& text);
 
 }  // namespace llorch::orchestratord::streaming
