@@ -1,0 +1,99 @@
+#include "bench/serve/worker/mock_pool.h"
+
+#include "base/clock.h"
+#include "bench/serve/io/sockets.h"
+#include "bench/serve/worker/mock_worker.h"
+#include "contract/json.h"
+#include "engine/text/test_vocabularies.h"
+
+namespace llorch::bench {
+namespace {
+
+constexpr std::int64_t kHeartbeatMs = 5000;
+constexpr std::int64_t kModelBytes = 1 << 20;
+constexpr std::int64_t kContextTokens = 1 << 20;
+constexpr std::string_view kPoolId = "relay-bench";
+
+}  // namespace
+
+MockPool::MockPool(Options options) : options_(std::move(options)), server_(runtime_, {.component = "mock-pool"}) {
+  add_routes();
+  if (const auto started = server_.start(); !started) fail(started.error().message);
+}
+
+MockPool::~MockPool() {
+  heartbeat_.cancel();
+  server_.stop(0);
+}
+
+void MockPool::register_now() {
+  const auto reply = client_.call(report("/v2/pools/register"));
+  if (!reply) fail("registration: " + reply.error().message);
+  if (reply->status != 200) fail("registration was refused: " + reply->body);
+  heartbeat_ = runtime_.every(kHeartbeatMs, [this] {
+    client_.request(report("/v2/pools/" + std::string(kPoolId) + "/heartbeat"),
+                    [](const base::Result<net::Response>&) {});
+  });
+}
+
+net::ClientRequest MockPool::report(const std::string& path) const {
+  net::ClientRequest request;
+  request.method = "POST";
+  request.url = options_.orchestrator_url + path;
+  request.headers.add("Content-Type", "application/json");
+  request.body = contract::encode(state());
+  return request;
+}
+
+contract::PoolState MockPool::state() const {
+  contract::PoolState s;
+  s.pool_id = kPoolId;
+  s.endpoint = server_.url();
+  s.version = "bench";
+  s.boot_id = "relay-bench-boot";
+  s.timestamp_ms = base::SystemClock().now().unix_ms;
+  contract::GpuInfo gpu;
+  gpu.gpu_id = "cpu";
+  gpu.vram_total_bytes = kModelBytes;
+  gpu.vram_allocated_bytes = kModelBytes;
+  s.gpus.push_back(gpu);
+  contract::WorkerInfo worker;
+  worker.worker_id = "worker-00000000-0000-4000-8000-000000000001";
+  worker.model_ref = "file:/models/relay-bench.gguf";
+  worker.model_digest = kModelDigest;
+  worker.gpu_id = "cpu";
+  worker.status = contract::WorkerStatus::kReady;
+  worker.uri = options_.worker_uri;
+  worker.slots_total = options_.slots;
+  worker.context_length = kContextTokens;
+  worker.kv_dtype = "f16";
+  worker.engine_build = "mock";
+  worker.vram_bytes = kModelBytes;
+  s.workers.push_back(worker);
+  return s;
+}
+
+void MockPool::add_routes() {
+  server_.route("GET", "/v2/state", [this](const net::Request&, const net::ExchangePtr& exchange) {
+    exchange->respond(net::http::json_response(200, contract::encode(state())));
+  });
+  server_.route("GET", "/v2/models/describe", [](const net::Request& request, const net::ExchangePtr& exchange) {
+    contract::ModelFacts facts;
+    facts.model_ref = std::string(request.query_param("ref").value_or(""));
+    facts.digest = kModelDigest;
+    facts.context_length = kContextTokens;
+    facts.memory_bytes = kModelBytes;
+    exchange->respond(net::http::json_response(200, contract::encode(facts)));
+  });
+  server_.route("GET", "/v2/models/{digest}/tokenizer", [](const net::Request&, const net::ExchangePtr& exchange) {
+    exchange->respond({200, {}, engine::text::serialize(engine::text::byte_bpe_data({}))});
+  });
+  server_.route("POST", "/v2/workers/start", [](const net::Request&, const net::ExchangePtr& exchange) {
+    exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock has one worker, which is ready", {}});
+  });
+  server_.route("POST", "/v2/workers/stop", [](const net::Request&, const net::ExchangePtr& exchange) {
+    exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock's worker stays", {}});
+  });
+}
+
+}  // namespace llorch::bench

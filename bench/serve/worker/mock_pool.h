@@ -1,0 +1,37 @@
+#pragma once
+// The pool manager of a MockWorker, as orchestratord sees one: registers with the worker ready, sends heartbeats, answers
+// for the model and its tokenizer.
+#include <string>
+
+#include "contract/pool.h"
+#include "net/client.h"
+#include "net/server.h"
+
+namespace llorch::bench {
+
+class MockPool {
+ public:
+  struct Options {
+    std::string orchestrator_url;
+    std::string worker_uri;
+    std::int64_t slots = 1;
+  };
+  explicit MockPool(Options options);
+  ~MockPool();
+
+  // Blocks until orchestratord took the registration; exits when it refuses.
+  void register_now();
+
+ private:
+  contract::PoolState state() const;
+  void add_routes();
+  net::ClientRequest report(const std::string& path) const;
+
+  const Options options_;
+  net::IoRuntime runtime_{{.threads = 1}};
+  net::Server server_;
+  net::Client client_{runtime_};
+  net::Timer heartbeat_;
+};
+
+}  // namespace llorch::bench
