@@ -149,6 +149,32 @@ struct Table<RestartConfig> {
       optional("running_jobs", &RestartConfig::running_jobs, "What a restart does with jobs that were running.")};
 };
 template <>
+struct Table<SessionConfig> {
+  using S = SessionConfig;
+  static constexpr auto fields = std::tuple{
+      optional("ttl_ms", &S::ttl_ms, "A session that nobody used for this long is forgotten.", {1000, 600000}),
+      optional("turns_max", &S::turns_max, "Jobs of one session at most.", {1, 1e6}),
+      optional("count_max", &S::count_max, "Sessions kept at a time.", {1, 1e6}),
+      optional("token_budget", &S::token_budget,
+               "Prompt and generated tokens of a session that names no budget; omitted: no limit.", {1, 1e12}),
+      optional("time_budget_ms", &S::time_budget_ms,
+               "Decode time of a session that names no budget; omitted: no limit.", kPositiveMilliseconds),
+      optional("cost_budget", &S::cost_budget, "Cost of a session that names no budget; omitted: no limit.",
+               {0.000001, 1e6}),
+      optional("cost_per_prompt_token", &S::cost_per_prompt_token, "Price of a prompt token, in units of your choice.",
+               {0, 1000}),
+      optional("cost_per_output_token", &S::cost_per_output_token, "Price of a generated token.", {0, 1000})};
+};
+template <>
+struct Table<ThrottleConfig> {
+  using S = ThrottleConfig;
+  static constexpr auto fields = std::tuple{
+      optional("requests_per_second", &S::requests_per_second, "Submissions of one caller; 0 is no limit.", {0, 1e6}),
+      optional("tokens_per_second", &S::tokens_per_second,
+               "Prompt tokens and max_tokens of one caller's jobs; 0 is no limit.", {0, 1e9}),
+      optional("burst_seconds", &S::burst_seconds, "How many seconds' worth may come at once.", {1, 3600})};
+};
+template <>
 struct Table<LimitsConfig> {
   using S = LimitsConfig;
   static constexpr auto fields =
@@ -171,6 +197,8 @@ struct Table<OrchestratordConfig> {
       optional("stream", &S::stream),
       optional("persistence", &S::persistence),
       optional("restart", &S::restart),
+      optional("sessions", &S::sessions),
+      optional("throttle", &S::throttle),
       optional("limits", &S::limits),
       optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.",
                kPositiveMilliseconds),

@@ -69,6 +69,23 @@ struct PersistenceConfig {
 struct RestartConfig {
   RunningJobs running_jobs = RunningJobs::kReplay;
 };
+// Budgets are those of a session whose client names none; omitted: none.
+struct SessionConfig {
+  std::int64_t ttl_ms = 600000;  // without a request
+  std::int64_t turns_max = 8;
+  std::int64_t count_max = 10000;
+  std::optional<std::int64_t> token_budget;  // prompt and generated tokens
+  std::optional<std::int64_t> time_budget_ms;
+  std::optional<double> cost_budget;
+  double cost_per_prompt_token = 0;
+  double cost_per_output_token = 0.000002;
+};
+// Of one caller: its bearer token, or everybody of this machine without one. 0 is no limit.
+struct ThrottleConfig {
+  double requests_per_second = 0;
+  double tokens_per_second = 0;  // prompt and max_tokens
+  double burst_seconds = 10;     // how much of the rates may come at once
+};
 struct LimitsConfig {
   std::int64_t max_tokens = 50000;
   std::int64_t prompt_bytes_max = 400000;
@@ -86,6 +103,8 @@ struct OrchestratordConfig {
   StreamConfig stream;
   PersistenceConfig persistence;
   RestartConfig restart;
+  SessionConfig sessions;
+  ThrottleConfig throttle;
   LimitsConfig limits;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;

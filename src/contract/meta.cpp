@@ -44,10 +44,18 @@ struct Table<FeatureFlags> {
 template <>
 struct Table<ServiceLimits> {
   using S = ServiceLimits;
-  static constexpr auto fields = std::tuple{
-      required("max_context_length", &S::max_context_length), required("max_batch_size", &S::max_batch_size),
-      required("queue_capacity", &S::queue_capacity),         required("max_tokens", &S::max_tokens),
-      required("prompt_bytes_max", &S::prompt_bytes_max),     required("request_bytes_max", &S::request_bytes_max)};
+  static constexpr auto fields =
+      std::tuple{required("max_context_length", &S::max_context_length),
+                 required("max_batch_size", &S::max_batch_size),
+                 required("queue_capacity", &S::queue_capacity),
+                 required("max_tokens", &S::max_tokens),
+                 required("prompt_bytes_max", &S::prompt_bytes_max),
+                 required("request_bytes_max", &S::request_bytes_max),
+                 required("session_ttl_ms", &S::session_ttl_ms),
+                 required("session_turns_max", &S::session_turns_max),
+                 required("sessions_max", &S::sessions_max),
+                 required("requests_per_second", &S::requests_per_second, "Of one caller; 0 is no limit."),
+                 required("tokens_per_second", &S::tokens_per_second)};
 };
 template <>
 struct Table<CapabilitiesReply> {

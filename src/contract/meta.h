@@ -50,6 +50,11 @@ struct ServiceLimits {
   std::int64_t max_tokens = 0;
   std::int64_t prompt_bytes_max = 0;
   std::int64_t request_bytes_max = 0;
+  std::int64_t session_ttl_ms = 0;
+  std::int64_t session_turns_max = 0;
+  std::int64_t sessions_max = 0;
+  double requests_per_second = 0;  // of one caller; 0 is no limit
+  double tokens_per_second = 0;
 };
 struct CapabilitiesReply {
   std::string api_version;

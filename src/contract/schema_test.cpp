@@ -13,6 +13,7 @@
 #include "contract/json.h"
 #include "contract/meta.h"
 #include "contract/pool.h"
+#include "contract/session.h"
 #include "contract/task.h"
 #include "contract/worker.h"
 
@@ -59,6 +60,10 @@ const std::vector<SchemaFile>& schema_files() {
       {"health_reply", "GET /v2/health", json_schema<HealthReply>},
       {"version_reply", "GET /v2/meta/version", json_schema<VersionReply>},
       {"capabilities_reply", "GET /v2/meta/capabilities", json_schema<CapabilitiesReply>},
+      {"create_session_request", "POST /v2/sessions", json_schema<CreateSessionRequest>},
+      {"session_view", "GET /v2/sessions/{id}", json_schema<SessionView>},
+      {"session_list", "GET /v2/sessions", json_schema<SessionList>},
+      {"session_deleted", "200 of DELETE /v2/sessions/{id}", json_schema<SessionDeleted>},
       {"catalog_models", "GET /v2/catalog/models", json_schema<CatalogModelList>},
   };
   return files;

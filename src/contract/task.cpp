@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/sha256.h"
+#include "contract/budget_fields.h"
 #include "contract/field.h"
 #include "contract/sampling_fields.h"
 
@@ -148,7 +149,8 @@ struct Table<SubmitRequest> {
       required("max_tokens", &S::max_tokens, "Tokens to generate at most.", {1, 1'000'000}),
       optional("task_id", &S::task_id, "The client's own id; a repeated call with the same body is answered the same.",
                {1, 256}),
-      optional("session_id", &S::session_id, "Session the job belongs to.", {1, 256}),
+      optional("session_id", &S::session_id,
+               "Session the job belongs to; made by its first job if nobody made it before.", {1, 256}),
       optional("priority", &S::priority, "Class of the queue."),
       optional("temperature", &S::temperature, "0 is greedy. Omitted: 0.7, or 0 with determinism strict.", {0, 2}),
       optional("stop", &S::stop, "Texts that end the output; they are not part of it.", {0, 4}),
@@ -188,14 +190,14 @@ struct Table<SubmitRequest> {
 template <>
 struct Table<SubmitReply> {
   using S = SubmitReply;
-  static constexpr auto fields =
-      std::tuple{required("job_id", &S::job_id),
-                 required("task_id", &S::task_id),
-                 required("status", &S::status),
-                 required("queue_position", &S::queue_position, "0 is next to be dispatched."),
-                 required("predicted_start_ms", &S::predicted_start_ms, "From now."),
-                 required("backoff_ms", &S::backoff_ms),
-                 required("events_url", &S::events_url)};
+  static constexpr auto own = std::tuple{required("job_id", &S::job_id),
+                                         required("task_id", &S::task_id),
+                                         required("status", &S::status),
+                                         required("queue_position", &S::queue_position, "0 is next to be dispatched."),
+                                         required("predicted_start_ms", &S::predicted_start_ms, "From now."),
+                                         required("backoff_ms", &S::backoff_ms),
+                                         required("events_url", &S::events_url)};
+  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
 };
 
 template <>
@@ -251,6 +253,7 @@ struct Table<JobView> {
   using S = JobView;
   static constexpr auto fields = std::tuple{required("job_id", &S::job_id),
                                             required("task_id", &S::task_id),
+                                            optional("session_id", &S::session_id),
                                             required("status", &S::status),
                                             required("model", &S::model),
                                             required("model_ref", &S::model_ref),
@@ -312,21 +315,27 @@ struct Table<TokenEvent> {
 template <>
 struct Table<MetricsEvent> {
   using S = MetricsEvent;
-  static constexpr auto fields =
-      std::tuple{optional("queue_depth", &S::queue_depth), optional("on_time_probability", &S::on_time_probability),
-                 optional("tokens_out", &S::tokens_out), optional("decode_time_ms", &S::decode_time_ms),
-                 optional("vram_bytes", &S::vram_bytes)};
+  static constexpr auto own =
+      std::tuple{optional("queue_depth", &S::queue_depth),
+                 optional("on_time_probability", &S::on_time_probability),
+                 optional("tokens_out", &S::tokens_out),
+                 optional("decode_time_ms", &S::decode_time_ms),
+                 optional("vram_bytes", &S::vram_bytes),
+                 optional("kv_warmth", &S::kv_warmth, "Whether the job is where its session's last job ended."),
+                 optional("kv_migrated", &S::kv_migrated, "Always false: KV never moves between workers.")};
+  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
 };
 template <>
 struct Table<EndEvent> {
   using S = EndEvent;
-  static constexpr auto fields = std::tuple{required("job_id", &S::job_id),
-                                            optional("tokens_in", &S::tokens_in),
-                                            required("tokens_out", &S::tokens_out),
-                                            required("decode_time_ms", &S::decode_time_ms),
-                                            optional("first_token_ms", &S::first_token_ms),
-                                            required("stop_reason", &S::stop_reason),
-                                            optional("receipt", &S::receipt)};
+  static constexpr auto own = std::tuple{required("job_id", &S::job_id),
+                                         optional("tokens_in", &S::tokens_in),
+                                         required("tokens_out", &S::tokens_out),
+                                         required("decode_time_ms", &S::decode_time_ms),
+                                         optional("first_token_ms", &S::first_token_ms),
+                                         required("stop_reason", &S::stop_reason),
+                                         optional("receipt", &S::receipt)};
+  static constexpr auto fields = std::tuple_cat(own, fields_of(&S::budget, Table<BudgetRemaining>::fields));
 };
 
 std::string parameters_sha256(double temperature, const SamplingRequest& sampling,

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/id.h"
 #include "contract/sampling.h"
+#include "contract/session.h"
 
 namespace llorch::contract {
 
@@ -88,6 +89,7 @@ struct SubmitReply {
   std::int64_t predicted_start_ms = 0;
   std::int64_t backoff_ms = 0;
   std::string events_url;
+  BudgetRemaining budget;  // of its session, with this job's part reserved
 };
 
 // What a result can be checked against (DECISIONS §2).
@@ -133,6 +135,7 @@ struct WaitReason {
 struct JobView {
   std::string job_id;
   std::string task_id;
+  std::optional<std::string> session_id;
   JobStatus status = JobStatus::kQueued;
   std::string model;      // as the client wrote it
   std::string model_ref;  // what it resolved to
@@ -193,6 +196,10 @@ struct MetricsEvent {
   std::optional<std::int64_t> tokens_out;
   std::optional<std::int64_t> decode_time_ms;
   std::optional<std::int64_t> vram_bytes;
+  // Of jobs with a session.
+  std::optional<bool> kv_warmth;    // on the worker of the session's last job
+  std::optional<bool> kv_migrated;  // never
+  BudgetRemaining budget;
 };
 struct EndEvent {
   std::string job_id;
@@ -202,6 +209,7 @@ struct EndEvent {
   std::int64_t first_token_ms = 0;  // from the worker's acceptance to the first token
   StopReason stop_reason = StopReason::kEos;
   std::optional<Receipt> receipt;
+  BudgetRemaining budget;  // of its session
 };
 
 }  // namespace llorch::contract

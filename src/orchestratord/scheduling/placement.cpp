@@ -16,24 +16,28 @@ PlacementAlgorithm effective(const PlacementInput& input, Tier tier) {
   return measured ? PlacementAlgorithm::kPredictedEnd : PlacementAlgorithm::kLeastLoaded;
 }
 
-bool better(const WorkerChoice& a, const WorkerChoice& b, PlacementAlgorithm algorithm, std::int64_t tokens) {
-  if (algorithm == PlacementAlgorithm::kMostVramFree) {
-    return std::tuple(-a.device_free_bytes, a.active, a.worker) < std::tuple(-b.device_free_bytes, b.active, b.worker);
-  }
-  if (algorithm == PlacementAlgorithm::kPredictedEnd) {
-    const std::int64_t a_ms = predicted_end_ms(*a.speed, tokens), b_ms = predicted_end_ms(*b.speed, tokens);
-    if (a_ms != b_ms) return a_ms < b_ms;
-  }
-  return std::tuple(a.active, -a.device_free_bytes, a.worker) < std::tuple(b.active, -b.device_free_bytes, b.worker);
+bool better(const WorkerChoice& a, const WorkerChoice& b, const PlacementInput& input, PlacementAlgorithm algorithm) {
+  const auto key = [&](const WorkerChoice& w) {
+    const std::int64_t elsewhere = w.worker != input.affine_worker;
+    if (algorithm == PlacementAlgorithm::kMostVramFree) {
+      return std::tuple(-w.device_free_bytes, w.active, elsewhere, std::int64_t{0}, w.worker);
+    }
+    if (algorithm == PlacementAlgorithm::kPredictedEnd) {
+      const std::int64_t end_ms = predicted_end_ms(*w.speed, input.tokens_expected);
+      return std::tuple(end_ms, elsewhere, w.active, -w.device_free_bytes, w.worker);
+    }
+    return std::tuple(w.active, elsewhere, -w.device_free_bytes, std::int64_t{0}, w.worker);
+  };
+  return key(a) < key(b);
 }
 
 std::vector<std::string_view> tie_breakers(PlacementAlgorithm algorithm) {
   switch (algorithm) {
-    case PlacementAlgorithm::kLeastLoaded: return {"active_slots", "free_vram", "pool_id", "worker_id"};
-    case PlacementAlgorithm::kMostVramFree: return {"free_vram", "active_slots", "pool_id", "worker_id"};
+    case PlacementAlgorithm::kLeastLoaded: return {"active_slots", "affinity", "free_vram", "pool_id", "worker_id"};
+    case PlacementAlgorithm::kMostVramFree: return {"free_vram", "active_slots", "affinity", "pool_id", "worker_id"};
     case PlacementAlgorithm::kRoundRobin: return {"round_robin", "pool_id", "worker_id"};
     case PlacementAlgorithm::kPredictedEnd:
-      return {"predicted_end", "active_slots", "free_vram", "pool_id", "worker_id"};
+      return {"predicted_end", "affinity", "active_slots", "free_vram", "pool_id", "worker_id"};
   }
   return {};
 }
@@ -54,7 +58,7 @@ std::optional<std::uint32_t> choose_worker(const PlacementInput& input, Decision
     ++log.candidates_feasible;
     if (!next && input.last_worker && w.worker > *input.last_worker) next = &w;
     const bool first_wins = algorithm == PlacementAlgorithm::kRoundRobin;
-    if (!best || (!first_wins && better(w, *best, algorithm, input.tokens_expected))) best = &w;
+    if (!best || (!first_wins && better(w, *best, input, algorithm))) best = &w;
   }
   log.fallback_used = tier == Tier::kFallback;
   if (log.candidates_feasible > 1) log.tie_breakers_applied = tie_breakers(algorithm);

@@ -76,8 +76,9 @@ struct PlacementInput {
   jobs::ModelIndex model;
   std::int64_t memory_bytes = 0;  // of one worker of the model
   contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
-  std::int64_t tokens_expected = 0;          // predicted-end: how much the job will probably generate
-  std::optional<std::uint32_t> last_worker;  // round-robin: who got the last job
+  std::int64_t tokens_expected = 0;            // predicted-end: how much the job will probably generate
+  std::optional<std::uint32_t> last_worker;    // round-robin: who got the last job
+  std::optional<std::uint32_t> affine_worker;  // where the session's last job ended well: its prefix may still be there
   std::span<const WorkerChoice> workers;
   std::int64_t workers_excluded = 0;          // would do, but the job does not want them
   bool has_worker = false;                    // a Ready worker of the model exists, free or not
@@ -145,11 +146,12 @@ struct Devices {
 using DeviceSource = std::function<Devices()>;
 
 // Algorithms over the workers with a free slot in the best tier that has one, as tuples; the smallest wins:
-//   least-loaded    (active asc, device free memory desc, pool_id, worker_id)
-//   most-vram-free  (device free memory desc, active asc, pool_id, worker_id)   OC-CORE-1017
+//   least-loaded    (active asc, affine first, device free memory desc, pool_id, worker_id)
+//   most-vram-free  (device free memory desc, active asc, affine first, pool_id, worker_id)   OC-CORE-1017
 //   round-robin     the next after the last one used, by (pool_id, worker_id)
-//   predicted-end   (first token + expected tokens at the measured speed, active asc, device free memory desc, pool_id,
-//                   worker_id); while one of them is not measured, least-loaded, which measures all in time   ORCH-3902
+//   predicted-end   (first token + expected tokens at the measured speed, affine first, active asc, device free memory desc,
+//                   pool_id, worker_id); while one of them is not measured, least-loaded, which measures all in time   ORCH-3902
+// Affinity breaks ties and nothing more: a job never waits for the affine worker while another one is free.
 std::int64_t predicted_end_ms(const Speed& speed, std::int64_t tokens);
 // Start: the device with most room among those that hold the model, devices where the last start failed last.
 // Eviction: idle workers nobody waits for, least recently used first, on the device that needs the fewest; only if the

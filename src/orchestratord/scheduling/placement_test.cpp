@@ -131,6 +131,28 @@ TEST(Placement, TiersComeBeforeEverythingElse) {
   EXPECT_EQ(c.expect<Infeasible>().potential_bytes_max, 8 * kGb);
 }
 
+// ORCH-3009, OC-CORE-1013: among equals a job goes where its session's last one ended; it never waits for that worker, and
+// never makes a busier one busier for it.
+TEST(Placement, AffinityBreaksTies) {
+  Case c;
+  c.workers = {{.worker = 0, .slots_free = 1, .active = 0, .device_free_bytes = 9},
+               {.worker = 1, .slots_free = 1, .active = 0, .device_free_bytes = 5},
+               {.worker = 2, .slots_free = 1, .active = 1, .device_free_bytes = 9},
+               {.worker = 3, .slots_free = 0, .active = 2, .device_free_bytes = 9}};
+  c.input.affine_worker = 1;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 1u);
+  EXPECT_EQ(c.log.tie_breakers_applied[1], "affinity");
+  c.input.affine_worker = 2;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+  c.input.affine_worker = 3;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+  c.input.algorithm = PlacementAlgorithm::kMostVramFree;
+  c.input.affine_worker = 1;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 0u);
+  c.workers[1].device_free_bytes = 9;
+  EXPECT_EQ(c.expect<UseWorker>().worker, 1u);
+}
+
 // ORCH-1033, SCHED-11060: no worker: start one where there is room, never elsewhere.
 TEST(Placement, StartsWhereThereIsMostRoom) {
   Case c;

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "contract/pool.h"
 #include "contract/task.h"
+#include "orchestratord/sessions/session.h"
 
 namespace llorch::orchestratord::state_store {
 
@@ -24,15 +25,17 @@ struct JobProgress {
   std::optional<std::int64_t> started_unix_ms;
   std::optional<std::int64_t> finished_unix_ms;  // set exactly in the terminal states
   std::optional<std::int64_t> tokens_out;
-  std::optional<contract::EndEvent> end;     // completed
-  std::optional<contract::ErrorBody> error;  // failed, cancelled
-  std::optional<std::string> last_event_id;  // of the terminal event
+  std::optional<std::int64_t> decode_time_ms;  // charged to the session
+  std::optional<contract::EndEvent> end;       // completed
+  std::optional<contract::ErrorBody> error;    // failed, cancelled
+  std::optional<std::string> last_event_id;    // of the terminal event
 };
 
 struct JobRecord {
   base::JobId job_id;
   std::string task_id;
   std::optional<std::string> session_id;
+  std::optional<std::int64_t> session_key;  // with session_id: of which session of that id
   base::CorrelationId correlation_id;
   std::string request_sha256;
   contract::Priority priority = contract::Priority::kInteractive;
@@ -55,6 +58,8 @@ struct Admission {
   JobRecord job;
   // Everything text-like of the job. Sealed under a key of its own; absent: not spooled.
   std::optional<std::string> payload;
+  // Of a job with a session: written as well, if it is not there.
+  std::optional<sessions::SessionRecord> session;
 };
 
 // Absent optionals leave their column as it is.
@@ -83,6 +88,7 @@ struct KnownPool {
 struct RestoredState {
   std::vector<RestoredJob> jobs;  // not terminal, in order of arrival
   std::vector<std::string> pool_endpoints;
+  std::vector<sessions::RestoredSession> sessions;  // in order of creation
 };
 
 // Thread-safe. Callbacks run on the store's thread, in order of commit, and must not block; every callback is called
@@ -104,6 +110,10 @@ class Store {
   virtual void transition(Transition transition, Done done) = 0;
   // Best effort: dropped when the disk refuses.
   virtual void checkpoint(std::vector<Checkpoint> checkpoints) = 0;
+  // Writes a session that has no job yet, or a new `touched_unix_ms`. STORE_UNAVAILABLE: it may be there after a restart.
+  virtual void remember_session(sessions::SessionRecord session, Done done) = 0;
+  // Its jobs stay. Best effort: what the disk kept comes back after a restart and ends by its age.
+  virtual void forget_session(std::int64_t session_key) = 0;
   virtual void remember_pool(KnownPool pool) = 0;
   virtual void forget_pool(base::PoolId pool_id) = 0;
 

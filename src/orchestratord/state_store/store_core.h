@@ -23,6 +23,13 @@ struct Move {
 struct SaveCheckpoints {
   std::vector<Checkpoint> checkpoints;
 };
+struct RememberSession {
+  sessions::SessionRecord session;
+  Store::Done done;
+};
+struct ForgetSession {
+  std::int64_t session_key = 0;
+};
 struct RememberPool {
   KnownPool pool;
 };
@@ -44,7 +51,8 @@ struct List {
 struct Restore {
   std::function<void(base::Result<RestoredState>)> done;
 };
-using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberPool, ForgetPool, Find, FindTask, List, Restore>;
+using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool, ForgetPool,
+                               Find, FindTask, List, Restore>;
 
 // Not thread-safe. Destroyed without close(), it leaves what a killed process leaves.
 class StoreCore {

@@ -83,6 +83,108 @@ TEST(Store, AFinishedJobKeepsItsOutcome) {
   EXPECT_EQ(find(*store, "job-3").value(), std::nullopt);
 }
 
+sessions::SessionRecord session_row(std::int64_t key, std::int64_t touched_unix_ms = 1'700'000'000'000) {
+  return {.key = key,
+          .session_id = base::SessionId("session-1"),
+          .created_unix_ms = 1'700'000'000'000,
+          .touched_unix_ms = touched_unix_ms,
+          .token_budget = 1000,
+          .time_budget_ms = std::nullopt,
+          .cost_budget_nano = 5'000'000,
+          .prompt_token_cost_nano = 1,
+          .output_token_cost_nano = 2000};
+}
+Admission in_session(const std::string& job_id, std::int64_t key) {
+  Admission a = admission(job_id);
+  a.job.session_id = "session-1";
+  a.job.session_key = key;
+  a.session = session_row(key);
+  return a;
+}
+
+// ORCH-3099: a restart refills no budget: what a session has used is what its jobs have, each of them once.
+TEST(Store, SessionsComeBackWithWhatTheirJobsUsed) {
+  const TempDir dir;
+  {
+    auto store = open_in(dir);
+    for (const char* id : {"job-1", "job-2", "job-3", "job-4"}) ASSERT_TRUE(admit(*store, in_session(id, 7)));
+    ASSERT_TRUE(admit(*store, in_session("job-5", 8)));  // the id again, after the first session was over
+    ASSERT_TRUE(admit(*store, admission("job-6")));
+    Transition end = finished("job-1", 1'700'000'009'000);
+    end.progress.decode_time_ms = 11;
+    ASSERT_TRUE(apply(*store, end));
+    Transition lost = cancelled("job-2");  // while it waited
+    lost.progress.attempts = 0;
+    ASSERT_TRUE(apply(*store, lost));
+    Transition cut = cancelled("job-3");  // while it ran
+    cut.progress.tokens_out = 2;
+    cut.progress.decode_time_ms = 5;
+    ASSERT_TRUE(apply(*store, cut));
+    ASSERT_TRUE(apply(*store, moved_to("job-4", JobStatus::kRunning)));
+  }
+  auto store = open_in(dir);
+  const RestoredState state = store->restore().value();
+  ASSERT_EQ(state.sessions.size(), 2u);
+  const auto& [session, use, last_activity_unix_ms] = state.sessions[0];
+  EXPECT_EQ(session.key, 7);
+  EXPECT_EQ(session.session_id.value, "session-1");
+  EXPECT_EQ(session.token_budget, 1000);
+  EXPECT_EQ(session.time_budget_ms, std::nullopt);
+  EXPECT_EQ(session.cost_budget_nano, 5'000'000);
+  EXPECT_EQ(session.output_token_cost_nano, 2000);
+  EXPECT_EQ(use.turns, 4);
+  EXPECT_EQ(use.tokens_in, 6);
+  EXPECT_EQ(use.tokens_out, 7);
+  EXPECT_EQ(use.decode_time_ms, 16);
+  EXPECT_EQ(last_activity_unix_ms, 1'700'000'009'000);
+  EXPECT_EQ(state.sessions[1].use.turns, 1);
+  ASSERT_EQ(state.jobs.size(), 3u);
+  EXPECT_EQ(state.jobs[0].job.session_key, 7);
+  EXPECT_EQ(state.jobs[2].job.session_key, std::nullopt);
+}
+
+// A session without a job is a row as well; it can be touched and forgotten, and its jobs stay.
+TEST(Store, SessionsAreRememberedAndForgotten) {
+  const TempDir dir;
+  {
+    auto store = open_in(dir);
+    const auto remember = [&](sessions::SessionRecord row) {
+      std::promise<base::Result<>> done;
+      store->remember_session(std::move(row), [&](base::Result<> r) { done.set_value(std::move(r)); });
+      return done.get_future().get();
+    };
+    ASSERT_TRUE(remember(session_row(7)));
+    ASSERT_TRUE(remember(session_row(7, 1'700'000'005'000)));
+    ASSERT_TRUE(remember(session_row(8)));
+    ASSERT_TRUE(admit(*store, in_session("job-1", 8)));
+    store->forget_session(8);
+  }
+  auto store = open_in(dir);
+  const RestoredState state = store->restore().value();
+  ASSERT_EQ(state.sessions.size(), 1u);
+  EXPECT_EQ(state.sessions[0].session.key, 7);
+  EXPECT_EQ(state.sessions[0].last_activity_unix_ms, 1'700'000'005'000);
+  EXPECT_EQ(state.jobs.size(), 1u);
+}
+
+// What a session still counts outlives the retention of its rows.
+TEST(Store, RetentionKeepsTheJobsOfLiveSessions) {
+  const TempDir dir;
+  {
+    auto store = open_in(dir);
+    ASSERT_TRUE(admit(*store, in_session("job-1", 7)));
+    ASSERT_TRUE(admit(*store, admission("job-2")));
+    ASSERT_TRUE(apply(*store, finished("job-1")));
+    ASSERT_TRUE(apply(*store, finished("job-2")));
+  }
+  SqliteStoreOptions options = options_in(dir);
+  options.retention_ms = 7LL * 24 * 3600 * 1000;  // both ended years ago
+  auto store = open_sqlite_store(options).value();
+  EXPECT_TRUE(find(*store, "job-1").value());
+  EXPECT_FALSE(find(*store, "job-2").value());
+  EXPECT_EQ(store->restore().value().sessions.at(0).use.tokens_out, 5);
+}
+
 // DECISIONS §2: exactly one terminal state per job.
 TEST(Store, RefusesASecondTerminalStateAndTakenIds) {
   const TempDir dir;

@@ -31,6 +31,10 @@ class ThreadedStore final : public Store {
   void admit(Admission admission, Done done) override { post(Admit{std::move(admission), std::move(done)}); }
   void transition(Transition transition, Done done) override { post(Move{std::move(transition), std::move(done)}); }
   void checkpoint(std::vector<Checkpoint> checkpoints) override { post(SaveCheckpoints{std::move(checkpoints)}); }
+  void remember_session(sessions::SessionRecord session, Done done) override {
+    post(RememberSession{std::move(session), std::move(done)});
+  }
+  void forget_session(std::int64_t session_key) override { post(ForgetSession{session_key}); }
   void remember_pool(KnownPool pool) override { post(RememberPool{std::move(pool)}); }
   void forget_pool(base::PoolId pool_id) override { post(ForgetPool{std::move(pool_id)}); }
   void find(base::JobId job_id, Found done) override { post(Find{std::move(job_id), std::move(done)}); }

@@ -14,7 +14,7 @@ using contract::JobStatus;
   "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "      \
   "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, " \
   "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "     \
-  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id "
+  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id, j.session_key, j.decode_time_ms "
 
 base::Error bad_row(std::string_view column) {
   return base::Error{base::ErrorCode::kCorruptFile,
@@ -45,6 +45,7 @@ base::Result<JobProgress> read_progress(const StatementUse& row) {
     p.error = TRY(contract::decode<contract::ErrorBody>(row->text(26)));
   }
   p.last_event_id = row->optional_text(27);
+  p.decode_time_ms = row->integer(29);
   return p;
 }
 
@@ -53,6 +54,7 @@ base::Result<JobRecord> read_job(const StatementUse& row) {
   job.job_id = base::JobId(row->text(0));
   job.task_id = row->text(1);
   job.session_id = row->optional_text(2);
+  job.session_key = row->optional_integer(28);
   job.correlation_id = base::CorrelationId(row->text(3));
   job.request_sha256 = row->text(4);
   job.priority = TRY(read_enum<contract::Priority>(row->text(5), "priority"));
@@ -115,7 +117,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const st
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, model_ref, "
       "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, "
       "created_at, "
-      "status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0) "
+      "session_key, status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0) "
       "ON CONFLICT DO NOTHING"));
   insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
   insert->bind(4, std::string_view(job.correlation_id.value)).bind(5, std::string_view(job.request_sha256));
@@ -124,7 +126,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const st
   insert->bind(10, std::string_view(job.prompt_sha256)).bind(11, std::string_view(job.params));
   insert->bind(12, job.max_tokens).bind(13, std::bit_cast<std::int64_t>(job.seed));
   insert->bind(14, contract::enum_name(job.on_disconnect)).bind(15, job.timeout_ms).bind(16, job.deadline_ms);
-  insert->bind(17, job.tokens_in).bind(18, job.submitted_unix_ms);
+  insert->bind(17, job.tokens_in).bind(18, job.submitted_unix_ms).bind(19, job.session_key);
   TRY(insert->run());
   if (database.changes() == 0) return false;
   TRY(enqueue(database, job.job_id));
@@ -142,16 +144,17 @@ base::Result<Update> update_job(Database& database, const Transition& transition
   Statement* update = TRY(database.statement(
       "UPDATE jobs SET status = ?, attempts = ?, worker_id = coalesce(?, worker_id), pool_id = coalesce(?, pool_id), "
       "dispatched_at = coalesce(?, dispatched_at), started_at = coalesce(?, started_at), "
-      "completed_at = coalesce(?, completed_at), tokens_generated = coalesce(?, tokens_generated), outcome = ?, "
+      "completed_at = coalesce(?, completed_at), tokens_generated = coalesce(?, tokens_generated), "
+      "decode_time_ms = coalesce(?, decode_time_ms), outcome = ?, "
       "stop_reason = ?, error_code = ?, last_error = ?, terminal_event = ?, last_event_id = ? "
       "WHERE job_id = ? AND completed_at IS NULL"));
   update->bind(1, contract::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
-  update->bind(9, outcome_of(p));
-  update->bind(10, p.end ? std::optional(std::string(contract::enum_name(p.end->stop_reason))) : std::nullopt);
-  update->bind(11, p.error ? std::optional(p.error->code) : std::nullopt);
-  update->bind(12, p.error ? std::optional(p.error->message) : std::nullopt);
-  update->bind(13, terminal_event_of(p)).bind(14, p.last_event_id).bind(15, std::string_view(transition.job_id.value));
+  update->bind(9, p.decode_time_ms).bind(10, outcome_of(p));
+  update->bind(11, p.end ? std::optional(std::string(contract::enum_name(p.end->stop_reason))) : std::nullopt);
+  update->bind(12, p.error ? std::optional(p.error->code) : std::nullopt);
+  update->bind(13, p.error ? std::optional(p.error->message) : std::nullopt);
+  update->bind(14, terminal_event_of(p)).bind(15, p.last_event_id).bind(16, std::string_view(transition.job_id.value));
   TRY(update->run());
   if (database.changes() == 0) {
     return TRY(find_job(database, transition.job_id)) ? Update::kTerminal : Update::kMissing;
@@ -181,7 +184,8 @@ base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoin
 
 base::Result<std::int64_t> delete_finished(Database& database, const Retention& retention) {
   Statement* remove = TRY(database.statement(
-      "DELETE FROM jobs WHERE arrival IN (SELECT arrival FROM jobs WHERE completed_at < ? LIMIT ?)"));
+      "DELETE FROM jobs WHERE arrival IN (SELECT j.arrival FROM jobs j WHERE j.completed_at < ? AND NOT EXISTS "
+      "(SELECT 1 FROM sessions s WHERE s.session_key = j.session_key) LIMIT ?)"));
   remove->bind(1, retention.finished_before_unix_ms).bind(2, retention.count_max);
   TRY(remove->run());
   return database.changes();
@@ -212,8 +216,8 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {
     LiveJob live{TRY(read_job(row)), std::nullopt};
-    if (const auto slot = row->optional_integer(28)) {
-      live.payload = PayloadRow{static_cast<std::uint32_t>(*slot), row->text(29), row->text(30)};
+    if (const auto slot = row->optional_integer(30)) {
+      live.payload = PayloadRow{static_cast<std::uint32_t>(*slot), row->text(31), row->text(32)};
     }
     jobs.push_back(std::move(live));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// The SQL of jobs, queue, job_payloads, sse_checkpoints and pools. Every function runs inside the caller's transaction.
+// The SQL of jobs, queue, job_payloads, sse_checkpoints and pools; sessions have session_table.h. Every function runs inside the caller's transaction.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,7 +27,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const st
 enum class Update { kDone, kMissing, kTerminal };
 base::Result<Update> update_job(Database& database, const Transition& transition);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
-// Removes jobs that finished before; returns how many. At most `count_max` per call keeps commits short.
+// Removes jobs that finished before, but for those that a session still counts; returns how many. At most `count_max` per call keeps commits short.
 struct Retention {
   std::int64_t finished_before_unix_ms = 0;
   std::int64_t count_max = 0;

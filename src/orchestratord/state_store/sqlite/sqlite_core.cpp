@@ -13,6 +13,7 @@
 #include "orchestratord/state_store/sqlite/database.h"
 #include "orchestratord/state_store/sqlite/job_table.h"
 #include "orchestratord/state_store/sqlite/migrations.h"
+#include "orchestratord/state_store/sqlite/session_table.h"
 
 namespace llorch::orchestratord::state_store {
 namespace {
@@ -37,15 +38,16 @@ struct Moved {
   Move operation;
   base::Result<> result;  // of the statements; counts once the transaction is committed
 };
-using Note = std::variant<SaveCheckpoints, RememberPool, ForgetPool>;
+using Note = std::variant<SaveCheckpoints, ForgetSession, RememberPool, ForgetPool>;
 using Query = std::variant<Find, FindTask, List, Restore>;
 
 struct Batch {
   std::vector<Admit> admissions;
   std::vector<Moved> moves;
+  std::vector<RememberSession> sessions;
   std::vector<Note> notes;
   std::vector<Query> queries;
-  bool writes() const { return !admissions.empty() || !moves.empty() || !notes.empty(); }
+  bool writes() const { return !admissions.empty() || !moves.empty() || !sessions.empty() || !notes.empty(); }
 };
 
 class SqliteCore final : public StoreCore {
@@ -124,6 +126,8 @@ void SqliteCore::run(std::vector<Operation> group) {
             batch.admissions.push_back(std::move(op));
           } else if constexpr (std::is_same_v<Op, Move>) {
             batch.moves.push_back({std::move(op), {}});
+          } else if constexpr (std::is_same_v<Op, RememberSession>) {
+            batch.sessions.push_back(std::move(op));
           } else if constexpr (std::is_constructible_v<Note, Op>) {
             batch.notes.emplace_back(std::move(op));
           } else {
@@ -173,6 +177,7 @@ void SqliteCore::settle() {
 void SqliteCore::refuse(Batch& batch, const base::Error& error) {
   for (const Admit& admit : batch.admissions) admit.done(base::fail(error));
   for (const Moved& moved : batch.moves) moved.operation.done(base::fail(error));
+  for (const RememberSession& session : batch.sessions) session.done(base::fail(error));
 }
 
 // One transaction for everything that waits. Keys reach the disk before the rows that need them.
@@ -182,6 +187,7 @@ void SqliteCore::commit(Batch& batch) {
   note_health(ended);
   finish_admissions(std::move(prepared), ended);
   finish_moves(batch.moves, ended);
+  for (const RememberSession& session : batch.sessions) session.done(ended.result);
 }
 
 std::vector<Prepared> SqliteCore::prepare(std::vector<Admit>& admissions) {
@@ -217,6 +223,7 @@ std::vector<Prepared> SqliteCore::prepare(std::vector<Admit>& admissions) {
 base::Result<> SqliteCore::write(Batch& batch, std::vector<Prepared>& prepared) {
   TRY(write_admissions(prepared));
   TRY(write_moves(batch.moves));
+  for (const RememberSession& session : batch.sessions) TRY(sqlite::upsert_session(*database_, session.session));
   for (const Note& note : batch.notes) TRY(write_note(note));
   return {};
 }
@@ -224,7 +231,11 @@ base::Result<> SqliteCore::write(Batch& batch, std::vector<Prepared>& prepared) 
 base::Result<> SqliteCore::write_admissions(std::vector<Prepared>& prepared) {
   for (Prepared& p : prepared) {
     if (!p.result) continue;
-    if (TRY(sqlite::insert_job(*database_, p.operation.admission.job, p.row))) continue;
+    const Admission& admission = p.operation.admission;
+    if (TRY(sqlite::insert_job(*database_, admission.job, p.row))) {
+      if (admission.session) TRY(sqlite::upsert_session(*database_, *admission.session));
+      continue;
+    }
     p.result = base::fail(ErrorCode::kConflict, "a job with this job_id or task_id exists");
   }
   return {};
@@ -250,6 +261,9 @@ base::Result<> SqliteCore::write_note(const Note& note) {
     return sqlite::upsert_pool(*database_, pool->pool, options_.clock->now().unix_ms);
   }
   if (const auto* pool = std::get_if<ForgetPool>(&note)) return sqlite::delete_pool(*database_, pool->pool_id);
+  if (const auto* session = std::get_if<ForgetSession>(&note)) {
+    return sqlite::delete_session(*database_, session->session_key);
+  }
   for (const Checkpoint& c : std::get<SaveCheckpoints>(note).checkpoints) TRY(sqlite::upsert_checkpoint(*database_, c));
   return {};
 }
@@ -311,6 +325,7 @@ void SqliteCore::answer(const Query& query) {
 base::Result<RestoredState> SqliteCore::read_live() {
   RestoredState state;
   state.pool_endpoints = TRY(sqlite::pool_endpoints(*database_));
+  state.sessions = TRY(sqlite::all_sessions(*database_));
   for (sqlite::LiveJob& live : TRY(sqlite::live_jobs(*database_))) {
     RestoredJob restored{std::move(live.job), std::nullopt};
     if (live.payload) {

@@ -1,0 +1,47 @@
+#pragma once
+// How much one caller may submit per second: a token bucket for requests and one for tokens (ORCH-3006). Pure.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "contract/config.h"
+
+namespace llorch::orchestratord::sessions {
+
+// Amounts are counted in millionths, so that rates below one per second are exact to the millisecond.
+class Throttle {
+ public:
+  explicit Throttle(const contract::ThrottleConfig& config);
+
+  // A submission of this many tokens arrives. QUOTA_EXCEEDED with policy_label and retry_after_ms, or it counts as a
+  // request. A job larger than the whole burst passes when the bucket is full.
+  std::optional<base::Error> arrives(const std::string& caller, std::int64_t tokens, std::int64_t now_ms);
+  // It was accepted: its tokens count.
+  void accepted(const std::string& caller, std::int64_t tokens, std::int64_t now_ms);
+
+ private:
+  struct Rate {
+    std::int64_t micro_per_ms = 0;  // 0: no limit
+    std::int64_t burst_micro = 0;
+  };
+  struct Bucket {
+    std::int64_t level_micro = 0;  // below zero after a job larger than the burst
+    std::int64_t filled_ms = 0;
+  };
+  // As many as there are tokens in the configuration, and one for those without.
+  struct Caller {
+    Bucket requests, tokens;
+  };
+  static Rate rate_of(double per_second, double burst_seconds);
+  static void fill(Bucket& bucket, const Rate& rate, std::int64_t now_ms);
+  // How long until `amount` may pass; 0: now.
+  static std::int64_t wait_ms(const Bucket& bucket, const Rate& rate, std::int64_t amount);
+  Caller& caller_at(const std::string& name, std::int64_t now_ms);
+
+  const Rate requests_, tokens_;
+  std::map<std::string, Caller> callers_;
+};
+
+}  // namespace llorch::orchestratord::sessions

@@ -1,0 +1,81 @@
+#include "orchestratord/sessions/throttle.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+namespace llorch::orchestratord::sessions {
+namespace {
+
+std::int64_t retry_ms(const std::optional<base::Error>& error) {
+  if (!error) return 0;
+  EXPECT_EQ(base::info(error->code).http_status, 429);
+  for (const auto& [key, value] : error->details) {
+    if (key == "retry_after_ms") return std::get<std::int64_t>(value);
+  }
+  return -1;
+}
+std::string label(const std::optional<base::Error>& error) {
+  for (const auto& [key, value] : error->details) {
+    if (key == "policy_label") return std::get<std::string>(value);
+  }
+  return "";
+}
+
+// ORCH-3006: nobody is throttled by default.
+TEST(Throttle, IsPermissiveByDefault) {
+  Throttle t(contract::ThrottleConfig{});
+  for (int i = 0; i < 100000; ++i) {
+    ASSERT_FALSE(t.arrives("localhost", 1'000'000, 0));
+    t.accepted("localhost", 1'000'000, 0);
+  }
+}
+
+// ORCH-3006, ORCH-1012: so many requests at once, then so many per second; the refusal says when and why.
+TEST(Throttle, LimitsRequestsPerCaller) {
+  Throttle t({.requests_per_second = 0.5, .burst_seconds = 4});
+  EXPECT_FALSE(t.arrives("token:aaaaaa", 1, 0));
+  EXPECT_FALSE(t.arrives("token:aaaaaa", 1, 0));
+  const auto refused = t.arrives("token:aaaaaa", 1, 500);
+  EXPECT_EQ(retry_ms(refused), 1500);
+  EXPECT_EQ(label(refused), "throttle.requests_per_second");
+  EXPECT_FALSE(t.arrives("token:bbbbbb", 1, 500));  // another caller
+  EXPECT_TRUE(t.arrives("token:aaaaaa", 1, 1999));  // a refusal costs nothing
+  EXPECT_FALSE(t.arrives("token:aaaaaa", 1, 2000));
+  EXPECT_TRUE(t.arrives("token:aaaaaa", 1, 2000));
+}
+
+// ORCH-3006: tokens count when the job is accepted, and a job larger than the burst needs a full bucket.
+TEST(Throttle, LimitsTokensPerCaller) {
+  Throttle t({.tokens_per_second = 100, .burst_seconds = 2});
+  EXPECT_FALSE(t.arrives("a", 150, 0));
+  EXPECT_FALSE(t.arrives("a", 150, 0));  // the first was refused by the queue
+  t.accepted("a", 150, 0);
+  const auto refused = t.arrives("a", 60, 0);
+  EXPECT_EQ(retry_ms(refused), 100);
+  EXPECT_EQ(label(refused), "throttle.tokens_per_second");
+  EXPECT_FALSE(t.arrives("a", 60, 100));
+  EXPECT_EQ(retry_ms(t.arrives("a", 1000, 100)), 1400);
+  EXPECT_FALSE(t.arrives("a", 1000, 1500));
+  t.accepted("a", 1000, 1500);
+  EXPECT_EQ(retry_ms(t.arrives("a", 1, 1500)), 8010);
+}
+
+// ORCH-3006: over any stretch of time no more passes than the burst and the rate allow.
+TEST(Throttle, NeverLetsMoreThrough) {
+  rc::check([] {
+    const int rate = *rc::gen::inRange(1, 20), burst_s = *rc::gen::inRange(1, 5);
+    Throttle t({.requests_per_second = static_cast<double>(rate), .burst_seconds = static_cast<double>(burst_s)});
+    std::int64_t now_ms = 0, passed = 0;
+    const int calls = *rc::gen::inRange(1, 300);
+    for (int i = 0; i < calls; ++i) {
+      now_ms += *rc::gen::inRange(0, 100);
+      const auto error = t.arrives("a", 1, now_ms);
+      if (!error) ++passed;
+      if (error) RC_ASSERT(!Throttle(t).arrives("a", 1, now_ms + retry_ms(error)));  // it passes when it was told to
+      RC_ASSERT(passed * 1000 <= burst_s * rate * 1000 + now_ms * rate);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::sessions
