@@ -76,6 +76,8 @@ class Orchestrator {
 
   void run(orchestratord::brain::CommitAdmission& c);
   void run(orchestratord::brain::CommitTransition& c);
+  void run(orchestratord::brain::CommitSession& c) { post(orchestratord::brain::Committed{{c.commit}}); }
+  void run(orchestratord::brain::ForgetSession&) {}
   void run(orchestratord::brain::RememberPool& c);
   void run(orchestratord::brain::ForgetPool& c);
   void run(orchestratord::brain::PublishQueued& c);

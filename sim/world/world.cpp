@@ -54,10 +54,11 @@ void World::trace(std::string_view what, std::string_view who, std::int64_t n) {
 
 void World::trace_event(const orchestratord::brain::Event& event) {
   constexpr const char* kNames[] = {
-      "Submit",          "CancelRequested", "QueryJob",     "QueryJobs",    "QueryPools",
-      "QueryGauges",     "Restored",        "Committed",    "CommitFailed", "PoolSeen",
-      "PoolUnreachable", "PoolLeft",        "WorkerReady",  "WorkerFailed", "StartWorkerAnswered",
-      "ExecuteStarted",  "ExecuteProgress", "ExecuteEnded", "Tick",         "Shutdown"};
+      "Submit",          "CancelRequested", "QueryJob",     "QueryJobs",     "QueryPools",
+      "QueryGauges",     "OpenSession",     "QuerySession", "QuerySessions", "CloseSession",
+      "StreamCounted",   "Restored",        "Committed",    "CommitFailed",  "PoolSeen",
+      "PoolUnreachable", "PoolLeft",        "WorkerReady",  "WorkerFailed",  "StartWorkerAnswered",
+      "ExecuteStarted",  "ExecuteProgress", "ExecuteEnded", "Tick",          "Shutdown"};
   static_assert(std::size(kNames) == std::variant_size_v<orchestratord::brain::Event>);
   trace(kNames[event.index()], "");
   const auto* seen = std::get_if<orchestratord::brain::PoolSeen>(&event);

@@ -89,6 +89,32 @@ void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& optio
   });
 }
 
+struct SessionOptions {
+  contract::CreateSessionRequest create;
+  std::string id;
+};
+
+void add_session_commands(CLI::App& app, const GlobalOptions& global, SessionOptions& options, int& code) {
+  CLI::App* session = app.add_subcommand("session", "Budgets for a row of jobs: run --session ID");
+  session->require_subcommand(1);
+  CLI::App* create = session->add_subcommand("create", "Make a session, or keep one that is there from ageing");
+  create->add_option("ID", options.create.session_id, "Omitted: one is drawn");
+  create->add_option("--tokens", options.create.token_budget, "Prompt and generated tokens of all its jobs")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}));
+  create->add_option("--time-ms", options.create.time_budget_ms, "Decode time of all its jobs")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000'000}));
+  create->add_option("--cost", options.create.cost_budget, "Cost of all its jobs")
+      ->check(CLI::Range(0.000001, 1'000'000.0));
+  create->callback([&] { code = create_session(global, options.create); });
+  session->add_subcommand("list", "All sessions")->callback([&] { code = list_sessions(global); });
+  CLI::App* show = session->add_subcommand("show", "One session, with what is left");
+  show->add_option("ID", options.id)->required();
+  show->callback([&] { code = show_session(global, options.id); });
+  CLI::App* remove = session->add_subcommand("delete", "End a session; its running jobs run on");
+  remove->add_option("ID", options.id)->required();
+  remove->callback([&] { code = delete_session(global, options.id); });
+}
+
 void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std::string& job_id, int& code) {
   CLI::App* prompt = app.add_subcommand("run", "Run a prompt and stream the answer; Ctrl-C cancels the job");
   prompt->add_option("MODEL", run.model, "Alias, .gguf file, Hugging Face folder, or file:/path")->required();
@@ -111,6 +137,7 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   prompt->add_option("--priority", run.priority, "Class of the queue")
       ->check(CLI::IsMember({"interactive", "batch"}))
       ->capture_default_str();
+  prompt->add_option("--session", run.session, "Session whose budgets the job takes from");
   prompt->add_flag("--stats", run.stats, "Queue wait, time to first token and tokens/s on standard error");
   prompt->callback([&] { code = run_prompt(global, run); });
 
@@ -139,6 +166,7 @@ int run_cli(int argc, const char* const* argv) {
   UpOptions up_options;
   RunOptions run;
   VerifyOptions verify;
+  SessionOptions session;
   std::string job_id;
   int code = kOk;
 
@@ -159,6 +187,7 @@ int run_cli(int argc, const char* const* argv) {
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
   add_job_commands(app, global, run, job_id, code);
+  add_session_commands(app, global, session, code);
   add_verify(app, global, verify, code);
   model::add_commands(app, global, code);
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {

@@ -40,7 +40,7 @@ struct EngineCapability {
 struct FeatureFlags {
   bool determinism = true;
   bool streaming = true;
-  bool sessions = false;
+  bool sessions = true;
   bool cancellation = true;
 };
 struct ServiceLimits {

@@ -73,6 +73,7 @@ std::string model_reference(const std::string& model) {
 base::Result<contract::SubmitRequest> make_request(const RunOptions& options) {
   contract::SubmitRequest request{.model = model_reference(options.model),
                                   .max_tokens = options.max_tokens,
+                                  .session_id = options.session,
                                   .temperature = options.temperature,
                                   .sampling = options.sampling,
                                   .stop = options.stop,

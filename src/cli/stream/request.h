@@ -24,6 +24,7 @@ struct RunOptions {
   contract::SamplingRequest sampling;
   std::vector<std::string> stop;
   std::string priority = "interactive";
+  std::optional<std::string> session;
   bool stats = false;  // queue wait, time to first token and tokens/s on standard error
 };
 

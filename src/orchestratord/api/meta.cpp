@@ -74,7 +74,12 @@ void Meta::capabilities(const net::Request&, const net::ExchangePtr& exchange) {
                       .queue_capacity = config.queue.capacity,
                       .max_tokens = config.limits.max_tokens,
                       .prompt_bytes_max = config.limits.prompt_bytes_max,
-                      .request_bytes_max = config.limits.request_bytes_max};
+                      .request_bytes_max = config.limits.request_bytes_max,
+                      .session_ttl_ms = config.sessions.ttl_ms,
+                      .session_turns_max = config.sessions.turns_max,
+                      .sessions_max = config.sessions.count_max,
+                      .requests_per_second = config.throttle.requests_per_second,
+                      .tokens_per_second = config.throttle.tokens_per_second};
         for (const auto& engine : out.engines) {
           out.limits.max_context_length = std::max(out.limits.max_context_length, engine.ctx_max);
         }

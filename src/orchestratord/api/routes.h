@@ -7,6 +7,7 @@
 #include "orchestratord/api/context.h"
 #include "orchestratord/api/meta.h"
 #include "orchestratord/api/pools.h"
+#include "orchestratord/api/sessions.h"
 #include "orchestratord/api/tasks/submit.h"
 #include "orchestratord/api/tasks/tasks.h"
 
@@ -15,7 +16,8 @@ namespace llorch::orchestratord::api {
 class Api {
  public:
   // REQUIRES: `context` outlives the Api, and the Api the server.
-  explicit Api(const Context& context) : submitter_(context), tasks_(context), pools_(context), meta_(context) {}
+  explicit Api(const Context& context)
+      : submitter_(context), tasks_(context), sessions_(context), pools_(context), meta_(context) {}
 
   struct Route {
     std::string_view method;
@@ -28,6 +30,7 @@ class Api {
  private:
   tasks::Submitter submitter_;
   tasks::Tasks tasks_;
+  Sessions sessions_;
   Pools pools_;
   Meta meta_;
 };

@@ -173,6 +173,7 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
   for (const std::string& endpoint : options.config.orchestratord.pool_managers) catalog->pool_seen(endpoint);
   for (const std::string& endpoint : state.pool_endpoints) catalog->pool_seen(endpoint);
   out.pool_endpoints = std::move(state.pool_endpoints);
+  out.sessions = std::move(state.sessions);
   for (state_store::RestoredJob& restored : state.jobs) {
     const auto live = std::make_shared<api::LiveJobData>();
     live->record = std::move(restored.job);
@@ -190,6 +191,7 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
                         .status = record.progress.status,
                         .attempts = record.progress.attempts,
                         .submitted_unix_ms = record.submitted_unix_ms,
+                        .session_key = record.session_key,
                         .payload_available = payload_available});
   }
   return out;

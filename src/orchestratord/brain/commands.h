@@ -14,6 +14,7 @@
 #include "orchestratord/brain/view.h"
 #include "orchestratord/jobs/ids.h"
 #include "orchestratord/jobs/job.h"
+#include "orchestratord/sessions/session_table.h"
 
 namespace llorch::orchestratord::brain {
 
@@ -27,11 +28,20 @@ struct CommitAdmission {
   CommitId commit;
   base::JobId job_id;
   std::int64_t submitted_unix_ms = 0;
+  std::optional<sessions::SessionRecord> session;  // whose turn it is; its row is written as well if it is not there
 };
 // Update the job's row. A terminal status also drops the queue entry and, after the commit, destroys the payload key.
 struct CommitTransition {
   CommitId commit;
   jobs::JobRecord record;
+};
+// A session that a client made or touched.
+struct CommitSession {
+  CommitId commit;
+  sessions::SessionRecord session;
+};
+struct ForgetSession {
+  std::int64_t session_key = 0;
 };
 // Endpoints outlive the process so that every pool is asked at start.
 struct RememberPool {
@@ -47,6 +57,7 @@ struct Admission {
   std::int64_t queue_position = 0;
   std::int64_t predicted_start_ms = 0;
   std::int64_t backoff_ms = 0;
+  contract::BudgetRemaining budget;  // of its session
 };
 // 202, or the refusal. QUEUE_FULL carries policy_label and retry_after_ms in its details. After a refusal the shell
 // forgets the job: no row exists.
@@ -78,6 +89,15 @@ struct AnswerQueryPools {
 struct AnswerQueryGauges {
   RequestId request;
   Gauges gauges;
+};
+struct AnswerSession {
+  RequestId request;
+  base::Result<contract::SessionView> result;
+  bool created = false;  // by this OpenSession
+};
+struct AnswerQuerySessions {
+  RequestId request;
+  std::vector<contract::SessionView> sessions;  // by session_id
 };
 struct AnswerPool {
   RequestId request;
@@ -115,6 +135,8 @@ struct Execute {
   std::int64_t attempt = 1;
   std::int64_t timeout_ms = 0;     // what is left of the job's budget, for the worker's own limit
   std::int64_t queue_wait_ms = 0;  // of this stay in the queue, for `started`
+  std::int64_t queue_position = 0, predicted_start_ms = 0;  // as they were told at admission, likewise
+  std::optional<sessions::Share> session;                   // for `metrics`
 };
 // POST {uri}/cancel and close the connection. ExecuteEnded still comes.
 struct AbortExecute {
@@ -183,9 +205,10 @@ struct CountPlacement {
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command = std::variant<CommitAdmission, CommitTransition, RememberPool, ForgetPool, AnswerSubmit, AnswerCancel,
-                             AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges, AnswerPool,
-                             PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker,
-                             AskPoolState, Log, Count, CountPlacement, Drained>;
+using Command =
+    std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
+                 AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges,
+                 AnswerSession, AnswerQuerySessions, AnswerPool, PublishQueued, SealStream, Finish, Execute,
+                 AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::brain

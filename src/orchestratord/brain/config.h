@@ -15,6 +15,8 @@ struct BrainConfig {
   contract::HeartbeatConfig heartbeat;
   contract::RetryConfig retry;
   contract::RestartConfig restart;
+  contract::SessionConfig sessions;
+  contract::ThrottleConfig throttle;
   std::int64_t workers_per_gpu = 1;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;

@@ -10,6 +10,7 @@
 #include "contract/task.h"
 #include "orchestratord/jobs/ids.h"
 #include "orchestratord/jobs/job.h"
+#include "orchestratord/sessions/session.h"
 
 namespace llorch::orchestratord::brain {
 
@@ -23,6 +24,7 @@ using jobs::RequestId;
 struct Submit {
   RequestId request;
   jobs::JobSpec job;
+  std::string caller{};  // whose throttle counts it: a name of the token, never the token
 };
 // A client's cancel (with `request`; answered by exactly one AnswerCancel), or the shell's own decision, e.g. that all
 // stream clients are gone and the job asked for on_disconnect: cancel (without). Idempotent.
@@ -44,12 +46,36 @@ struct QueryPools {
 struct QueryGauges {
   RequestId request;
 };
+// Make a session, or touch it. Each of these is answered by exactly one AnswerSession (AnswerQuerySessions).
+struct OpenSession {
+  RequestId request;
+  contract::CreateSessionRequest session;
+};
+struct QuerySession {
+  RequestId request;
+  base::SessionId session_id;
+};
+struct QuerySessions {
+  RequestId request;
+};
+// Its jobs run on and are charged to nobody.
+struct CloseSession {
+  RequestId request;
+  base::SessionId session_id;
+};
+// A job is about to end and its stream holds this many tokens: what the client got, and what it is charged. Comes before
+// the answer to the commit of its terminal row.
+struct StreamCounted {
+  base::JobId job_id;
+  std::int64_t tokens_out = 0;
+};
 
 // ---- store --------------------------------------------------------------------------------------------------------
 // First event of a process: what the store holds, oldest admission first, and the pools it remembers.
 struct Restored {
   std::vector<jobs::RestoredJob> jobs;
   std::vector<std::string> pool_endpoints;
+  std::vector<sessions::RestoredSession> sessions{};  // in order of creation
 };
 // Outcome of one group commit. Every CommitAdmission and CommitTransition is named in exactly one of these.
 struct Committed {
@@ -119,8 +145,9 @@ struct Shutdown {
   std::int64_t grace_ms = 0;
 };
 
-using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, Restored, Committed,
-                           CommitFailed, PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed,
-                           StartWorkerAnswered, ExecuteStarted, ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
+using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, OpenSession,
+                           QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed, CommitFailed,
+                           PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered,
+                           ExecuteStarted, ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::brain

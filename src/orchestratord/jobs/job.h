@@ -23,6 +23,7 @@ struct JobSpec {
   std::optional<std::int64_t> timeout_ms;
   std::optional<std::int64_t> deadline_ms;
   contract::Placement placement;
+  std::optional<base::SessionId> session_id;
 };
 
 // A job of the store that has no terminal row yet.
@@ -31,7 +32,8 @@ struct RestoredJob {
   contract::JobStatus status = contract::JobStatus::kQueued;  // REQUIRES: not terminal
   std::int64_t attempts = 0;
   std::int64_t submitted_unix_ms = 0;
-  bool payload_available = true;  // false: the job ends in PAYLOAD_LOST
+  std::optional<std::int64_t> session_key;  // with spec.session_id: of which session of that id
+  bool payload_available = true;            // false: the job ends in PAYLOAD_LOST
 };
 
 enum class CancelReason : std::uint8_t { kClientRequest, kDisconnect, kTimeout, kAdmin };
@@ -48,8 +50,9 @@ struct JobRecord {
   std::optional<std::int64_t> started_unix_ms;
   std::optional<std::int64_t> finished_unix_ms;
   std::optional<std::int64_t> tokens_out;
-  std::optional<contract::EndEvent> end;  // with kCompleted
-  std::optional<base::Error> error;       // with kFailed and kCancelled
+  std::optional<std::int64_t> decode_time_ms;  // of an ending: charged to the session
+  std::optional<contract::EndEvent> end;       // with kCompleted
+  std::optional<base::Error> error;            // with kFailed and kCancelled
 };
 
 // DECISIONS §2: queued -> dispatched -> running -> completed | failed | cancelled; dispatched | running -> queued (retry,

@@ -110,6 +110,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   void on_data(std::string_view bytes);
   void on_end(const base::Result<>& result);
   void take(const net::sse::Decoder::Decoded& event, TokenBatch& batch);
+  void tell_session(std::int64_t now_ms);
   void take_started(std::string_view data);
   void take_end(std::string_view data);
   void take_error(std::string_view data);
@@ -132,7 +133,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   std::string refusal_;
   net::sse::Decoder decoder_;
   base::Sha256 output_hash_;  // of this attempt's texts
-  std::optional<std::int64_t> last_progress_ms_;
+  std::optional<std::int64_t> last_progress_ms_, first_token_ms_;
   bool started_ = false;
   bool ended_ = false;
 };
@@ -228,6 +229,19 @@ void Relay::Execution::take(const net::sse::Decoder::Decoded& event, TokenBatch&
   }
 }
 
+// What the job's session has left, from the first token on.
+void Relay::Execution::tell_session(std::int64_t now_ms) {
+  if (!order_.session) return;
+  if (!first_token_ms_) first_token_ms_ = now_ms;
+  contract::MetricsEvent event;
+  event.tokens_out = tokens_out_;
+  event.decode_time_ms = now_ms - *first_token_ms_;
+  event.kv_warmth = order_.session->kv_warmth;
+  event.kv_migrated = false;
+  event.budget = sessions::after(*order_.session, tokens_out_, *event.decode_time_ms);
+  order_.stream->metrics(event, now_ms);
+}
+
 void Relay::Execution::take_started(std::string_view data) {
   auto event = contract::decode<contract::StartedEvent>(data);
   if (!event) return end(std::nullopt, worker_reset("its started event is not valid"));
@@ -235,6 +249,8 @@ void Relay::Execution::take_started(std::string_view data) {
   event->worker_id = order_.worker_id;
   event->model = order_.model;
   event->queue_wait_ms = order_.queue_wait_ms;
+  event->queue_position = order_.queue_position;
+  event->predicted_start_ms = order_.predicted_start_ms;
   if (!event->started_at) event->started_at = base::rfc3339(relay_.options_.clock->now().unix_ms);
   order_.stream->started(*event);
   started_ = true;
@@ -257,6 +273,7 @@ void Relay::Execution::flush(TokenBatch& batch) {
   if (!last_progress_ms_ || now_ms - *last_progress_ms_ >= kProgressPeriodMs) {
     last_progress_ms_ = now_ms;
     reports_.progress(tokens_out_);
+    tell_session(now_ms);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "contract/task.h"
 #include "net/client.h"
+#include "orchestratord/sessions/session_table.h"
 #include "orchestratord/streaming/stream_hub.h"
 
 namespace llorch::orchestratord::streaming {
@@ -45,9 +46,12 @@ class Relay {
     std::string worker_uri;
     std::string body;  // an ExecuteRequest
     base::CorrelationId correlation_id;
-    std::string worker_id;  // these three go into the event `started`
+    std::string worker_id;  // these five go into the event `started`
     std::string model;
     std::int64_t queue_wait_ms = 0;
+    std::int64_t queue_position = 0;
+    std::int64_t predicted_start_ms = 0;
+    std::optional<sessions::Share> session;  // goes into `metrics`
     // A worker that sends more is broken: what it sends is held in memory.
     std::int64_t tokens_max = std::numeric_limits<std::int64_t>::max();
     // What a receipt must say of the job; an empty text is not compared. Output hash and token count are compared with

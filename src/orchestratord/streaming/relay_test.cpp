@@ -16,6 +16,28 @@ namespace {
 
 using base::ErrorCode;
 
+// A client that takes everything at once.
+class MemoryExchange final : public net::Exchange {
+ public:
+  explicit MemoryExchange(std::string& seen) : seen_(seen) {}
+  bool respond(net::Response) override { return false; }
+  bool respond_error(const base::Error&) override { return false; }
+  bool start_stream(int, net::http::Headers h) override { return headers = std::move(h), true; }
+  bool write(std::string_view bytes) override { return seen_ += bytes, true; }
+  bool end() override { return true; }
+  void abort() override {}
+  std::size_t queued_bytes() const override { return 0; }
+  std::uint64_t sent_bytes() const override { return seen_.size(); }
+  bool closed() const override { return false; }
+  void on_drain(std::size_t, std::function<void()>) override {}
+  void on_close(std::function<void(net::CloseReason)>) override {}
+
+  net::http::Headers headers;
+
+ private:
+  std::string& seen_;
+};
+
 class RelayTest : public testing::Test {
  public:
   ~RelayTest() override {
@@ -116,6 +138,26 @@ TEST_F(RelayTest, RelaysAWholeJob) {
   EXPECT_EQ(tokens_held(), 2);
   EXPECT_EQ(body_, R"({"job_id":"job-1"})");
   EXPECT_EQ(correlation_, "corr-1");
+}
+
+// ORCH-3009, ORCH-3023, OC-CORE-1024, OC-METRICS-7111: from the first token on the stream of a job with a session says what
+// is left and how warm its worker is; a job without one says nothing of it.
+TEST_F(RelayTest, TellsWhatASessionHasLeft) {
+  std::string seen;
+  const auto client = std::make_shared<MemoryExchange>(seen);
+  stream_->attach({.exchange = client, .last_event_id = {}, .headers = {{"X-Budget-Tokens-Remaining", "90"}}}, 0);
+  EXPECT_EQ(client->headers.get("X-Budget-Tokens-Remaining"), "90");
+  worker_sends(started() + token(0, "Once") + token(1, " upon") + end(2));
+  Relay::Order with_session = order(1);
+  with_session.session = sessions::Share{.before = {.tokens_budget_remaining = 100}, .tokens_in = 5};
+  std::promise<void> ended;
+  relay_->execute(std::move(with_session),
+                  {.started = [] {}, .progress = [](std::int64_t) {}, .ended = [&](auto) { ended.set_value(); }});
+  ended.get_future().get();
+  EXPECT_NE(seen.find("event: metrics\n"), std::string::npos) << seen;
+  EXPECT_NE(seen.find(R"("kv_warmth":false,"kv_migrated":false,"tokens_budget_remaining":9)"), std::string::npos)
+      << seen;
+  EXPECT_EQ(seen.find("time_budget_remaining_ms"), std::string::npos);
 }
 
 // ORCH-1122: a worker's error keeps its code, before and within the stream.

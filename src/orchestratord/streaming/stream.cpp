@@ -105,7 +105,9 @@ void Stream::attach(const Reader& reader, std::int64_t now_ms) {
     now_ms_ = std::max(now_ms_, now_ms);
     clients_.push_back(client);
     clients_gone_ms_.reset();
-    client->exchange->start_stream(200, net::http::sse_headers());
+    net::http::Headers headers = net::http::sse_headers();
+    for (const auto& [name, value] : reader.headers.fields()) headers.set(name, value);
+    client->exchange->start_stream(200, std::move(headers));
     pump(client, now_ms);
   }
   // Outside the lock: a client that is gone already is told on this thread.

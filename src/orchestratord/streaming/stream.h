@@ -52,6 +52,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   struct Reader {
     net::ExchangePtr exchange;
     std::optional<EventId> last_event_id;
+    net::http::Headers headers{};  // of the answer, besides its own
   };
   // Answers the exchange with the stream, from now until it ends.
   void attach(const Reader& reader, std::int64_t now_ms);

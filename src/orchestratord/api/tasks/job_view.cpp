@@ -45,7 +45,8 @@ jobs::JobSpec job_spec(const state_store::JobRecord& record) {
           .max_tokens = record.max_tokens,
           .timeout_ms = record.timeout_ms,
           .deadline_ms = record.deadline_ms,
-          .placement = placement_of(record).value_or(contract::Placement{})};
+          .placement = placement_of(record).value_or(contract::Placement{}),
+          .session_id = record.session_id ? std::optional(base::SessionId(*record.session_id)) : std::nullopt};
 }
 
 contract::JobView job_view(const state_store::JobRecord& record, const std::optional<LiveDetails>& live) {
@@ -53,6 +54,7 @@ contract::JobView job_view(const state_store::JobRecord& record, const std::opti
   contract::JobView view;
   view.job_id = record.job_id.value;
   view.task_id = record.task_id;
+  view.session_id = record.session_id;
   view.status = p.status;
   view.model = record.model;
   view.model_ref = record.model_ref;

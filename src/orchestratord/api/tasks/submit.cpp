@@ -11,6 +11,7 @@
 #include "engine/images/message_images.h"
 #include "engine/text/chat.h"
 #include "engine/text/text_stream.h"
+#include "orchestratord/api/sessions.h"
 #include "orchestratord/api/tasks/images.h"
 #include "orchestratord/api/tasks/job_view.h"
 
@@ -124,6 +125,7 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
   const auto pending = std::make_shared<Pending>();
   pending->exchange = exchange;
   pending->correlation_id = request.correlation_id;
+  pending->caller = request.peer.identity;
   pending->request = std::move(parsed->request);
   pending->images = std::move(parsed->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
@@ -248,6 +250,7 @@ void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobD
   context_.jobs->add(job);
   brain::Submit event;
   event.job = job_spec(record);
+  event.caller = pending->caller;
   context_.brain->ask<brain::AnswerSubmit>(
       std::move(event), [this, pending](brain::AnswerSubmit reply) { answer(pending, std::move(reply)); });
 }
@@ -268,7 +271,10 @@ void Submitter::answer(const PendingPtr& pending, brain::AnswerSubmit reply) {
   body.predicted_start_ms = reply.result->predicted_start_ms;
   body.backoff_ms = reply.result->backoff_ms;
   body.events_url = events_url(pending->job_id);
-  pending->exchange->respond(net::http::json_response(202, contract::encode(body)));
+  body.budget = reply.result->budget;
+  net::Response response = net::http::json_response(202, contract::encode(body));
+  add_budget_headers(body.budget, response.headers);
+  pending->exchange->respond(std::move(response));
   leave_gate(pending);
 }
 

@@ -5,6 +5,7 @@
 
 #include "contract/json.h"
 #include "net/sse/sse.h"
+#include "orchestratord/api/sessions.h"
 #include "orchestratord/api/tasks/job_view.h"
 
 namespace llorch::orchestratord::api::tasks {
@@ -116,11 +117,25 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
     last_event_id = *parsed;
   }
   if (const streaming::StreamPtr stream = context_.hub->find(*job_id)) {
+    const LiveJobPtr live = context_.jobs->find(*job_id);
+    if (live != nullptr && live->record.session_id) {
+      return attach_with_budget(base::SessionId(*live->record.session_id), stream, {exchange, last_event_id, {}});
+    }
     return stream->attach({.exchange = exchange, .last_event_id = last_event_id}, context_.clock->now().mono_ms);
   }
   find_stored(*job_id, exchange, [this, last_event_id, exchange](const state_store::JobRecord& record) {
     serve_stored_events(record, last_event_id, exchange);
   });
+}
+
+void Tasks::attach_with_budget(base::SessionId session_id, const streaming::StreamPtr& stream,
+                               streaming::Stream::Reader reader) {
+  context_.brain->ask<brain::AnswerSession>(
+      brain::QuerySession{.request = {}, .session_id = std::move(session_id)},
+      [this, stream, reader = std::move(reader)](const brain::AnswerSession& answer) mutable {
+        if (answer.result) add_budget_headers(answer.result->remaining, reader.headers);
+        stream->attach(reader, context_.clock->now().mono_ms);
+      });
 }
 
 void Tasks::serve_stored_events(const state_store::JobRecord& record,

@@ -16,6 +16,9 @@ class Tasks {
 
  private:
   void show_stored(const base::JobId& job_id, const net::ExchangePtr& exchange);
+  // With what is left of the job's session in the head of the answer.
+  void attach_with_budget(base::SessionId session_id, const streaming::StreamPtr& stream,
+                          streaming::Stream::Reader reader);
   void serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
                            const net::ExchangePtr& exchange);
   void answer_cancel(const net::ExchangePtr& exchange, brain::AnswerCancel answer);

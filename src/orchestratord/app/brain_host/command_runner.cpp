@@ -18,6 +18,7 @@ state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::L
   p.started_unix_ms = record.started_unix_ms;
   p.finished_unix_ms = record.finished_unix_ms;
   p.tokens_out = record.tokens_out;
+  p.decode_time_ms = record.decode_time_ms;
   p.end = record.end;
   if (record.error) p.error = contract::error_body(*record.error, live.record.correlation_id);
   if (contract::is_terminal(record.status)) {
@@ -45,7 +46,8 @@ state_store::Store::Done CommandRunner::committed(brain::CommitId id) {
 void CommandRunner::run(brain::CommitAdmission& command) {
   const api::LiveJobPtr live = context_.jobs->find(command.job_id);
   ASSERT(live != nullptr, "job {}", command.job_id.value);
-  state_store::Admission admission{live->record, std::nullopt};
+  state_store::Admission admission{live->record, std::nullopt, std::move(command.session)};
+  if (admission.session) admission.job.session_key = admission.session->key;
   if (context_.config->orchestratord.persistence.payload_spool == contract::PayloadSpool::kEncrypted) {
     admission.payload = contract::encode(live->request);
   }
@@ -55,8 +57,18 @@ void CommandRunner::run(brain::CommitAdmission& command) {
 void CommandRunner::run(brain::CommitTransition& command) {
   const api::LiveJobPtr live = context_.jobs->find(command.record.job_id);
   ASSERT(live != nullptr, "job {}", command.record.job_id.value);
-  context_.store->transition({command.record.job_id, progress_of(command.record, *live)}, committed(command.commit));
+  state_store::JobProgress progress = progress_of(command.record, *live);
+  if (contract::is_terminal(progress.status)) {
+    context_.brain->post(brain::StreamCounted{command.record.job_id, progress.tokens_out.value_or(0)});
+  }
+  context_.store->transition({command.record.job_id, std::move(progress)}, committed(command.commit));
 }
+
+void CommandRunner::run(brain::CommitSession& command) {
+  context_.store->remember_session(std::move(command.session), committed(command.commit));
+}
+
+void CommandRunner::run(brain::ForgetSession& command) { context_.store->forget_session(command.session_key); }
 
 void CommandRunner::run(brain::RememberPool& command) {
   context_.store->remember_pool({command.pool_id, command.endpoint});
@@ -105,6 +117,9 @@ void CommandRunner::run(brain::Execute& command) {
                            .worker_id = command.worker_id.value,
                            .model = live->record.model,
                            .queue_wait_ms = command.queue_wait_ms,
+                           .queue_position = command.queue_position,
+                           .predicted_start_ms = command.predicted_start_ms,
+                           .session = std::move(command.session),
                            .tokens_max = request.max_tokens,
                            .expected = {.seed = live->record.seed,
                                         .prompt_sha256 = live->record.prompt_sha256,

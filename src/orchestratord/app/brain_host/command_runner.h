@@ -24,6 +24,8 @@ class CommandRunner {
  private:
   void run(brain::CommitAdmission& command);
   void run(brain::CommitTransition& command);
+  void run(brain::CommitSession& command);
+  void run(brain::ForgetSession& command);
   void run(brain::RememberPool& command);
   void run(brain::ForgetPool& command);
   void run(brain::PublishQueued& command);

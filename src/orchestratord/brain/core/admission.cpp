@@ -78,14 +78,34 @@ Error Brain::State::queue_full_error() const {
 }
 
 // Everything that can be refused before a place in the queue is taken.
-std::optional<Error> Brain::State::refusal(const jobs::JobSpec& spec, ModelIndex model_index) {
-  if (draining) {
-    return Error{ErrorCode::kShuttingDown, "orchestratord is stopping. Try again when it is back.", {}}.with(
-        "retry_after_ms", kRetryAfterMinMs);
-  }
+std::optional<Error> Brain::State::refusal(const Submit& e, ModelIndex model_index) {
+  const jobs::JobSpec& spec = e.job;
+  if (draining) return stopping_error();
+  if (auto error = throttle.arrives(e.caller, spec.tokens_in + spec.max_tokens, now.mono_ms)) return error;
   if (auto error = context_error(spec)) return error;
+  if (spec.session_id) {
+    if (auto error = sessions.refusal(*spec.session_id, demand(spec), now)) return error;
+  }
   if (auto error = placement_error(spec)) return error;
   if (auto error = memory_error(spec)) return error;
+  return deadline_error(spec, model_index);
+}
+
+Error Brain::State::stopping_error() {
+  return Error{ErrorCode::kShuttingDown, "orchestratord is stopping. Try again when it is back.", {}}.with(
+      "retry_after_ms", kRetryAfterMinMs);
+}
+
+Error Brain::State::store_error(std::string_view consequence) {
+  return Error{ErrorCode::kStoreUnavailable,
+               fmt::format("The job store cannot write now, so {}. Free disk space or repair the state directory, then "
+                           "try again.",
+                           consequence),
+               {}}
+      .with("retry_after_ms", kRetryAfterMinMs);
+}
+
+std::optional<Error> Brain::State::deadline_error(const jobs::JobSpec& spec, ModelIndex model_index) {
   if (!spec.deadline_ms) return std::nullopt;
   Job probe;
   probe.spec.placement = spec.placement;
@@ -130,7 +150,7 @@ Job& Brain::State::add_job(jobs::JobSpec spec, LaneIndex lane_index) {
 
 void Brain::State::on(Submit& e) {
   const ModelIndex model_index = intern(e.job.model);
-  if (auto error = refusal(e.job, model_index)) return refuse(e, std::move(*error));
+  if (auto error = refusal(e, model_index)) return refuse(e, std::move(*error));
   const LaneIndex lane_index = intern_lane(model_index, e.job.placement);
   const queue::Verdict verdict = queue.reserve(
       {.arrival = {arrivals + 1}, .lane = lane_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
@@ -140,7 +160,16 @@ void Brain::State::on(Submit& e) {
   }
   Job& job = add_job(std::move(e.job), lane_index);
   job.submit_request = e.request;
-  emit(CommitAdmission{next_commit(PendingCommit::Kind::kAdmission, job.arrival), job.spec.job_id, now.unix_ms});
+  throttle.accepted(e.caller, job.spec.tokens_in + job.spec.max_tokens, now.mono_ms);
+  CommitAdmission commit{.commit = next_commit(PendingCommit::Kind::kAdmission, job.arrival),
+                         .job_id = job.spec.job_id,
+                         .submitted_unix_ms = now.unix_ms,
+                         .session = {}};
+  if (job.spec.session_id) {
+    job.session = sessions.admit(*job.spec.session_id, demand(job.spec), now, entropy);
+    commit.session = sessions.find(job.session->key)->record;
+  }
+  emit(std::move(commit));
   if (!verdict.displaced) return;
   const auto label = queue::policy_label(config.queue.policy);
   count(Metric::kQueueDropped, label);
@@ -174,8 +203,13 @@ void Brain::State::admitted(Job& job) {
   count(Metric::kTokensIn, {}, job.spec.tokens_in);
   log(base::LogLevel::kInfo, "admission.accepted", &job, "Accepts a job.",
       {{"queue_position", position}, {"predicted_start_ms", start_ms}, {"tokens_in", job.spec.tokens_in}});
-  emit(AnswerSubmit{job.submit_request, job.spec.job_id,
-                    Admission{.queue_position = position, .predicted_start_ms = start_ms}});
+  job.queue_position = position;
+  job.predicted_start_ms = start_ms;
+  Admission admission{.queue_position = position, .predicted_start_ms = start_ms, .budget = {}};
+  if (const auto* session = job.session ? sessions.find(job.session->key) : nullptr) {
+    admission.budget = sessions.remaining(*session);
+  }
+  emit(AnswerSubmit{job.submit_request, job.spec.job_id, std::move(admission)});
   emit(PublishQueued{job.spec.job_id, position, start_ms});
   arm_job_timers(job);
   // A lane that waits is looked at again when what it waits for changes, not for every newcomer.
@@ -186,16 +220,12 @@ void Brain::State::admitted(Job& job) {
 void Brain::State::admission_failed(Job& job, const Error& error) {
   queue.remove(job.arrival);
   dirty = true;
+  if (job.session) sessions.withdraw(*job.session);
   count(Metric::kEnqueued, "rejected", 1, job.spec.priority);
   count(Metric::kRejected, base::info(ErrorCode::kStoreUnavailable).name);
   log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.",
       {{"code", error.name()}});
-  emit(AnswerSubmit{job.submit_request, job.spec.job_id,
-                    base::fail(Error{
-                        ErrorCode::kStoreUnavailable,
-                        "The job store cannot write now, so the job was not accepted. Free disk space or "
-                        "repair the state directory, then try again.",
-                        {}}.with("retry_after_ms", kRetryAfterMinMs))});
+  emit(AnswerSubmit{job.submit_request, job.spec.job_id, base::fail(store_error("the job was not accepted"))});
   for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, std::nullopt});
   forget(job);
 }
@@ -208,6 +238,10 @@ void Brain::State::on(Committed& e) {
     commits.erase(it);
     if (commit.kind == PendingCommit::Kind::kProgress) continue;
     --commits_awaited;
+    if (commit.kind == PendingCommit::Kind::kSession) {
+      session_committed(commit.session);
+      continue;
+    }
     Job& job = jobs.at(commit.job);
     commit.kind == PendingCommit::Kind::kAdmission ? admitted(job) : ending_committed(job);
   }
@@ -222,6 +256,10 @@ void Brain::State::on(CommitFailed& e) {
     // A row that still says "queued" while the job runs is harmless: after a restart both are replayed.
     if (commit.kind == PendingCommit::Kind::kProgress) continue;
     --commits_awaited;
+    if (commit.kind == PendingCommit::Kind::kSession) {
+      session_commit_failed(commit.session);
+      continue;
+    }
     Job& job = jobs.at(commit.job);
     if (commit.kind == PendingCommit::Kind::kAdmission) {
       admission_failed(job, e.error);
@@ -238,11 +276,15 @@ void Brain::State::on(Restored& e) {
   const std::int64_t grace_until_ms = now.mono_ms + config.pool_offline_grace_ms;
   for (const std::string& endpoint : config.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
   for (const std::string& endpoint : e.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
+  for (const std::int64_t key : sessions.restore(std::move(e.sessions), now)) emit(ForgetSession{key});
   for (jobs::RestoredJob& job : e.jobs) restore(job);
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
     for (const Arrival arrival : queue.snapshot(priority)) {
-      emit(PublishQueued{jobs.at(arrival).spec.job_id, position, position * kGuessPerJobMs});
+      Job& job = jobs.at(arrival);
+      job.queue_position = position;
+      job.predicted_start_ms = position * kGuessPerJobMs;
+      emit(PublishQueued{job.spec.job_id, job.queue_position, job.predicted_start_ms});
       ++position;
     }
   }
@@ -257,6 +299,7 @@ void Brain::State::restore(jobs::RestoredJob& r) {
   job.attempts = r.attempts;
   job.submitted_unix_ms = r.submitted_unix_ms;
   job.submitted_ms = now.mono_ms - std::max<std::int64_t>(0, now.unix_ms - r.submitted_unix_ms);
+  if (r.session_key) job.session = sessions.readmit(*r.session_key, demand(job.spec));
   const bool was_running = r.status != JobStatus::kQueued;
   job.resumes_attempt = was_running && r.attempts > 0;
   queue.put_back({.arrival = job.arrival,

@@ -35,7 +35,11 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
   x.worker_id = worker.id;
   x.uri = worker.info.uri;
   x.dispatched_ms = x.last_progress_ms = now.mono_ms;
-  x.timeout_ms = std::min(job.spec.timeout_ms.value_or(config.timeout.default_ms), config.timeout.max_ms);
+  x.timeout_ms = demand(job.spec).timeout_ms;
+  if (job.session && job.session->reservation.time_ms.value_or(x.timeout_ms) < x.timeout_ms) {
+    x.timeout_ms = *job.session->reservation.time_ms;
+    x.session_limit = true;
+  }
   x.wall_timer = timers.arm(now.mono_ms + x.timeout_ms, {.kind = TimerKind::kExecutionWall, .number = id.value});
   x.idle_timer =
       timers.arm(now.mono_ms + config.timeout.idle_ms, {.kind = TimerKind::kExecutionIdle, .number = id.value});
@@ -56,7 +60,10 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
                .uri = x.uri,
                .attempt = job.attempts,
                .timeout_ms = budget_ms,
-               .queue_wait_ms = queue_wait_ms});
+               .queue_wait_ms = queue_wait_ms,
+               .queue_position = job.queue_position,
+               .predicted_start_ms = job.predicted_start_ms,
+               .session = session_share(job, worker.id)});
   count(Metric::kDispatched, worker.id.value, 1, job.spec.priority);
   count(Metric::kQueueWaitMs, {}, queue_wait_ms, job.spec.priority);
   log(base::LogLevel::kInfo, "dispatch.sent", &job, "Sends a job to a worker.",
@@ -116,6 +123,9 @@ void Brain::State::completed(Job& job, const Execution& x, contract::EndEvent en
   count(Metric::kTokensOut, {}, end.tokens_out);
   count(Metric::kFirstTokenMs, {}, x.dispatched_ms - job.submitted_ms + end.first_token_ms, job.spec.priority);
   count(Metric::kDecodeMs, {}, end.decode_time_ms, job.spec.priority);
+  if (const auto share = session_share(job, x.worker_id)) {
+    end.budget = sessions::after(*share, end.tokens_out, end.decode_time_ms);
+  }
   finish(job, {.status = JobStatus::kCompleted, .end = std::move(end), .error = {}});
 }
 
@@ -204,7 +214,7 @@ void Brain::State::wall_timer(Execution& x) {
   x.wall_timer.reset();
   if (x.aborted) return;
   time_out(jobs.at(x.job), {.stage = "execution",
-                            .limit = "wall",
+                            .limit = x.session_limit ? "session_time_budget" : "wall",
                             .timeout_ms = x.timeout_ms,
                             .execution_time_ms = now.mono_ms - x.dispatched_ms});
 }

@@ -57,6 +57,7 @@ void Brain::State::time_out(Job& job, const TimedOut& what) {
 void Brain::State::finish(Job& job, Ending ending) {
   ASSERT(jobs::is_legal(job.status, ending.status) && !job.ending, "job {}: {} -> {}", job.spec.job_id.value,
          contract::enum_name(job.status), contract::enum_name(ending.status));
+  job.decode_time_ms = time_taken_ms(job, ending);
   queue.remove(job.arrival);
   if (job.execution) {
     emit(SealStream{job.spec.job_id});
@@ -91,9 +92,11 @@ jobs::JobRecord Brain::State::record(const Job& job) const {
                     .started_unix_ms = job.started_unix_ms,
                     .finished_unix_ms = job.finished_unix_ms,
                     .tokens_out = job.tokens_out,
+                    .decode_time_ms = {},
                     .end = {},
                     .error = {}};
   if (job.ending) {
+    r.decode_time_ms = job.decode_time_ms;
     r.end = job.ending->end;
     r.error = job.ending->error;
   }
@@ -110,6 +113,7 @@ void Brain::State::commit_ending(Job& job) {
 
 void Brain::State::ending_committed(Job& job) {
   const Ending& ending = *job.ending;
+  settle_session(job);
   count(Metric::kFinished, contract::enum_name(ending.status));
   log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
       {{"status", contract::enum_name(ending.status)},

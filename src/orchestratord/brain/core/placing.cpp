@@ -78,7 +78,9 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
       .impatient = l.memory_wait_since_ms && now.mono_ms - *l.memory_wait_since_ms >= config.memory_patience_ms,
       .pools_expected = pools_expected(),
       .workers_per_device = config.workers_per_gpu};
-  collect_workers(l, scratch, input);
+  const sessions::Session* session = job.session ? sessions.find(job.session->key) : nullptr;
+  const auto affine = session ? session->last_worker : std::nullopt;
+  collect_workers(l, affine, scratch, input);
   const auto devices = [&] {
     const auto all = collect_devices(scratch);
     scratch.tiers.clear();
@@ -96,7 +98,8 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
   apply(decision, job, scratch);
 }
 
-void Brain::State::collect_workers(const Lane& l, PassScratch& scratch, scheduling::PlacementInput& input) {
+void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratch& scratch,
+                                   scheduling::PlacementInput& input) {
   const Model& m = model(l.model);
   scratch.workers.clear();
   scratch.worker_choices.clear();
@@ -115,6 +118,7 @@ void Brain::State::collect_workers(const Lane& l, PassScratch& scratch, scheduli
     input.has_worker = true;
     const auto number = static_cast<std::uint32_t>(scratch.workers.size());
     scratch.workers.push_back(w);
+    if (affine && affine->second == w->id) input.affine_worker = number;
     if (m.last_worker && std::tie(w->pool_id, w->id) <= std::tie(m.last_worker->first, m.last_worker->second)) {
       input.last_worker = number;
     }

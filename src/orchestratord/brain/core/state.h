@@ -1,6 +1,6 @@
 #pragma once
 // The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
-// pools.cpp, workers.cpp, placing.cpp, views.cpp, verify.cpp; timers in step.cpp).
+// pools.cpp, sessions.cpp, workers.cpp, placing.cpp, views.cpp, verify.cpp; timers in step.cpp).
 #include <deque>
 #include <map>
 #include <optional>
@@ -17,6 +17,8 @@
 #include "orchestratord/scheduling/estimate.h"
 #include "orchestratord/scheduling/placement.h"
 #include "orchestratord/scheduling/start_control.h"
+#include "orchestratord/sessions/session_table.h"
+#include "orchestratord/sessions/throttle.h"
 
 namespace llorch::orchestratord::brain {
 
@@ -50,6 +52,9 @@ struct Job {
   std::int64_t dispatched_ms = 0;
   std::optional<std::int64_t> dispatched_unix_ms, started_unix_ms, finished_unix_ms;
   std::int64_t tokens_out = 0;
+  std::int64_t queue_position = 0, predicted_start_ms = 0;  // as told at admission
+  std::optional<sessions::SessionTable::Admitted> session;
+  std::int64_t decode_time_ms = 0;  // charged to it; known at the ending
   std::optional<base::WorkerId> worker_id;
   std::optional<base::PoolId> pool_id;
   std::optional<ExecutionId> execution;  // the attempt that may still decide this job's fate
@@ -66,6 +71,7 @@ struct Execution {
   base::WorkerId worker_id;
   std::string uri;
   std::int64_t dispatched_ms = 0, last_progress_ms = 0, timeout_ms = 0;
+  bool session_limit = false;  // timeout_ms is what was left of a session's time
   bool started = false;
   bool aborted = false;
   std::optional<base::Error> retry_error;  // aborted in favour of another attempt, because of this
@@ -98,13 +104,20 @@ struct Lane {
   std::optional<std::int64_t> memory_wait_since_ms;
 };
 
+struct PendingSession {
+  RequestId request;
+  std::int64_t key = 0;
+  bool created = false;
+};
 struct PendingCommit {
-  enum class Kind : std::uint8_t { kAdmission, kProgress, kTerminal } kind = Kind::kProgress;
+  enum class Kind : std::uint8_t { kAdmission, kProgress, kTerminal, kSession } kind = Kind::kProgress;
   Arrival job;
+  PendingSession session{};  // kSession
 };
 
 struct Brain::State {
-  State(BrainConfig c, base::Entropy& e) : config(std::move(c)), entropy(e), queue(config.queue) {}
+  State(BrainConfig c, base::Entropy& e)
+      : config(std::move(c)), entropy(e), queue(config.queue), sessions(config.sessions), throttle(config.throttle) {}
 
   const BrainConfig config;
   base::Entropy& entropy;
@@ -112,13 +125,15 @@ struct Brain::State {
   std::vector<Command>* out = nullptr;
 
   queue::JobQueue queue;
+  sessions::SessionTable sessions;
+  sessions::Throttle throttle;
   pool_registry::PoolRegistry registry;
   TimerQueue timers;
   std::map<Arrival, Job> jobs;
   std::unordered_map<base::JobId, Arrival> arrival_of;  // look-ups only
   std::map<ExecutionId, Execution> executions;
   std::map<CommitId, PendingCommit> commits;
-  std::int64_t commits_awaited = 0;  // admissions and endings among them
+  std::int64_t commits_awaited = 0;  // those that are not kProgress
   std::deque<Model> models;          // by ModelIndex
   std::map<std::string, ModelIndex> model_of;
   std::deque<Lane> lanes;  // by LaneIndex
@@ -175,7 +190,10 @@ struct Brain::State {
   void on(Restored& e);
   void on(Committed& e);
   void on(CommitFailed& e);
-  std::optional<base::Error> refusal(const jobs::JobSpec& spec, ModelIndex model_index);
+  std::optional<base::Error> refusal(const Submit& e, ModelIndex model_index);
+  std::optional<base::Error> deadline_error(const jobs::JobSpec& spec, ModelIndex model_index);
+  static base::Error stopping_error();
+  static base::Error store_error(std::string_view consequence);
   base::Error queue_full_error() const;
   void refuse(const Submit& e, base::Error error);
   Job& add_job(jobs::JobSpec spec, LaneIndex lane_index);
@@ -207,6 +225,22 @@ struct Brain::State {
   CommitId next_commit(PendingCommit::Kind kind, Arrival arrival);
   jobs::JobRecord record(const Job& job) const;
   void forget(Job& job);
+
+  // sessions.cpp
+  void on(OpenSession& e);
+  void on(QuerySession& e);
+  void on(QuerySessions& e);
+  void on(CloseSession& e);
+  void on(StreamCounted& e);
+  sessions::Demand demand(const jobs::JobSpec& spec) const;
+  contract::SessionView session_view(const sessions::Session& session) const;
+  void session_committed(const PendingSession& pending);
+  void session_commit_failed(const PendingSession& pending);
+  void end_session(std::int64_t key);
+  void expire_sessions();
+  std::int64_t time_taken_ms(const Job& job, const Ending& ending) const;
+  void settle_session(const Job& job);
+  std::optional<sessions::Share> session_share(const Job& job, const base::WorkerId& worker_id) const;
 
   // attempts.cpp
   void on(ExecuteStarted& e);
@@ -268,7 +302,8 @@ struct Brain::State {
   void schedule();
   void schedule_class(Priority priority, PassScratch& scratch);
   void place(LaneIndex lane_index, Arrival arrival, Priority priority, PassScratch& scratch);
-  void collect_workers(const Lane& l, PassScratch& scratch, scheduling::PlacementInput& input);
+  using Home = std::optional<std::pair<base::PoolId, base::WorkerId>>;  // of a session
+  void collect_workers(const Lane& l, const Home& affine, PassScratch& scratch, scheduling::PlacementInput& input);
   static std::optional<scheduling::Speed> speed(const Model& m, const Worker& worker);
   std::span<const scheduling::DeviceChoice> collect_devices(PassScratch& scratch);
   std::optional<scheduling::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id);

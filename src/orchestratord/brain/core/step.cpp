@@ -15,6 +15,8 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   b.heartbeat = c.heartbeat;
   b.retry = c.retry;
   b.restart = c.restart;
+  b.sessions = c.sessions;
+  b.throttle = c.throttle;
   b.workers_per_gpu = c.limits.workers_per_gpu;
   b.worker_start_timeout_ms = c.worker_start_timeout_ms;
   b.worker_slots = c.worker_slots;
@@ -39,6 +41,7 @@ void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
   // The event first: what arrived in time is not to lose against a timer that was read late.
   std::visit([&](auto& e) { s.on(e); }, event);
   s.run_timers();
+  s.expire_sessions();
   if (s.queue.advance(now.mono_ms)) s.dirty = true;
   if (s.dirty) s.schedule();
   s.check_drained();
@@ -46,7 +49,9 @@ void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
 
 std::int64_t Brain::next_wakeup_ms() const { return state_->next_wakeup_ms(); }
 
-std::int64_t Brain::State::next_wakeup_ms() const { return std::min(timers.next_ms(), queue.next_due_ms()); }
+std::int64_t Brain::State::next_wakeup_ms() const {
+  return std::min({timers.next_ms(), queue.next_due_ms(), sessions.next_expiry_ms()});
+}
 
 void Brain::State::run_timers() {
   while (const auto timer = timers.pop_due(now.mono_ms)) fire(*timer);
@@ -131,6 +136,7 @@ void Brain::State::log(base::LogLevel level, std::string_view event, const Job* 
     correlation_id = job->spec.correlation_id;
     fields.emplace_back("job_id", job->spec.job_id);
     fields.emplace_back("model_digest", job->spec.model.digest);
+    if (job->spec.session_id) fields.emplace_back("session_id", *job->spec.session_id);
   }
   emit(Log{level, event, std::move(correlation_id), std::move(human), std::move(fields)});
 }

@@ -44,6 +44,25 @@ void Brain::State::verify() const {
            jobs_of[LaneIndex{i}]);
   }
 
+  std::map<std::int64_t, sessions::Reservation> reserved;
+  std::map<std::int64_t, std::int64_t> live;
+  for (const auto& [arrival, job] : jobs) {
+    if (!job.session) continue;
+    reserved[job.session->key].tokens += job.session->reservation.tokens;
+    reserved[job.session->key].cost_nano += job.session->reservation.cost_nano;
+    ++live[job.session->key];
+  }
+  for (const auto& [key, s] : sessions.all()) {
+    ASSERT(s.reserved.tokens == reserved[key].tokens && s.reserved.cost_nano == reserved[key].cost_nano,
+           "session {}: {} tokens reserved, its jobs have {}", s.record.session_id.value, s.reserved.tokens,
+           reserved[key].tokens);
+    ASSERT(s.jobs_live == live[key], "session {}: {} jobs, {} say so", s.record.session_id.value, s.jobs_live,
+           live[key]);
+    const std::int64_t spoken_for = s.use.tokens_in + s.use.tokens_out + s.reserved.tokens;
+    ASSERT(!s.record.token_budget || spoken_for <= *s.record.token_budget, "session {}: {} of {} tokens",
+           s.record.session_id.value, spoken_for, *s.record.token_budget);
+  }
+
   // Nobody waits while a worker could take the job now.
   if (draining) return;
   for (std::size_t i = 0; i < lanes.size(); ++i) {

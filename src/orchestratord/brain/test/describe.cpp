@@ -50,6 +50,19 @@ struct Describe {
                        text(r.dispatched_unix_ms), text(r.started_unix_ms), text(r.finished_unix_ms),
                        text(r.tokens_out), text(r.end), text(r.error));
   }
+  std::string operator()(const CommitSession& c) const {
+    return fmt::format("CommitSession {} {} {}", c.commit.value, c.session.key, c.session.session_id.value);
+  }
+  std::string operator()(const ForgetSession& c) const { return fmt::format("ForgetSession {}", c.session_key); }
+  std::string operator()(const AnswerSession& c) const {
+    return fmt::format("AnswerSession {} {} {}", c.request.value, c.created,
+                       c.result ? contract::encode(*c.result) : text(c.result.error()));
+  }
+  std::string operator()(const AnswerQuerySessions& c) const {
+    std::string out = fmt::format("AnswerQuerySessions {}", c.request.value);
+    for (const auto& session : c.sessions) out += " | " + contract::encode(session);
+    return out;
+  }
   std::string operator()(const RememberPool& c) const {
     return fmt::format("RememberPool {} {}", c.pool_id.value, c.endpoint);
   }

@@ -40,6 +40,7 @@ class Driver {
   static std::optional<CommitId> commit_of(const Command& c) {
     if (const auto* a = std::get_if<CommitAdmission>(&c)) return a->commit;
     if (const auto* t = std::get_if<CommitTransition>(&c)) return t->commit;
+    if (const auto* s = std::get_if<CommitSession>(&c)) return s->commit;
     return std::nullopt;
   }
 
@@ -75,6 +76,7 @@ class Driver {
     std::optional<std::int64_t> timeout_ms, deadline_ms;
     std::int64_t tokens_in = 10, max_tokens = 20;
     contract::Placement placement{};
+    std::optional<base::SessionId> session_id{};
   };
   static jobs::JobSpec spec(const std::string& id, const SubmitOptions& o) {
     return {.job_id = base::JobId(id),
@@ -88,7 +90,8 @@ class Driver {
             .max_tokens = o.max_tokens,
             .timeout_ms = o.timeout_ms,
             .deadline_ms = o.deadline_ms,
-            .placement = o.placement};
+            .placement = o.placement,
+            .session_id = o.session_id};
   }
   const std::vector<Command>& submit(const std::string& id, const SubmitOptions& o) {
     return send(Submit{{++requests}, spec(id, o)});

@@ -62,6 +62,8 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "decided: infeasible",
                            "CORRUPT_FILE",
                            "PAYLOAD_LOST",
+                           "BUDGET_EXCEEDED",
+                           "session ended",
                            "QUEUE_FULL_DROP_LRU"}) {
     EXPECT_GT(seen[what], 0) << what << " was never met";
   }

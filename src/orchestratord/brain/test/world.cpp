@@ -40,6 +40,9 @@ World::World(std::uint64_t seed) : rng_(seed), seed_(seed), entropy_(seed) {
   config_.queue.capacity = chance(50) ? 6 : 40;
   config_.queue.policy = static_cast<contract::QueuePolicy>(pick(3));
   config_.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(pick(3));
+  config_.sessions.turns_max = 1000;
+  config_.sessions.ttl_ms = 60'000;
+  if (chance(60)) config_.sessions.token_budget = 40 + static_cast<std::int64_t>(pick(200));
   config_.worker_slots = 1 + static_cast<std::int64_t>(pick(3));
   config_.workers_per_gpu = 1 + static_cast<std::int64_t>(pick(2));
   config_.retry.max_attempts = 1 + static_cast<std::int64_t>(pick(5));
@@ -88,12 +91,33 @@ void World::boot() {
                              .status = row.status,
                              .attempts = row.attempts,
                              .submitted_unix_ms = row.submitted_unix_ms,
+                             .session_key = row.session_key,
                              .payload_available = !chance(2)});
   }
   if (lives_ > 1) {
     for (const SimPool& pool : pools_) restored.pool_endpoints.push_back(pool.base.endpoint);
   }
+  restored.sessions = restored_sessions();
   feed(std::move(restored));
+}
+
+// What a store makes of its rows.
+std::vector<sessions::RestoredSession> World::restored_sessions() const {
+  std::vector<sessions::RestoredSession> out;
+  for (const auto& [key, record] : sessions_) {
+    sessions::RestoredSession& s = out.emplace_back();
+    s.session = record;
+    s.last_activity_unix_ms = now_.unix_ms;
+    for (const auto& [id, row] : rows_) {
+      if (row.session_key != key) continue;
+      ++s.use.turns;
+      if (!contract::is_terminal(row.status)) continue;
+      s.use.tokens_in += row.attempts > 0 ? row.spec.tokens_in : 0;
+      s.use.tokens_out += std::min(row.tokens_out, row.spec.max_tokens);
+      s.use.decode_time_ms += row.decode_time_ms;
+    }
+  }
+  return out;
 }
 
 void World::feed(Event event) {
@@ -183,6 +207,7 @@ void World::submit() {
                      .priority = chance(40) ? contract::Priority::kBatch : contract::Priority::kInteractive,
                      .tokens_in = 10,
                      .max_tokens = 20};
+  if (chance(40)) spec.session_id = base::SessionId(fmt::format("s{}", pick(3)));
   if (chance(10)) spec.deadline_ms = 20'000 + static_cast<std::int64_t>(pick(100'000));
   if (chance(10)) spec.timeout_ms = 5'000 + static_cast<std::int64_t>(pick(60'000));
   known_[spec.job_id.value] = {.spec = spec, .order = submissions_};
@@ -212,6 +237,10 @@ void World::commit_writes(bool fail) {
         violate("row written twice: " + id);
       }
       row_order_.push_back(id);
+      if (w.admission->session) {
+        rows_.at(id).session_key = w.admission->session->key;
+        sessions_.emplace(w.admission->session->key, *w.admission->session);
+      }
       continue;
     }
     const jobs::JobRecord& record = w.transition->record;
@@ -219,6 +248,8 @@ void World::commit_writes(bool fail) {
     if (row == rows_.end()) return violate("transition without a row: " + record.job_id.value);
     row->second.status = record.status;
     row->second.attempts = record.attempts;
+    row->second.tokens_out = record.tokens_out.value_or(row->second.tokens_out);
+    row->second.decode_time_ms = record.decode_time_ms.value_or(0);
     row->second.terminal_writes += contract::is_terminal(record.status);
   }
   writes_.clear();
@@ -391,6 +422,11 @@ void World::obey(const CommitTransition& c) {
   writes_.push_back({c.commit, {}, c});
 }
 
+void World::obey(const ForgetSession& c) {
+  sessions_.erase(c.session_key);
+  ++seen["session ended"];
+}
+
 void World::obey(const AnswerSubmit& c) {
   Known& k = known_.at(c.job_id.value);
   if (k.answered) violate("answered twice: " + c.job_id.value);
@@ -398,6 +434,7 @@ void World::obey(const AnswerSubmit& c) {
   k.accepted = c.result.has_value();
   if (k.accepted && !rows_.contains(c.job_id.value)) violate("a 202 without a row: " + c.job_id.value);
   ++seen[k.accepted ? "accepted" : "refused"];
+  if (!k.accepted) ++seen[std::string(c.result.error().name())];
 }
 
 void World::obey(const Finish& c) {

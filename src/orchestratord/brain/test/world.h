@@ -38,6 +38,8 @@ class World {
     jobs::JobSpec spec;
     contract::JobStatus status = contract::JobStatus::kQueued;
     std::int64_t attempts = 0, submitted_unix_ms = 0;
+    std::optional<std::int64_t> session_key;
+    std::int64_t tokens_out = 0, decode_time_ms = 0;
     int terminal_writes = 0;
   };
   struct Write {
@@ -81,6 +83,7 @@ class World {
   void violate(std::string what);
 
   // world_actions
+  std::vector<sessions::RestoredSession> restored_sessions() const;
   void boot();
   void feed(Event event);
   void deliver_random();
@@ -113,6 +116,7 @@ class World {
   void obey(const AnswerSubmit& c);
   void obey(const Finish& c);
   void obey(const SealStream& c);
+  void obey(const ForgetSession& c);
   void obey(const Log& c);
   template <class T>
   void obey(const T&) {}
@@ -136,6 +140,7 @@ class World {
   std::vector<Message> messages_;
   std::deque<Write> writes_;
   std::map<std::string, Row> rows_;  // what is on disk
+  std::map<std::int64_t, sessions::SessionRecord> sessions_;
   std::vector<std::string> row_order_;
   std::vector<SimPool> pools_;
   std::map<std::uint64_t, SimExecution> executions_;

@@ -1,0 +1,25 @@
+#pragma once
+// /v2/sessions: budgets and turns of a client's jobs, made, looked at and ended.
+#include "contract/session.h"
+#include "orchestratord/api/context.h"
+
+namespace llorch::orchestratord::api {
+
+// Thread-safe. REQUIRES: `context` outlives it.
+class Sessions {
+ public:
+  explicit Sessions(const Context& context) : context_(context) {}
+
+  void create(const net::Request& request, const net::ExchangePtr& exchange);
+  void list(const net::Request& request, const net::ExchangePtr& exchange);
+  void show(const net::Request& request, const net::ExchangePtr& exchange);
+  void remove(const net::Request& request, const net::ExchangePtr& exchange);
+
+ private:
+  const Context& context_;
+};
+
+// X-Budget-Tokens-Remaining, X-Budget-Time-Remaining-Ms, X-Budget-Cost-Remaining, of the budgets there are.
+void add_budget_headers(const contract::BudgetRemaining& left, net::http::Headers& headers);
+
+}  // namespace llorch::orchestratord::api
