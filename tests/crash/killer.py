@@ -11,6 +11,9 @@ from clients import ask
 from stack import process_runs, request, wait_for
 
 
+LULL_MAX_S = 10.0
+
+
 class Weather:
     """Whether a broken connection is excused: orchestratord was down, or died meanwhile. Thread-safe."""
 
@@ -95,13 +98,19 @@ class Killer:
 
     def run(self, kills, progress=lambda done: None):
         """`kills`: letters o, w, p in the order they are to die."""
-        kills = list(kills)
-        done = 0
-        while done < len(kills):
+        for done, who in enumerate(kills, 1):
+            if self.rng.random() < 0.75:
+                self.wait_for_tokens()
             time.sleep(self.rng.uniform(*self.gap_s))
-            {"o": self.kill_orchestrator, "w": self.kill_worker, "p": self.kill_pool}[kills[done]]()
-            done += 1
+            {"o": self.kill_orchestrator, "w": self.kill_worker, "p": self.kill_pool}[who]()
             progress(done)
+
+    def wait_for_tokens(self):
+        """So that most kills meet running streams however slow the machine is; the others meet what comes."""
+        before = self.ledger.counts["token events compared"]
+        deadline = time.monotonic() + LULL_MAX_S
+        while self.ledger.counts["token events compared"] == before and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def kill_orchestrator(self):
         self.weather.goes_down()
