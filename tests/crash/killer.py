@@ -1,9 +1,12 @@
 """SIGKILL at seeded moments, the restarts that follow, and how soon orchestratord serves again."""
 
+import contextlib
 import datetime
 import os
 import pathlib
+import random
 import signal
+import socket
 import threading
 import time
 
@@ -61,11 +64,27 @@ def process_start_s(pid):
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def quiet_ports(count):
+    """Free ports below those the kernel hands out: while a daemon is dead, no connection of anybody may take its port."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found = []
+    while len(found) < count:
+        port = random.randrange(10_000, first)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
 class HarnessRestarts:
     """Starts a killed daemon itself and at once."""
 
     def __init__(self, stack):
         self.stack = stack
+
+    def ended_by_themselves(self):
+        """Names of daemons that are not there though nobody killed them."""
+        return [name for name in ("orchestrator", "pool") if getattr(self.stack, name).poll() is not None]
 
     def orchestrator_pid(self):
         return self.stack.orchestrator.pid
@@ -157,7 +176,12 @@ class Killer:
         return None
 
     def kill_worker(self):
-        pid, ready = wait_for("a worker to kill", self.worker, 120)
+        try:
+            pid, ready = wait_for("a worker to kill", self.worker, 120)
+        except AssertionError as error:
+            said = [ask(self.stack, "GET", path) for path in ("/v2/pools", "/v2/tasks?limit=20")]
+            ended = self.restarts.ended_by_themselves()
+            raise AssertionError(f"{error}; ended by themselves: {ended}; {[reply and reply.body for reply in said]}") from error
         os.kill(pid, signal.SIGKILL)
         self.killed_while_starting = not ready
         self.ledger.count("SIGKILL worker-orcd")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """One run: load, kills, and what became of every job. As a program it prints a report and keeps the counts.
 
-storm.py --orchestrator N --worker N --pool N --seed N [--clients N] [--keep FILE]
+storm.py --orchestrator N --worker N --pool N --seed N [--clients N] [--keep FILE] [--state EMPTY_FOLDER, which stays]
 """
 
 import argparse
@@ -19,7 +19,7 @@ import dispatch_order  # noqa: E402
 import leftovers  # noqa: E402
 import workload  # noqa: E402
 from clients import TERMINAL, Client, Ledger  # noqa: E402
-from killer import HarnessRestarts, Killer, Weather  # noqa: E402
+from killer import HarnessRestarts, Killer, Weather, quiet_ports  # noqa: E402
 from stack import REPO, Stack, wait_for  # noqa: E402
 
 RESTART_BAR_S = 2.0
@@ -111,11 +111,13 @@ def distribution(values):
     return {"count": len(values), **marks, "max": round(max(values, default=0) * 1000)}
 
 
-def run(seed, orchestrator, worker, pool, clients=10, requests=24, progress=lambda storm, done: None):
+def run(seed, orchestrator, worker, pool, clients=10, requests=24, state_dir=None, progress=lambda storm, done: None):
     """The judged storm. `progress` is called after every kill."""
     bodies = workload.requests(random.Random(f"{seed}-requests"), requests)
     answers = (bodies, workload.reference(bodies))
-    with Stack(settings=workload.SETTINGS) as stack:
+    stack = Stack(settings=workload.SETTINGS, state_dir=state_dir)
+    stack.bind, stack.pool_bind = (f"127.0.0.1:{port}" for port in quiet_ports(2))
+    with stack:
         storm = Storm(stack, answers, seed, clients)
         storm.start_load()
         storm.kill(orchestrator, worker, pool, lambda done: progress(storm, done))
@@ -136,6 +138,7 @@ def main():
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--seed", type=int, default=time.time_ns())
     parser.add_argument("--keep", type=pathlib.Path, default=REPO / "build/crash/runs.tsv")
+    parser.add_argument("--state", type=pathlib.Path)
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
     begun = time.monotonic()
@@ -147,7 +150,8 @@ def main():
             for fault in storm.ledger.faults[:3]:
                 print("  FAULT", fault, flush=True)
 
-    storm = run(options.seed, options.orchestrator, options.worker, options.pool, options.clients, progress=progress)
+    storm = run(options.seed, options.orchestrator, options.worker, options.pool, options.clients, state_dir=options.state,
+                progress=progress)
     ledger = storm.ledger
     for what, count in sorted(ledger.counts.items()):
         print(f"{count:>10}  {what}")

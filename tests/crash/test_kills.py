@@ -71,6 +71,9 @@ class Supervised:
         llorch("down", state_dir=self.dir)
 
     # What Killer asks of whoever restarts.
+    def ended_by_themselves(self):
+        return [name for name in ("orchestratord", "pool-managerd") if not process_runs(self.record(name)["pid"])]
+
     def orchestrator_pid(self):
         return self.record("orchestratord")["pid"]
 
