@@ -46,7 +46,7 @@ TEST_P(Planted, IsFound) {
   EXPECT_NE(result.violation, "") << name(plant);
   std::cout << name(plant) << ": found by schedule " << result.schedules << ": " << result.violation << "\n";
 }
-INSTANTIATE_TEST_SUITE_P(Plants, Planted, testing::Range(1, kPlantsCount), [](const auto& plant) {
+INSTANTIATE_TEST_SUITE_P(Plants, Planted, testing::Range(1, kSwarmPlantsCount), [](const auto& plant) {
   std::string text = name(static_cast<Plant>(plant.param));
   for (char& c : text) c = c == '-' ? '_' : c;
   return text;

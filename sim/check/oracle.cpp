@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "contract/json.h"
 #include "orchestratord/retry/backoff.h"
 
@@ -53,12 +56,24 @@ void Oracle::told_ending(const std::string& job, std::string_view event, std::st
 
 // ---- orchestratord --------------------------------------------------------------------------------------------------
 
-void Oracle::life_begins(const Disk& disk) {
+void Oracle::life_begins(const Disk& disk, base::Time now) {
   ++lives_;
   attempts_.clear();
   starts_.clear();
   workers_.clear();
+  used_ms_.clear();
+  reloading_.clear();
+  drains_asked_ms_.clear();
+  for (const auto& [pool, drain] : drained_) {
+    if (!disk.draining.contains(pool) && !undrain_asked_.contains(pool)) violate("a drain was forgotten: " + pool);
+  }
+  drained_.clear();
+  for (const std::string& pool : disk.draining) {
+    drained_[pool] = {loop_.now_ms()};
+    reached("restart with a drained pool");
+  }
   for (auto& [job, story] : stories_) story.here = story.waits = story.decided = false;
+  std::int64_t not_before_ms = std::numeric_limits<std::int64_t>::min();
   for (const std::string& job : disk.order) {
     const Row& row = disk.rows.at(job);
     Story& story = stories_.at(job);
@@ -67,14 +82,17 @@ void Oracle::life_begins(const Disk& disk) {
     story.here = true;
     story.waits = true;
     story.arrival = ++arrivals_;
-    story.submitted_ms = loop_.now_ms() - (loop_.now().unix_ms - row.submitted_unix_ms);
+    // A wall clock that was set meanwhile moves deadlines; never into the future, and never one job before the last.
+    const std::int64_t age_ms = std::max<std::int64_t>(0, now.unix_ms - row.submitted_unix_ms);
+    story.submitted_ms = not_before_ms = std::max(loop_.now_ms() - age_ms, not_before_ms);
+    story.queued_ms = loop_.now_ms();
   }
 }
 
 void Oracle::arrives(const std::string& job) {
   Story& story = stories_.at(job);
   story.arrival = ++arrivals_;
-  story.submitted_ms = loop_.now_ms();
+  story.submitted_ms = story.queued_ms = loop_.now_ms();
   story.told = JobStatus::kQueued;
   story.decided = story.waits = false;
   story.here = true;
@@ -165,7 +183,10 @@ void Oracle::check_order(const std::string& job, const Story& story) {
   if (story.request.priority == contract::Priority::kBatch && rank(story).first == 0) reached("batch job promoted");
   for (const auto& [other_job, other] : stories_) {
     if (!other.waits || other.request.model != story.request.model || other_job == job) continue;
-    if (rank(other) < rank(story)) violate(fmt::format("{} overtook {}", job, other_job));
+    if (rank(other) < rank(story)) {
+      violate(
+          fmt::format("{} of class {} overtook {} of class {}", job, rank(story).first, other_job, rank(other).first));
+    }
   }
 }
 
@@ -184,7 +205,8 @@ void Oracle::on(const brain::Execute& c, const Disk& disk) {
     on_worker += attempt.worker == c.worker_id.value;
   }
   if (on_worker >= options_.brain.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
-  attempts_[c.execution.value] = {job, c.worker_id.value, {}};
+  check_open(c.pool_id, "a job");
+  attempts_[c.execution.value] = {job, c.worker_id.value, c.pool_id.value, loop_.now_ms(), {}};
   // A retried job is exempt: how long its backoff lasts is the brain's own.
   if (story.waits) check_order(job, story);
   story.waits = false;
@@ -199,6 +221,7 @@ void Oracle::on(const brain::StartWorker& c, const Disk&) {
   for (const auto& [worker, start] : starts_) {
     if (start.place == place && !start.settled) violate("two starts in flight: " + place);
   }
+  if (drained_.contains(c.pool_id.value)) violate("a worker is started on a drained pool: " + c.pool_id.value);
   if (!starts_.emplace(c.request.worker_id, Start{place, loop_.now_ms(), false}).second)
     violate("a worker id was used twice");
   workers_[c.request.worker_id] = contract::WorkerStatus::kStarting;
@@ -213,9 +236,21 @@ void Oracle::heard(const brain::Event& event) {
     const auto it = attempts_.find(e->execution.value);
     if (it == attempts_.end()) return;
     if (e->error && orchestratord::retry::is_transient(e->error->code)) reached("retry after worker death");
+    // One that was given up on before has freed its slot then.
+    const auto& aborted_ms = it->second.aborted_ms;
+    if (!aborted_ms || loop_.now_ms() < *aborted_ms + options_.brain.timeout.cancellation_deadline_ms) {
+      used_ms_[it->second.worker] = loop_.now_ms();
+    }
     attempts_.erase(it);
+  } else if (const auto* drain = std::get_if<brain::DrainPool>(&event)) {
+    drains_asked_ms_[drain->request.value] = drain->deadline_ms;
+  } else if (const auto* undrain = std::get_if<brain::UndrainPool>(&event)) {
+    undrain_asked_.insert(undrain->pool_id.value);
   } else if (const auto* answered = std::get_if<brain::StartWorkerAnswered>(&event)) {
-    if (answered->error) settle(answered->worker_id.value);
+    if (answered->error) {
+      settle(answered->worker_id.value);
+      if (const auto it = starts_.find(answered->worker_id.value); it != starts_.end()) it->second.lost = true;
+    }
     if (answered->error && answered->error->code == ErrorCode::kInsufficientVram) {
       reached("start refused: not enough memory");
     }
@@ -263,7 +298,10 @@ void Oracle::on(const brain::StopWorker& c, const Disk&) {
   const auto start = starts_.find(c.worker_id.value);
   const bool loading = workers_[c.worker_id.value] == contract::WorkerStatus::kStarting && start != starts_.end() &&
                        !start->second.settled;
-  if (loading && loop_.now_ms() - start->second.started_ms < options_.brain.worker_start_timeout_ms) {
+  const bool forced = std::any_of(drained_.begin(), drained_.end(), [&](const auto& item) {
+    return item.first == c.pool_id.value && loop_.now_ms() >= item.second.until_ms;
+  });
+  if (loading && !forced && loop_.now_ms() - start->second.started_ms < options_.brain.worker_start_timeout_ms) {
     violate("a loading worker is stopped: " + c.worker_id.value);
   }
   settle(c.worker_id.value);
@@ -278,16 +316,86 @@ void Oracle::on(const brain::Log& c, const Disk&) {
     }
     return "";
   };
+  if (c.event == "worker.ready" || c.event == "worker.gone") {
+    if (const auto it = starts_.find(std::string(field("worker_id"))); it != starts_.end()) {
+      it->second.ready_ms = loop_.now_ms();
+      it->second.lost |= c.event == "worker.gone";
+    }
+  }
+  if (c.event == "worker.stop") check_stop_reason(field("worker_id"), field("reason"));
+  if (c.event == "worker.crashes") reached("crashes held up a start");
+  if (c.event == "pool.drained") reached("pool drained");
+  if (c.event == "pool.deadline") reached("deadline of a drain");
+  if (c.event == "job.put_back") reached("job put back by an operator");
+  if (c.event == "pool.reloaded") {
+    reached(fmt::format("reload: {}", field("state")));
+    reloading_.erase(std::string(field("pool_id")));
+  }
   if (c.event == "schedule.decided" && field("outcome") == "evict") reached("evicted an idle worker");
   if (c.event == "schedule.decided" && field("outcome") == "claim") reached("claimed a worker for a model that waited");
 }
 
+void Oracle::on(const brain::AnswerPoolControl& c, const Disk& disk) {
+  const auto asked = drains_asked_ms_.find(c.request.value);
+  if (!c.result) return;
+  const std::string& pool = c.result->pool_id;
+  if (c.result->status == "draining") {
+    if (!disk.draining.contains(pool)) violate("a 202 for a drain that is not on disk: " + pool);
+    drained_[pool] = {loop_.now_ms() + (asked == drains_asked_ms_.end() ? 0 : asked->second)};
+    undrain_asked_.erase(pool);
+    reached("drain begun");
+  } else if (c.result->status == "serving") {
+    drained_.erase(pool);
+  } else if (c.result->status == "reloading") {
+    reloading_.insert(pool);
+  }
+}
+
+void Oracle::check_open(const base::PoolId& pool, std::string_view what) {
+  if (drained_.contains(pool.value)) violate(fmt::format("{} goes to a drained pool: {}", what, pool.value));
+  if (reloading_.contains(pool.value)) violate(fmt::format("{} goes to a pool that is reloaded: {}", what, pool.value));
+}
+
+void Oracle::check_stop_reason(std::string_view worker, std::string_view reason) {
+  reached(fmt::format("worker stopped: {}", reason));
+  const std::string id(worker);
+  if (reason == "idle") {
+    const auto used = used_ms_.find(id);
+    if (used != used_ms_.end() && loop_.now_ms() - used->second < options_.brain.eviction.worker_idle_ttl_ms) {
+      violate("a worker is unloaded before its time: " + id);
+    }
+  }
+  const auto start = starts_.find(id);
+  if (reason != "evict" || start == starts_.end() || start->second.ready_ms == 0 || start->second.lost) return;
+  const std::int64_t took_ms = start->second.ready_ms - start->second.started_ms;
+  if (loop_.now_ms() - start->second.ready_ms < took_ms)
+    violate("a worker is evicted before its load has paid off: " + id);
+}
+
 void Oracle::check_bounds() {
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt.aborted_ms) continue;
+    const JobRequest& request = stories_.at(attempt.job).request;
+    const auto& limits = options_.brain.timeout;
+    const std::int64_t limit_ms = std::min(request.timeout_ms.value_or(limits.default_ms), limits.max_ms);
+    if (loop_.now_ms() - attempt.begun_ms > limit_ms + kBoundSlackMs) {
+      violate(fmt::format("{} runs for {} ms, its limit was {} ms", attempt.job, loop_.now_ms() - attempt.begun_ms,
+                          limit_ms));
+    }
+    const auto drain = drained_.find(attempt.pool);
+    if (drain != drained_.end() && loop_.now_ms() > drain->second.until_ms + kBoundSlackMs) {
+      violate(attempt.job + " runs on after the deadline of a drain");
+    }
+  }
   for (const auto& [job, story] : stories_) {
     if (!story.here || story.decided || !story.accepted) continue;
     const std::int64_t age_ms = loop_.now_ms() - story.submitted_ms;
     if (story.request.deadline_ms && age_ms > *story.request.deadline_ms + kBoundSlackMs) {
       violate(fmt::format("{} lives {} ms, its deadline was {} ms", job, age_ms, *story.request.deadline_ms));
+    }
+    const std::int64_t queue_ms = options_.brain.timeout.queue_ms;
+    if (queue_ms > 0 && story.waits && loop_.now_ms() - story.queued_ms > queue_ms + kBoundSlackMs) {
+      violate(fmt::format("{} waits {} ms, the limit is {} ms", job, loop_.now_ms() - story.queued_ms, queue_ms));
     }
   }
 }

@@ -9,7 +9,10 @@
 //  4. One attempt of a job at a time, never more on a worker than it has slots.
 //  5. Of jobs for the same model that can run, the first by class and arrival is dispatched first.
 //  6. A worker is stopped only when it is idle, or its start has timed out. One load per model and device is in flight.
-//  7. A job ends for a reason that really happened; none outlives its deadline or its queue limit.
+//     Idle time is over before a worker is unloaded, and its load has paid off before it is evicted.
+//  7. A job ends for a reason that really happened; none outlives its deadline, its queue limit or its time limit.
+//  8. A drained or reloaded pool gets no job until that is over, also after a restart; at the deadline of a drain its jobs
+//     are sent back.
 // Memory is checked by the devices themselves (world/pool.h).
 #include <cstdint>
 #include <map>
@@ -49,7 +52,7 @@ class Oracle {
   void stream_lost(const std::string& job) { stories_.at(job).may_be_cancelled = true; }
 
   // ---- orchestratord ----
-  void life_begins(const Disk& disk);
+  void life_begins(const Disk& disk, base::Time now);
   void arrives(const std::string& job);
   void gives_202(const std::string& job, const Disk& disk);
   void commanded(const brain::Command& command, const Disk& disk);
@@ -77,16 +80,23 @@ class Oracle {
     bool here = false;
     std::uint64_t arrival = 0;
     std::int64_t submitted_ms = 0;
+    std::int64_t queued_ms = 0;  // begin of its first stay in the queue of this life
     contract::JobStatus told = contract::JobStatus::kQueued;
   };
   struct Attempt {
-    std::string job, worker;
+    std::string job, worker, pool;
+    std::int64_t begun_ms = 0;
     std::optional<std::int64_t> aborted_ms;
   };
   struct Start {
     std::string place;  // model @ pool / device
     std::int64_t started_ms = 0;
     bool settled = false;
+    std::int64_t ready_ms = 0;
+    bool lost = false;  // the brain forgot it meanwhile, so it does not know how long it took
+  };
+  struct Drain {
+    std::int64_t until_ms = 0;
   };
 
   void on(const brain::AnswerSubmit& c, const Disk& disk);
@@ -97,6 +107,9 @@ class Oracle {
   void on(const brain::StartWorker& c, const Disk& disk);
   void on(const brain::StopWorker& c, const Disk& disk);
   void on(const brain::Log& c, const Disk& disk);
+  void on(const brain::AnswerPoolControl& c, const Disk& disk);
+  void check_open(const base::PoolId& pool, std::string_view what);
+  void check_stop_reason(std::string_view worker, std::string_view reason);
   template <class T>
   void on(const T&, const Disk&) {}
   void check_order(const std::string& job, const Story& story);
@@ -115,6 +128,10 @@ class Oracle {
   std::map<std::uint64_t, Attempt> attempts_;
   std::map<std::string, Start> starts_;
   std::map<std::string, contract::WorkerStatus> workers_;  // as the brain heard
+  std::map<std::string, std::int64_t> used_ms_;            // by worker: when its last attempt ended
+  std::map<std::string, Drain> drained_;                   // by pool, from the 202 to the word that takes it back
+  std::set<std::string> undrain_asked_, reloading_;        // pools
+  std::map<std::uint64_t, std::int64_t> drains_asked_ms_;  // by request: the deadline
   int lives_ = 0;
 };
 

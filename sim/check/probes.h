@@ -66,6 +66,21 @@ inline constexpr auto kProbes = std::to_array<std::string_view>({
     "connection reset",
     "orchestratord hung",
     "pool hung",
+    "wall clock set",
+    "drain begun",
+    "pool drained",
+    "deadline of a drain",
+    "job put back by an operator",
+    "restart with a drained pool",
+    "reload: done",
+    "reload: rolled_back",
+    "reload: failed",
+    "worker stopped: idle",
+    "worker stopped: threshold",
+    "worker stopped: purge",
+    "worker stopped: drain",
+    "worker stopped: reload",
+    "crashes held up a start",
 });
 
 }  // namespace llorch::sim

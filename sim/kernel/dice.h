@@ -7,7 +7,7 @@
 
 namespace llorch::sim {
 
-enum class DiceStream : std::uint32_t { kOptions, kNetwork, kFaults, kWorkload, kProcesses, kStore };
+enum class DiceStream : std::uint32_t { kOptions, kNetwork, kFaults, kWorkload, kProcesses, kStore, kOperations };
 
 class Dice {
  public:

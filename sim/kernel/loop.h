@@ -21,6 +21,7 @@ struct Process {
   bool alive = false;
   std::uint64_t life = 0;
   std::int64_t hung_until_us = 0;
+  std::int64_t wall_skew_ms = 0;  // of its host's wall clock, which somebody sets
 
   void start() {
     alive = true;
@@ -34,6 +35,10 @@ class Loop final : public base::Clock {
   using Action = std::function<void()>;
 
   base::Time now() const override;
+  // As this process reads its clocks.
+  base::Time now(const Process& process) const {
+    return {.mono_ms = now().mono_ms, .unix_ms = now().unix_ms + process.wall_skew_ms};
+  }
   std::int64_t now_us() const { return now_us_; }
   std::int64_t now_ms() const { return now().mono_ms; }
 

@@ -21,6 +21,7 @@ void Chaos::begin() {
   repeat(f.partition_ms, &Chaos::partition);
   repeat(f.reset_ms, &Chaos::reset);
   repeat(f.disk_refuses_ms, &Chaos::fill_disk);
+  repeat(f.clock_jump_ms, &Chaos::set_a_clock);
 }
 
 void Chaos::repeat(std::int64_t mean_ms, void (Chaos::*fault)()) {
@@ -90,6 +91,13 @@ void Chaos::reset() {
 
 void Chaos::fill_disk() {
   world_.disk_refuses_until_ms = world_.loop.now_ms() + world_.dice_faults.between(100, 15'000);
+}
+
+// Forth or back by up to an hour, of orchestratord's host or of a pool's.
+void Chaos::set_a_clock() {
+  world_.oracle.reached("wall clock set");
+  Process& process = world_.dice_faults.chance(500) ? world_.orchestrator_process : world_.pools[any_pool()]->process();
+  process.wall_skew_ms += world_.dice_faults.between(-3'600'000, 3'600'000);
 }
 
 }  // namespace llorch::sim

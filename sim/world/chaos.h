@@ -27,6 +27,7 @@ class Chaos {
   void partition();
   void reset();
   void fill_disk();
+  void set_a_clock();
   std::size_t any_pool();
 
   World& world_;

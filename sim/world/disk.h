@@ -29,6 +29,7 @@ struct Disk {
   std::map<std::string, Row> rows;
   std::vector<std::string> order;            // of arrival
   std::map<std::string, std::string> pools;  // id -> endpoint
+  std::set<std::string> draining;            // pool ids
 };
 
 // What one transition changes.

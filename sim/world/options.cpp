@@ -62,6 +62,22 @@ void draw_limits(Dice& dice, Options& o) {
   o.stream.slow_client_timeout_ms = dice.chance(500) ? 3'000 : 30'000;
 }
 
+void draw_operations(Dice& dice, Options& o) {
+  auto& e = o.brain.eviction;
+  const std::int64_t policy = dice.below(10);
+  e.worker_policy = policy == 0  ? contract::EvictionPolicy::kManual
+                    : policy < 4 ? contract::EvictionPolicy::kLfu
+                                 : contract::EvictionPolicy::kLru;
+  e.worker_idle_ttl_ms = dice.chance(300) ? dice.between(500, 20'000) : 0;
+  if (dice.chance(300)) e.vram_threshold = static_cast<double>(dice.between(40, 95)) / 100;
+  o.brain.restart.worker_crashes_max = dice.chance(500) ? dice.between(1, 5) : 0;
+  o.brain.restart.worker_crash_window_ms = dice.between(10, 300) * 1'000;
+  o.operations.drain_ms = mean_ms(dice, 4'000, 40'000);
+  o.operations.reload_ms = mean_ms(dice, 4'000, 40'000);
+  o.operations.purge_ms = mean_ms(dice, 3'000, 40'000);
+  o.faults.clock_jump_ms = mean_ms(dice, 2'000, 20'000);
+}
+
 }  // namespace
 
 const char* name(Plant plant) {
@@ -77,6 +93,14 @@ const char* name(Plant plant) {
     case Plant::kFreeMemoryAtSignal: return "free-memory-at-signal";
     case Plant::kSpawnTwice: return "spawn-twice";
     case Plant::kStopBusyWorkers: return "stop-busy-workers";
+    case Plant::kUnloadRacesRequest: return "unload-races-request";
+    case Plant::kEvictsLoading: return "evicts-loading";
+    case Plant::kStopIsLost: return "stop-is-lost";
+    case Plant::kSwapLosesJobs: return "swap-loses-jobs";
+    case Plant::kNoStartBackoff: return "no-start-backoff";
+    case Plant::kDrainForgotten: return "drain-forgotten";
+    case Plant::kDrainKillsJobs: return "drain-kills-jobs";
+    case Plant::kNeverRegisters: return "never-registers";
   }
   return "none";
 }
@@ -124,6 +148,7 @@ Options swarm_options(std::uint64_t seed) {
   w.deadlines = static_cast<int>(dice.below(200));
   w.timeouts = static_cast<int>(dice.below(200));
   o.chaos_ms = dice.between(5'000, 40'000);
+  draw_operations(dice, o);
   return o;
 }
 

@@ -23,8 +23,18 @@ enum class Plant : std::uint8_t {
   kFreeMemoryAtSignal,  // lifecycle: memory counts as free when the process is told to go
   kSpawnTwice,          // lifecycle: one start spawns two processes
   kStopBusyWorkers,     // lifecycle: a worker that has no free slot is taken for hung
+  kUnloadRacesRequest,  // eviction: the idle time is looked at before a request comes, the stop follows after it
+  kEvictsLoading,       // eviction: a worker that loads is taken for idle
+  kStopIsLost,          // eviction: the worker that makes room is never told to go
+  kDrainForgotten,      // drain: a restart does not remember it
+  kDrainKillsJobs,      // drain: workers are stopped under their jobs
+  kNeverRegisters,      // registration: the pool never says that it is there
+  // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.
+  kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
+  kNoStartBackoff,  // start control: a broken model is loaded again at once, and again
 };
-inline constexpr int kPlantsCount = static_cast<int>(Plant::kStopBusyWorkers) + 1;
+inline constexpr int kPlantsCount = static_cast<int>(Plant::kNoStartBackoff) + 1;
+inline constexpr int kSwarmPlantsCount = static_cast<int>(Plant::kNeverRegisters) + 1;
 const char* name(Plant plant);
 
 struct ModelOptions {
@@ -54,6 +64,7 @@ struct FaultOptions {
   std::int64_t partition_ms = 0;
   std::int64_t reset_ms = 0;
   std::int64_t disk_refuses_ms = 0;  // for a while, as when it is full
+  std::int64_t clock_jump_ms = 0;    // somebody sets a host's wall clock
   int commit_fails = 0;              // one group commit
   int crash_in_commit = 0;           // orchestratord dies while or right after the disk syncs
   int start_fails = 0;               // a worker exits while it loads
@@ -82,6 +93,13 @@ struct WorkloadOptions {
   int timeouts = 50;
 };
 
+// What an operator does, while faults happen; mean times, 0: nothing of this kind.
+struct OperationOptions {
+  std::int64_t drain_ms = 0;  // and as often takes one back
+  std::int64_t reload_ms = 0;
+  std::int64_t purge_ms = 0;
+};
+
 struct Options {
   std::uint64_t seed = 0;
   orchestratord::brain::BrainConfig brain;
@@ -94,6 +112,7 @@ struct Options {
   NetworkOptions network;
   FaultOptions faults;
   WorkloadOptions work;
+  OperationOptions operations;
   std::int64_t chaos_ms = 30'000;  // after this no fault happens any more
   Plant plant = Plant::kNone;
 };

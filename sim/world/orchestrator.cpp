@@ -95,7 +95,7 @@ void Orchestrator::start() {
   world_.orchestrator_process.start();
   world_.trace("orchestratord starts", "", static_cast<std::int64_t>(world_.orchestrator_process.life));
   life_ = std::make_unique<Life>(*this);
-  world_.oracle.life_begins(world_.disk);
+  world_.oracle.life_begins(world_.disk, world_.loop.now(world_.orchestrator_process));
   post(restored_state());
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
 }
@@ -103,6 +103,9 @@ void Orchestrator::start() {
 brain::Restored Orchestrator::restored_state() {
   brain::Restored out;
   for (const auto& [id, endpoint] : world_.disk.pools) out.pool_endpoints.push_back(endpoint);
+  for (const std::string& id : world_.disk.draining) {
+    if (world_.options.plant != Plant::kDrainForgotten) out.draining_pools.emplace_back(id);
+  }
   for (const std::string& job : world_.disk.order) {
     const Row& row = world_.disk.rows.at(job);
     if (contract::is_terminal(row.status)) continue;
@@ -154,7 +157,7 @@ void Orchestrator::step(brain::Event event) {
   world_.trace_event(event);
   world_.oracle.heard(event);
   std::vector<Command> commands;
-  life_->brain.step(std::move(event), world_.loop.now(), commands);
+  life_->brain.step(std::move(event), world_.loop.now(world_.orchestrator_process), commands);
   life_->brain.verify();
   if (world_.options.plant != Plant::kNone) plant(commands);
   for (Command& command : commands) {
@@ -164,16 +167,46 @@ void Orchestrator::step(brain::Event event) {
   }
 }
 
+// Of what the brain commands, what a bug would make of it.
 void Orchestrator::plant(std::vector<Command>& commands) {
-  if (world_.options.plant == Plant::kDispatchTwice) {
-    for (std::size_t i = 0; i < commands.size(); ++i) {
-      const auto* execute = std::get_if<brain::Execute>(&commands[i]);
-      if (execute == nullptr || execute->attempt < 2) continue;
+  const Plant plant = world_.options.plant;
+  std::vector<Command> out;
+  for (Command& command : commands) {
+    const auto* execute = std::get_if<brain::Execute>(&command);
+    const auto* stop = std::get_if<brain::StopWorker>(&command);
+    const auto* start = std::get_if<brain::StartWorker>(&command);
+    if (stop != nullptr && plant == Plant::kStopIsLost) continue;
+    if (stop != nullptr) ++swaps_;
+    if (execute != nullptr && plant == Plant::kSwapLosesJobs && swaps_ > 0 && execute->execution.value % 2 == 0)
+      continue;
+    out.push_back(command);
+    if (execute != nullptr && plant == Plant::kDispatchTwice && execute->attempt >= 2) {
       brain::Execute again = *execute;
       again.execution.value += 1'000'000;
-      commands.insert(commands.begin() + static_cast<std::ptrdiff_t>(++i), again);
+      out.emplace_back(again);
+    }
+    const std::string endpoint = execute != nullptr ? "http://" + execute->pool_id.value : std::string();
+    const auto stop_it = [&] { out.emplace_back(brain::StopWorker{execute->pool_id, endpoint, execute->worker_id}); };
+    if (execute != nullptr && plant == Plant::kUnloadRacesRequest &&
+        world_.options.brain.eviction.worker_idle_ttl_ms > 0) {
+      std::int64_t& used_ms = used_ms_[execute->worker_id.value];
+      const std::int64_t idle_ms = world_.loop.now_ms() - std::exchange(used_ms, world_.loop.now_ms());
+      if (idle_ms >= world_.options.brain.eviction.worker_idle_ttl_ms * 9 / 10) stop_it();
+    }
+    if (execute != nullptr && plant == Plant::kDrainKillsJobs && !world_.disk.draining.empty()) stop_it();
+    if (start != nullptr) {
+      last_start_ = *start;
+      last_start_ms_ = world_.loop.now_ms();
+    }
+    // Somebody waits for memory while another one's model loads.
+    const auto* admitted = std::get_if<brain::AnswerSubmit>(&command);
+    if (plant == Plant::kEvictsLoading && admitted != nullptr && last_start_ &&
+        world_.loop.now_ms() - last_start_ms_ < 1'000) {
+      out.emplace_back(brain::StopWorker{last_start_->pool_id, last_start_->endpoint,
+                                         base::WorkerId(last_start_->request.worker_id)});
     }
   }
+  commands = std::move(out);
 }
 
 void Orchestrator::arm() {
@@ -314,6 +347,38 @@ void Orchestrator::show(const std::string& job, Reply<ShowAnswer> reply) {
       });
 }
 
+// ---- operator -------------------------------------------------------------------------------------------------------
+
+template <class Event>
+void Orchestrator::control(Event event, Reply<ControlAnswer> reply) {
+  life_->port.ask<brain::AnswerPoolControl>(std::move(event),
+                                            [reply = std::move(reply)](const brain::AnswerPoolControl& answer) {
+                                              reply({.accepted = answer.result.has_value()});
+                                            });
+}
+
+void Orchestrator::drain(const std::string& pool, std::int64_t deadline_ms, Reply<ControlAnswer> reply) {
+  control(brain::DrainPool{{}, base::PoolId(pool), deadline_ms}, std::move(reply));
+}
+
+void Orchestrator::undrain(const std::string& pool, Reply<ControlAnswer> reply) {
+  life_->port.ask<brain::AnswerPoolControl>(
+      brain::UndrainPool{{}, base::PoolId(pool)}, [reply = std::move(reply)](const brain::AnswerPoolControl& answer) {
+        // A pool that nobody has heard of has no drain to take back.
+        reply({.accepted = answer.result || answer.result.error().code == ErrorCode::kPoolNotFound});
+      });
+}
+
+void Orchestrator::reload(const std::string& pool, int model, Reply<ControlAnswer> reply) {
+  JobRequest request;
+  request.model = model;
+  control(brain::ReloadPool{{}, base::PoolId(pool), spec_of(request, world_.options).model, 10'000}, std::move(reply));
+}
+
+void Orchestrator::purge(const std::string& pool, bool force, Reply<ControlAnswer> reply) {
+  control(brain::PurgePool{{}, base::PoolId(pool), {}, true, force}, std::move(reply));
+}
+
 // ---- pools ----------------------------------------------------------------------------------------------------------
 
 void Orchestrator::pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply) {
@@ -358,7 +423,22 @@ void Orchestrator::run(brain::CommitTransition& c) {
 }
 
 void Orchestrator::run(brain::RememberPool& c) { world_.disk.pools[c.pool_id.value] = c.endpoint; }
-void Orchestrator::run(brain::ForgetPool& c) { world_.disk.pools.erase(c.pool_id.value); }
+void Orchestrator::run(brain::ForgetPool& c) {
+  world_.disk.pools.erase(c.pool_id.value);
+  world_.disk.draining.erase(c.pool_id.value);
+}
+
+void Orchestrator::run(brain::CommitDraining& c) {
+  world_.loop.post(world_.orchestrator_process, world_.dice_store.between(50, 3 * kMs), [this, c] {
+    if (world_.disk_refuses()) {
+      return post(
+          brain::CommitFailed{{c.commit}, Error{ErrorCode::kStoreUnavailable, "the simulated disk refuses", {}}});
+    }
+    if (!c.endpoint.empty()) world_.disk.pools[c.pool_id.value] = c.endpoint;
+    c.draining ? void(world_.disk.draining.insert(c.pool_id.value)) : void(world_.disk.draining.erase(c.pool_id.value));
+    post(brain::Committed{{c.commit}});
+  });
+}
 
 void Orchestrator::run(brain::PublishQueued& c) {
   life_->live.at(c.job_id.value).stream->queued({c.job_id.value, c.queue_position, c.predicted_start_ms});

@@ -34,6 +34,10 @@ struct ShowAnswer {
   std::int64_t tokens_out = 0;
 };
 
+struct ControlAnswer {
+  bool accepted = false;
+};
+
 class Orchestrator {
  public:
   explicit Orchestrator(World& world);
@@ -52,6 +56,10 @@ class Orchestrator {
   void client_reads(const SinkPtr& sink);
   void cancel(const std::string& job, Reply<CancelAnswer> reply);
   void show(const std::string& job, Reply<ShowAnswer> reply);
+  void drain(const std::string& pool, std::int64_t deadline_ms, Reply<ControlAnswer> reply);
+  void undrain(const std::string& pool, Reply<ControlAnswer> reply);
+  void reload(const std::string& pool, int model, Reply<ControlAnswer> reply);
+  void purge(const std::string& pool, bool force, Reply<ControlAnswer> reply);
   void pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply);
   void report(const pool_managerd::registration::Report& report);
 
@@ -68,6 +76,8 @@ class Orchestrator {
   void drain();
   void step(orchestratord::brain::Event event);
   void plant(std::vector<Command>& commands);
+  template <class Event>
+  void control(Event event, Reply<ControlAnswer> reply);
   void arm();
   void tick();
   void refuse_task(const std::string& task, const base::Error& error);
@@ -80,6 +90,7 @@ class Orchestrator {
   void run(orchestratord::brain::ForgetSession&) {}
   void run(orchestratord::brain::RememberPool& c);
   void run(orchestratord::brain::ForgetPool& c);
+  void run(orchestratord::brain::CommitDraining& c);
   void run(orchestratord::brain::PublishQueued& c);
   void run(orchestratord::brain::SealStream& c);
   void run(orchestratord::brain::Finish& c);
@@ -96,6 +107,11 @@ class Orchestrator {
   void run(Answer& c);
 
   World& world_;
+  // Of planted bugs.
+  std::int64_t swaps_ = 0;
+  std::map<std::string, std::int64_t> used_ms_;
+  std::optional<orchestratord::brain::StartWorker> last_start_;
+  std::int64_t last_start_ms_ = 0;
   base::SeededEntropy entropy_;
   std::unique_ptr<Life> life_;
   std::vector<std::unique_ptr<Life>> dead_;  // closures on their way may still refer to them

@@ -204,12 +204,13 @@ contract::PoolState Pool::asked_state() {
   return state();
 }
 
-contract::PoolState Pool::state() const {
-  const base::Time now = world_.loop.now();
+contract::PoolState Pool::state() {
+  const base::Time now = world_.loop.now(process_);
   return {.pool_id = pool_id_,
           .endpoint = endpoint_,
           .timestamp_ms = now.unix_ms,
           .uptime_seconds = (now.mono_ms - life_->started_ms) / 1000,
+          .sequence = ++life_->reports_count,
           .boot_id = life_->boot_id,
           .gpus = life_->lifecycle.gpus(),
           .workers = life_->lifecycle.workers()};
@@ -288,6 +289,7 @@ void Pool::execute(const wl::PostShutdown& c) {
         worker->shut_down();
       },
       [](const CallResult<bool>&) {});
+  if (world_.options.plant == Plant::kFreeMemoryAtSignal) step(wl::Exited{c.worker_id, {.exit_code = 0}});
 }
 
 void Pool::execute(const wl::SendSignal& c) {
@@ -314,6 +316,7 @@ void Pool::execute(const wl::Note&) {}
 // ---- the registration core ------------------------------------------------------------------------------------------
 
 void Pool::link(const reg::Event& event) {
+  if (world_.options.plant == Plant::kNeverRegisters) return;
   std::vector<reg::Command> commands;
   life_->registration.step(event, world_.loop.now(), commands);
   for (const reg::Command& command : commands) {

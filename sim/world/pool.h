@@ -39,7 +39,7 @@ class Pool {
   void start_worker(const contract::StartWorkerRequest& wanted, Reply<MaybeError> reply);
   void stop_worker(const std::string& worker, Reply<bool> reply);
   void worker_ready(const contract::ReadyCallback& callback, Reply<bool> reply);
-  contract::PoolState state() const;
+  contract::PoolState state();
   // As orchestratord asks for it.
   contract::PoolState asked_state();
 
@@ -68,6 +68,7 @@ class Pool {
     std::map<pool_managerd::worker_lifecycle::RequestId, std::function<void(MaybeError)>> requests;
     std::map<std::string, Known> known;
     std::uint64_t requests_count = 0;
+    std::int64_t reports_count = 0;
     std::string boot_id;
     std::int64_t started_ms = 0;
   };

@@ -15,6 +15,12 @@ namespace {
 constexpr std::int64_t kEventsMax = 3'000'000;
 constexpr std::int64_t kLooksEvery = 64;
 
+// A planted bug that is a value of the configuration.
+Options with_plant(Options o) {
+  if (o.plant == Plant::kNoStartBackoff) o.brain.retry.initial_delay_ms = o.brain.retry.max_delay_ms = 1;
+  return o;
+}
+
 void mix(std::uint64_t& hash, std::string_view bytes) {
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
 }
@@ -23,16 +29,18 @@ void mix(std::uint64_t& hash, std::uint64_t value) { hash = (hash ^ value) * 0x1
 }  // namespace
 
 World::World(Options options_in, bool keep_trace)
-    : options(std::move(options_in)),
+    : options(with_plant(std::move(options_in))),
       dice_processes(options.seed, DiceStream::kProcesses),
       dice_store(options.seed, DiceStream::kStore),
       dice_work(options.seed, DiceStream::kWorkload),
       dice_faults(options.seed, DiceStream::kFaults),
+      dice_operations(options.seed, DiceStream::kOperations),
       network(loop, Dice(options.seed, DiceStream::kNetwork), options.network),
       oracle(options, loop),
       orchestrator(std::make_unique<Orchestrator>(*this)),
       keep_trace_(keep_trace) {
   for (std::size_t p = 0; p < options.pools.size(); ++p) pools.push_back(std::make_unique<Pool>(*this, p));
+  operators = std::make_unique<Operator>(*this);
 }
 
 World::~World() {
@@ -42,6 +50,7 @@ World::~World() {
   network.shut_down();
   pools.clear();
   clients.clear();
+  operators.reset();
 }
 
 void World::trace(std::string_view what, std::string_view who, std::int64_t n) {
@@ -54,11 +63,11 @@ void World::trace(std::string_view what, std::string_view who, std::int64_t n) {
 
 void World::trace_event(const orchestratord::brain::Event& event) {
   constexpr const char* kNames[] = {
-      "Submit",          "CancelRequested", "QueryJob",     "QueryJobs",     "QueryPools",
-      "QueryGauges",     "OpenSession",     "QuerySession", "QuerySessions", "CloseSession",
-      "StreamCounted",   "Restored",        "Committed",    "CommitFailed",  "PoolSeen",
-      "PoolUnreachable", "PoolLeft",        "WorkerReady",  "WorkerFailed",  "StartWorkerAnswered",
-      "ExecuteStarted",  "ExecuteProgress", "ExecuteEnded", "Tick",          "Shutdown"};
+      "Submit",          "CancelRequested",     "QueryJob",        "QueryJobs",       "QueryPools",    "QueryGauges",
+      "OpenSession",     "QuerySession",        "QuerySessions",   "CloseSession",    "StreamCounted", "Restored",
+      "Committed",       "CommitFailed",        "PoolSeen",        "PoolUnreachable", "PoolLeft",      "WorkerReady",
+      "WorkerFailed",    "StartWorkerAnswered", "DrainPool",       "UndrainPool",     "ReloadPool",    "PurgePool",
+      "QueryPoolHealth", "ExecuteStarted",      "ExecuteProgress", "ExecuteEnded",    "Tick",          "Shutdown"};
   static_assert(std::size(kNames) == std::variant_size_v<orchestratord::brain::Event>);
   trace(kNames[event.index()], "");
   const auto* seen = std::get_if<orchestratord::brain::PoolSeen>(&event);
@@ -168,6 +177,7 @@ void World::run_for(std::int64_t ms) {
 void World::run() {
   Chaos chaos(*this);
   chaos.begin();
+  operators->begin();
   run_for(options.chaos_ms);
   heal();
   run_to_the_end();
@@ -179,6 +189,7 @@ void World::heal() {
   network.heal();
   for (const auto& pool : pools) pool->heal();
   for (const auto& client : clients) client->stop_stalling();
+  operators->heal();
 }
 
 bool World::everything_ended() const {

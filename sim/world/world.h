@@ -15,6 +15,7 @@
 #include "sim/kernel/network.h"
 #include "sim/world/client.h"
 #include "sim/world/disk.h"
+#include "sim/world/operator.h"
 #include "sim/world/options.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/pool.h"
@@ -61,7 +62,7 @@ struct World {
 
   const Options options;
   Loop loop;
-  Dice dice_processes, dice_store, dice_work, dice_faults;
+  Dice dice_processes, dice_store, dice_work, dice_faults, dice_operations;
   Network network;
   Oracle oracle;
   Disk disk;
@@ -70,6 +71,7 @@ struct World {
   std::unique_ptr<Orchestrator> orchestrator;
   std::vector<std::unique_ptr<Pool>> pools;
   std::vector<std::unique_ptr<Client>> clients;
+  std::unique_ptr<Operator> operators;
 
  private:
   bool step();

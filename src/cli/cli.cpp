@@ -156,6 +156,33 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
   cancel->callback([&] { code = cancel_job(global, job_id); });
 }
 
+void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& options, int& code) {
+  CLI::App* pool = app.add_subcommand("pool", "Drain, reload or purge a pool, and its health");
+  pool->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, int (*run)(const GlobalOptions&, const PoolOptions&)) {
+    CLI::App* command = pool->add_subcommand(name, help);
+    command->add_option("POOL", options.pool)->required();
+    command->callback([&global, &options, &code, run] { code = run(global, options); });
+    return command;
+  };
+  const auto deadline = [&](CLI::App* command) {
+    command->add_option("--deadline-ms", options.deadline_ms, "What still runs then goes back to the queue")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
+        ->capture_default_str();
+  };
+  deadline(add("drain", "No more jobs; workers are stopped when they are idle", drain_pool));
+  add("undrain", "Take a drain back", undrain_pool);
+  CLI::App* reload =
+      add("reload", "Load another model in place of what is loaded; the old one if that fails", reload_pool);
+  reload->add_option("MODEL", options.model, "Alias, or file:/path")->required();
+  deadline(reload);
+  CLI::App* purge = add("purge", "Stop workers and free their memory", purge_pool);
+  purge->add_option("--model", options.models, "Only of this model; repeatable")->allow_extra_args(false);
+  CLI::Option* idle = purge->add_flag("--idle-only", options.idle_only, "Refuse if one of them is busy");
+  purge->add_flag("--force", options.force, "Running jobs go back to the queue at once")->excludes(idle);
+  add("health", "Live, ready, draining, memory, the last error", pool_health);
+}
+
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
@@ -167,6 +194,7 @@ int run_cli(int argc, const char* const* argv) {
   RunOptions run;
   VerifyOptions verify;
   SessionOptions session;
+  PoolOptions pool;
   std::string job_id;
   int code = kOk;
 
@@ -188,6 +216,7 @@ int run_cli(int argc, const char* const* argv) {
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
   add_job_commands(app, global, run, job_id, code);
   add_session_commands(app, global, session, code);
+  add_pool_commands(app, global, pool, code);
   add_verify(app, global, verify, code);
   model::add_commands(app, global, code);
   app.add_subcommand("doctor", "Check this machine and the stack, and say what to do")->callback([&] {

@@ -42,6 +42,21 @@ int list_sessions(const GlobalOptions& global);
 int show_session(const GlobalOptions& global, const std::string& session_id);
 int delete_session(const GlobalOptions& global, const std::string& session_id);
 
+// Of `llorch pool ...`; each command reads what it needs.
+struct PoolOptions {
+  std::string pool;
+  std::int64_t deadline_ms = 30'000;
+  std::string model;                // to load
+  std::vector<std::string> models;  // to purge; none: all
+  bool idle_only = false;
+  bool force = false;
+};
+int drain_pool(const GlobalOptions& global, const PoolOptions& options);
+int undrain_pool(const GlobalOptions& global, const PoolOptions& options);
+int reload_pool(const GlobalOptions& global, const PoolOptions& options);
+int purge_pool(const GlobalOptions& global, const PoolOptions& options);
+int pool_health(const GlobalOptions& global, const PoolOptions& options);
+
 int doctor(const GlobalOptions& global);
 int version(const GlobalOptions& global);
 

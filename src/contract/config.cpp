@@ -29,6 +29,12 @@ struct EnumNames<PlacementAlgorithm> {
                  std::pair{PlacementAlgorithm::kPredictedEnd, std::string_view("predicted-end")}};
 };
 template <>
+struct EnumNames<EvictionPolicy> {
+  static constexpr auto names = std::array{std::pair{EvictionPolicy::kLru, std::string_view("lru")},
+                                           std::pair{EvictionPolicy::kLfu, std::string_view("lfu")},
+                                           std::pair{EvictionPolicy::kManual, std::string_view("manual")}};
+};
+template <>
 struct EnumNames<PayloadSpool> {
   static constexpr auto names = std::array{std::pair{PayloadSpool::kEncrypted, std::string_view("encrypted")},
                                            std::pair{PayloadSpool::kOff, std::string_view("off")}};
@@ -90,6 +96,19 @@ struct Table<QueueOptimizerConfig> {
       optional("max_runtime_ms", &S::max_runtime_ms, "A look that takes longer is given up.", kPositiveMilliseconds)};
 };
 template <>
+struct Table<EvictionConfig> {
+  using S = EvictionConfig;
+  static constexpr auto fields = std::tuple{
+      optional("worker_policy", &S::worker_policy,
+               "Which idle worker makes room for another model: the one longest unused, the one least often used, or "
+               "none until an operator says so."),
+      optional("vram_threshold", &S::vram_threshold,
+               "A device with several workers that is fuller than this gives up idle ones; 1 disables. Never the last.",
+               {0, 1}),
+      optional("worker_idle_ttl_ms", &S::worker_idle_ttl_ms, "An idle worker is stopped after this long; 0 never.",
+               kMilliseconds)};
+};
+template <>
 struct Table<TimeoutConfig> {
   using S = TimeoutConfig;
   static constexpr auto fields = std::tuple{
@@ -145,8 +164,14 @@ struct Table<PersistenceConfig> {
 };
 template <>
 struct Table<RestartConfig> {
+  using S = RestartConfig;
   static constexpr auto fields = std::tuple{
-      optional("running_jobs", &RestartConfig::running_jobs, "What a restart does with jobs that were running.")};
+      optional("running_jobs", &S::running_jobs, "What a restart does with jobs that were running."),
+      optional("worker_crashes_max", &S::worker_crashes_max,
+               "Workers of one model that may crash within the window; the next start waits until it is over. 0: no "
+               "limit and no backoff.",
+               {0, 1e6}),
+      optional("worker_crash_window_ms", &S::worker_crash_window_ms, "See worker_crashes_max.", kPositiveMilliseconds)};
 };
 template <>
 struct Table<SessionConfig> {
@@ -191,6 +216,7 @@ struct Table<OrchestratordConfig> {
       optional("queue", &S::queue),
       optional("scheduling", &S::scheduling),
       optional("queue_optimizer", &S::queue_optimizer),
+      optional("eviction", &S::eviction),
       optional("timeout", &S::timeout),
       optional("heartbeat", &S::heartbeat),
       optional("retry", &S::retry),

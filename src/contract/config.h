@@ -16,6 +16,7 @@ namespace llorch::contract {
 
 enum class QueuePolicy : std::uint8_t { kReject, kDropLru, kShedLowPriority, kQueue };
 enum class PlacementAlgorithm : std::uint8_t { kLeastLoaded, kMostVramFree, kRoundRobin, kPredictedEnd };
+enum class EvictionPolicy : std::uint8_t { kLru, kLfu, kManual };
 enum class PayloadSpool : std::uint8_t { kEncrypted, kOff };
 enum class RunningJobs : std::uint8_t { kReplay, kFail };
 
@@ -35,6 +36,11 @@ struct QueueOptimizerConfig {
   std::int64_t threshold_jobs = 10;
   std::int64_t interval_ms = 30000;
   std::int64_t max_runtime_ms = 5000;
+};
+struct EvictionConfig {
+  EvictionPolicy worker_policy = EvictionPolicy::kLru;
+  double vram_threshold = 0.9;
+  std::int64_t worker_idle_ttl_ms = 0;  // 0 = an idle worker stays
 };
 struct TimeoutConfig {
   std::int64_t default_ms = 300000;
@@ -68,6 +74,8 @@ struct PersistenceConfig {
 };
 struct RestartConfig {
   RunningJobs running_jobs = RunningJobs::kReplay;
+  std::int64_t worker_crashes_max = 5;  // of one model within the window; 0 = no limit and no backoff
+  std::int64_t worker_crash_window_ms = 300000;
 };
 // Budgets are those of a session whose client names none; omitted: none.
 struct SessionConfig {
@@ -97,6 +105,7 @@ struct OrchestratordConfig {
   QueueConfig queue;
   SchedulingConfig scheduling;
   QueueOptimizerConfig queue_optimizer;
+  EvictionConfig eviction;
   TimeoutConfig timeout;
   HeartbeatConfig heartbeat;
   RetryConfig retry;

@@ -72,6 +72,7 @@ struct Table<PoolState> {
                                             optional("version", &S::version),
                                             required("timestamp_ms", &S::timestamp_ms),
                                             optional("uptime_seconds", &S::uptime_seconds),
+                                            optional("sequence", &S::sequence, "", {0}),
                                             optional("boot_id", &S::boot_id),
                                             required("gpus", &S::gpus),
                                             required("workers", &S::workers)};

@@ -51,6 +51,7 @@ struct PoolState {
   std::string version;
   std::int64_t timestamp_ms = 0;
   std::int64_t uptime_seconds = 0;
+  std::int64_t sequence = 0;  // rises with every report of one boot; 0: not counted
   // Changes when pool-managerd restarts: worker ids of another boot are gone.
   std::string boot_id;
   std::vector<GpuInfo> gpus;

@@ -13,6 +13,7 @@
 #include "contract/json.h"
 #include "contract/meta.h"
 #include "contract/pool.h"
+#include "contract/pool_control.h"
 #include "contract/session.h"
 #include "contract/task.h"
 #include "contract/worker.h"
@@ -53,6 +54,11 @@ const std::vector<SchemaFile>& schema_files() {
       {"model_facts", "GET /v2/models/describe", json_schema<ModelFacts>},
       {"execute_request", "POST /execute of a worker", json_schema<ExecuteRequest>},
       {"worker_health", "GET /health of a worker", json_schema<WorkerHealth>},
+      {"drain_request", "POST /v2/pools/{id}/drain", json_schema<DrainRequest>},
+      {"reload_request", "POST /v2/pools/{id}/reload", json_schema<ReloadRequest>},
+      {"purge_request", "POST /v2/pools/{id}/purge", json_schema<PurgeRequest>},
+      {"pool_control_reply", "202 of drain, reload and purge of a pool", json_schema<PoolControlReply>},
+      {"pool_health", "GET /v2/pools/{id}/health", json_schema<PoolHealthReport>},
       {"pool_list", "GET /v2/pools", json_schema<PoolList>},
       {"cache_cleared", "200 of POST /v2/cache/clear", json_schema<CacheCleared>},
       {"register_reply", "200 of POST /v2/pools/register", json_schema<RegisterReply>},

@@ -121,7 +121,7 @@ class PoolManager::Impl {
   // Runs `fn` on the main thread.
   void on_main(std::function<void()> fn) { loop_.post(std::move(fn)); }
   wl::RequestId remember(ExchangePtr exchange);
-  contract::PoolState state() const;
+  contract::PoolState state();
 
   void step(const wl::Event& event);
   void execute(const wl::Answer&);
@@ -146,6 +146,7 @@ class PoolManager::Impl {
   base::SystemEntropy entropy_;
   const base::Time started_;
   const std::string boot_id_;
+  std::int64_t reports_count_ = 0;  // states given out
   // Destroyed in reverse: first what calls, then what is called.
   MainLoop loop_;
   gpu_inventory::Inventory inventory_;
@@ -373,7 +374,7 @@ void PoolManager::Impl::serve_tokenizer(std::string digest, ExchangePtr exchange
   });
 }
 
-contract::PoolState PoolManager::Impl::state() const {
+contract::PoolState PoolManager::Impl::state() {
   const base::Time now = clock_.now();
   contract::PoolState out;
   out.pool_id = options_.config.pool_managerd.pool_id;
@@ -382,6 +383,7 @@ contract::PoolState PoolManager::Impl::state() const {
   out.timestamp_ms = now.unix_ms;
   out.uptime_seconds = (now.mono_ms - started_.mono_ms) / 1000;
   out.boot_id = boot_id_;
+  out.sequence = ++reports_count_;
   out.gpus = lifecycle_.gpus();
   out.workers = lifecycle_.workers();
   return out;

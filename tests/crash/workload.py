@@ -10,6 +10,7 @@ SETTINGS = {
     "orchestratord.worker_slots": "4",
     "orchestratord.retry.max_attempts": "1000",  # a job may meet many kills; giving up is another test's matter
     "orchestratord.retry.max_delay_ms": "200",
+    "orchestratord.restart.worker_crashes_max": "0",  # workers are killed here as often as it takes
     "orchestratord.stream.reconnect_grace_ms": "120000",
     "orchestratord.queue.capacity": "1000",
 }

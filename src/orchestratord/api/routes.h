@@ -6,6 +6,7 @@
 
 #include "orchestratord/api/context.h"
 #include "orchestratord/api/meta.h"
+#include "orchestratord/api/pool_control.h"
 #include "orchestratord/api/pools.h"
 #include "orchestratord/api/sessions.h"
 #include "orchestratord/api/tasks/submit.h"
@@ -17,7 +18,12 @@ class Api {
  public:
   // REQUIRES: `context` outlives the Api, and the Api the server.
   explicit Api(const Context& context)
-      : submitter_(context), tasks_(context), sessions_(context), pools_(context), meta_(context) {}
+      : submitter_(context),
+        tasks_(context),
+        sessions_(context),
+        pools_(context),
+        pool_control_(context),
+        meta_(context) {}
 
   struct Route {
     std::string_view method;
@@ -32,6 +38,7 @@ class Api {
   tasks::Tasks tasks_;
   Sessions sessions_;
   Pools pools_;
+  PoolControl pool_control_;
   Meta meta_;
 };
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "contract/pool.h"
+#include "contract/pool_control.h"
 #include "contract/task.h"
 #include "orchestratord/brain/view.h"
 #include "orchestratord/jobs/ids.h"
@@ -50,6 +51,12 @@ struct RememberPool {
 };
 struct ForgetPool {
   base::PoolId pool_id;
+};
+struct CommitDraining {
+  CommitId commit;
+  base::PoolId pool_id;
+  std::string endpoint;  // "" if it is not known
+  bool draining = false;
 };
 
 // ---- clients ------------------------------------------------------------------------------------------------------
@@ -102,6 +109,15 @@ struct AnswerQuerySessions {
 struct AnswerPool {
   RequestId request;
   base::Result<std::int64_t> heartbeat_interval_ms;
+};
+
+struct AnswerPoolControl {
+  RequestId request;
+  base::Result<contract::PoolControlReply> result;
+};
+struct AnswerPoolHealth {
+  RequestId request;
+  std::optional<contract::PoolHealthReport> health;  // absent: no such pool
 };
 
 // ---- streams ------------------------------------------------------------------------------------------------------
@@ -181,7 +197,8 @@ enum class Metric : std::uint8_t {
   kTimeouts,            // label: stage
   kRetries,             // label: error code
   kWorkerStarts,        // label success | failure
-  kWorkerStops,         // label: evict | start_timeout
+  kWorkerStops,         // label: evict | idle | threshold | drain | reload | purge | start_timeout
+  kDrains,              // label: drain | reload | purge; pool_id
   kHeartbeatsReceived,  // label: pool_id
   kTokensIn,            // value
   kTokensOut,           // value
@@ -194,6 +211,7 @@ struct Count {
   std::string label;
   contract::Priority priority = contract::Priority::kInteractive;
   std::int64_t value = 1;
+  std::string pool_id;
 };
 
 // One placement decision that said something new (control-plane §15.1).
@@ -205,10 +223,10 @@ struct CountPlacement {
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command =
-    std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                 AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools, AnswerQueryGauges,
-                 AnswerSession, AnswerQuerySessions, AnswerPool, PublishQueued, SealStream, Finish, Execute,
-                 AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, CountPlacement, Drained>;
+using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
+                             CommitDraining, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
+                             AnswerQueryPools, AnswerQueryGauges, AnswerSession, AnswerQuerySessions, AnswerPool,
+                             AnswerPoolControl, AnswerPoolHealth, PublishQueued, SealStream, Finish, Execute,
+                             AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::brain

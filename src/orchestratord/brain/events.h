@@ -76,8 +76,9 @@ struct Restored {
   std::vector<jobs::RestoredJob> jobs;
   std::vector<std::string> pool_endpoints;
   std::vector<sessions::RestoredSession> sessions{};  // in order of creation
+  std::vector<base::PoolId> draining_pools{};
 };
-// Outcome of one group commit. Every CommitAdmission and CommitTransition is named in exactly one of these.
+// Outcome of one group commit. Every CommitAdmission, CommitTransition and CommitDraining is named in exactly one of these.
 struct Committed {
   std::vector<CommitId> commits;
 };
@@ -116,6 +117,39 @@ struct StartWorkerAnswered {
   std::optional<base::Error> error;
 };
 
+// ---- operator -----------------------------------------------------------------------------------------------------
+// Each is answered by exactly one AnswerPoolControl.
+// The pool takes no job any more; what runs may go on for deadline_ms, then it goes back to the queue. Its workers are
+// stopped when they are idle. Holds until UndrainPool or until the pool says goodbye, over restarts of both sides.
+struct DrainPool {
+  RequestId request;
+  base::PoolId pool_id;
+  std::int64_t deadline_ms = 0;
+};
+struct UndrainPool {
+  RequestId request;
+  base::PoolId pool_id;
+};
+// The pool's workers leave as with a drain and workers of `model` come; if they do not, the old ones come back.
+struct ReloadPool {
+  RequestId request;
+  base::PoolId pool_id;
+  contract::ModelFacts model;
+  std::int64_t deadline_ms = 0;
+};
+// Workers of these models leave; the pool goes on taking jobs.
+struct PurgePool {
+  RequestId request;
+  base::PoolId pool_id;
+  std::vector<std::string> models;  // references or digests; none: every model
+  bool drain_first = true;          // without it and without force a busy worker is a conflict
+  bool force = false;               // running jobs go back to the queue at once
+};
+struct QueryPoolHealth {
+  RequestId request;
+  base::PoolId pool_id;
+};
+
 // ---- relay --------------------------------------------------------------------------------------------------------
 // The worker's `started` event.
 struct ExecuteStarted {
@@ -145,9 +179,10 @@ struct Shutdown {
   std::int64_t grace_ms = 0;
 };
 
-using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, OpenSession,
-                           QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed, CommitFailed,
-                           PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered,
-                           ExecuteStarted, ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
+using Event =
+    std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, OpenSession, QuerySession,
+                 QuerySessions, CloseSession, StreamCounted, Restored, Committed, CommitFailed, PoolSeen,
+                 PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered, DrainPool, UndrainPool,
+                 ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted, ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::brain

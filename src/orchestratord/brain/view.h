@@ -52,6 +52,12 @@ struct Gauges {
     std::int64_t active = 0;
   };
   std::vector<WorkerConnections> worker_connections;
+  struct PoolReady {
+    base::PoolId pool_id;
+    bool ready = false;
+    std::int64_t leases = 0;
+  };
+  std::vector<PoolReady> pools;
 };
 
 }  // namespace llorch::orchestratord::brain

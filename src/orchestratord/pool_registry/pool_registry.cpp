@@ -125,9 +125,10 @@ GoneWorker PoolRegistry::erase(Pool& pool, const base::WorkerId& id, GoneWhy why
 
 bool PoolRegistry::is_stale(const Pool& pool, const contract::PoolState& state) const {
   if (std::find(pool.old_boots.begin(), pool.old_boots.end(), state.boot_id) != pool.old_boots.end()) return true;
+  if (state.boot_id != pool.boot_id) return false;
+  if (state.sequence > 0 && pool.last_sequence > 0) return state.sequence < pool.last_sequence;
   // Uptime first: a wall clock that was set back must not silence a pool.
-  return state.boot_id == pool.boot_id &&
-         std::tie(state.uptime_seconds, state.timestamp_ms) < std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
+  return std::tie(state.uptime_seconds, state.timestamp_ms) < std::tie(pool.last_uptime_s, pool.last_timestamp_ms);
 }
 
 Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
@@ -181,6 +182,7 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
   pool.boot_id = state.boot_id;
   pool.status = PoolStatus::kHealthy;
   pool.last_seen_ms = now.mono_ms;
+  pool.last_sequence = state.sequence;
   pool.last_timestamp_ms = state.timestamp_ms;
   pool.last_uptime_s = state.uptime_seconds;
   merge_workers(pool, state, now, changes);
@@ -242,6 +244,7 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
     w.told_gone = true;
     w.info.status = WorkerStatus::kFailed;
     w.claimed_by.reset();
+    w.retiring = false;
     return;
   }
   // Written before the worker was ready: it lacks what the ready call told us.

@@ -36,17 +36,20 @@ struct Worker {
   std::string wanted_digest;        // what the start asked for; "" for a worker we did not start
   std::int64_t slots_in_use = 0;    // executions that may still hold a slot
   std::int64_t last_used_ms = 0;
-  std::int64_t started_ms = 0;  // when we asked for it, or first heard of it
-  bool answered = true;         // false until the pool answered our StartWorker
-  bool listed = false;          // a report named it
-  bool told_gone = false;       // declared gone, but its process still holds its place; failed
-  int absent_reports = 0;       // in a row, while never listed
+  std::int64_t started_ms = 0;     // when we asked for it, or first heard of it
+  std::int64_t ready_ms = 0;       // when we heard that it is ready
+  std::int64_t start_took_ms = 0;  // 0 for a worker we did not start
+  bool answered = true;            // false until the pool answered our StartWorker
+  bool listed = false;             // a report named it
+  bool told_gone = false;          // declared gone, but its process still holds its place; failed
+  int absent_reports = 0;          // in a row, while never listed
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> claimed_by;   // lane that waits for its memory: no new work
   std::optional<std::uint64_t> started_for;  // lane whose first job asked for it
+  bool retiring = false;                     // it leaves when it is idle: no new work
 
   std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes); }
-  bool takes_work() const { return info.status == WorkerStatus::kReady && !claimed_by; }
+  bool takes_work() const { return info.status == WorkerStatus::kReady && !claimed_by && !retiring; }
   std::int64_t slots_free() const { return std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
 };
 
@@ -70,8 +73,8 @@ struct Pool {
   PoolStatus status = PoolStatus::kHealthy;
   std::int64_t last_seen_ms = 0;
   std::int64_t registered_unix_ms = 0;
-  std::int64_t last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken; orders reports of one boot
-  std::map<std::string, Device> devices;                  // by gpu_id
+  std::int64_t last_sequence = 0, last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken
+  std::map<std::string, Device> devices;                                     // by gpu_id
   std::map<base::WorkerId, Worker> workers;
   std::set<base::WorkerId> gone;       // declared gone; forgotten once no report names them
   std::vector<std::string> old_boots;  // the last few before boot_id; their late reports are dropped

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "orchestratord/scheduling/eviction.h"
+
 namespace llorch::orchestratord::scheduling {
 namespace {
 
@@ -66,79 +68,9 @@ std::optional<std::uint32_t> choose_worker(const PlacementInput& input, Decision
   return best->worker;
 }
 
-Tier tier_of(const DeviceChoice& device, const Devices& devices) {
-  return devices.tiers.empty() ? Tier::kPreferred : devices.tiers[device.device];
-}
-
-bool is_open(const DeviceChoice& device, const PlacementInput& input) {
-  const bool kept = device.reserved && device.reserved->model != input.model && device.reserved->rank < input.rank;
-  return device.usable && !kept;
-}
-
 bool holds(const DeviceChoice& device, const PlacementInput& input) {
   return device.room_bytes >= input.memory_bytes &&
          static_cast<std::int64_t>(device.tenants.size()) < input.workers_per_device;
-}
-
-// Would the device hold the model once `going` of its workers with `bytes` are gone?
-bool would_hold(const DeviceChoice& device, const PlacementInput& input, std::int64_t going, std::int64_t bytes) {
-  return std::min(device.room_bytes + bytes, device.potential_bytes) >= input.memory_bytes &&
-         static_cast<std::int64_t>(device.tenants.size()) - going < input.workers_per_device;
-}
-
-struct Going {
-  std::int64_t count = 0;
-  std::int64_t bytes = 0;
-};
-Going leaving(const DeviceChoice& device) {
-  Going going;
-  for (const Tenant& t : device.tenants) {
-    if (t.leaving) ++going.count, going.bytes += t.bytes;
-  }
-  return going;
-}
-
-// The fewest of `candidates` (in their order) whose departure makes room; empty if all of them do not.
-std::vector<std::uint32_t> enough_of(const DeviceChoice& device, const PlacementInput& input,
-                                     const std::vector<const Tenant*>& candidates) {
-  Going going = leaving(device);
-  std::vector<std::uint32_t> chosen;
-  for (const Tenant* t : candidates) {
-    chosen.push_back(t->worker);
-    ++going.count;
-    going.bytes += t->bytes;
-    if (would_hold(device, input, going.count, going.bytes)) return chosen;
-  }
-  return {};
-}
-
-bool longer_unused(const Tenant* a, const Tenant* b) {
-  return std::tie(a->last_used_ms, a->worker) < std::tie(b->last_used_ms, b->worker);
-}
-
-struct Reclaim {
-  std::uint32_t device = 0;
-  std::vector<std::uint32_t> workers;
-};
-
-template <class MayGo>
-std::optional<Reclaim> reclaim(const Devices& devices, const PlacementInput& input, MayGo may_go) {
-  std::optional<Reclaim> best;
-  Tier best_tier = Tier::kExcluded;
-  for (const DeviceChoice& device : devices.all) {
-    const Tier tier = tier_of(device, devices);
-    if (tier == Tier::kExcluded || tier > best_tier || !is_open(device, input)) continue;
-    std::vector<const Tenant*> candidates;
-    for (const Tenant& t : device.tenants) {
-      if (t.ready && !t.leaving && may_go(t)) candidates.push_back(&t);
-    }
-    std::sort(candidates.begin(), candidates.end(), longer_unused);
-    auto chosen = enough_of(device, input, candidates);
-    if (chosen.empty() || (tier == best_tier && best->workers.size() <= chosen.size())) continue;
-    best = Reclaim{device.device, std::move(chosen)};
-    best_tier = tier;
-  }
-  return best;
 }
 
 const DeviceChoice* start_device(const Devices& devices, const PlacementInput& input, DecisionLog& log) {
@@ -166,6 +98,7 @@ struct Prospects {
   bool usable_could_hold = false;  // and its pool answers
   bool large_enough = false;       // with nothing at all there
   bool on_its_way = false;         // once what leaves has left
+  bool kept = false;               // once an idle worker's load has paid off, perhaps
 };
 Prospects prospects(const Devices& devices, const PlacementInput& input) {
   Prospects p;
@@ -181,7 +114,8 @@ Prospects prospects(const Devices& devices, const PlacementInput& input) {
     if (!is_open(device, input)) continue;
     p.room_bytes_max = std::max(p.room_bytes_max, device.room_bytes);
     const Going going = leaving(device);
-    p.on_its_way |= going.count > 0 && would_hold(device, input, going.count, going.bytes);
+    p.on_its_way |= going.count > 0 && would_hold(device, input, going);
+    for (const Tenant& t : device.tenants) p.kept |= t.kept && t.idle;
   }
   return p;
 }
@@ -197,14 +131,13 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
   }
   if (!p.usable_could_hold) return Wait{WaitCode::kPool, p.room_bytes_max};
   if (p.on_its_way) return Wait{WaitCode::kMemory, p.room_bytes_max};
-  const auto same_model = [&](const Tenant& t) { return t.model == input.model; };
-  const auto idle = [&](const Tenant& t) { return t.idle && (!t.useful || (!t.queued && !same_model(t))); };
-  if (auto found = reclaim(devices, input, idle)) return Evict{found->device, std::move(found->workers)};
-  if (input.impatient) {
-    const auto later = [&](const Tenant& t) { return !same_model(t) && (!t.queued || *t.queued > input.rank); };
-    if (auto found = reclaim(devices, input, later)) return Claim{found->device, std::move(found->workers)};
-  }
-  return Wait{WaitCode::kMemory, p.room_bytes_max};
+  auto idle = idle_departure(devices, input);
+  const bool manual = input.eviction == contract::EvictionPolicy::kManual;
+  auto later = !idle && (manual || input.impatient) ? later_departure(devices, input) : std::nullopt;
+  if (manual && (idle || later)) return Wait{WaitCode::kEviction, p.room_bytes_max};
+  if (idle) return Evict{idle->device, std::move(idle->workers)};
+  if (later) return Claim{later->device, std::move(later->workers)};
+  return Wait{WaitCode::kMemory, p.room_bytes_max, p.kept};
 }
 
 }  // namespace
@@ -216,6 +149,7 @@ std::string_view code(WaitCode wait) {
     case WaitCode::kWorkerStart: return "WAITING_FOR_WORKER_START";
     case WaitCode::kStartRetry: return "WAITING_FOR_START_RETRY";
     case WaitCode::kMemory: return "WAITING_FOR_MEMORY";
+    case WaitCode::kEviction: return "WAITING_FOR_EVICTION";
     case WaitCode::kPool: return "WAITING_FOR_POOL";
     case WaitCode::kRetry: return "WAITING_FOR_RETRY";
     case WaitCode::kRestart: return "WAITING_FOR_RESTART";

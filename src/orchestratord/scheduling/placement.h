@@ -48,6 +48,8 @@ struct Tenant {
   bool ready = false;
   bool leaving = false;  // draining, failed, or claimed for a waiting model
   bool idle = false;
+  bool kept = false;                      // its load has not paid off yet (eviction.h)
+  std::int64_t frequency = 0;             // of its model's use
   std::optional<jobs::ModelIndex> model;  // absent: nobody ever asked for what it holds
   bool useful = true;                     // can serve its model's jobs at all
   std::optional<Rank> queued;             // first job waiting for its model
@@ -76,7 +78,8 @@ struct PlacementInput {
   jobs::ModelIndex model;
   std::int64_t memory_bytes = 0;  // of one worker of the model
   contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
-  std::int64_t tokens_expected = 0;            // predicted-end: how much the job will probably generate
+  std::int64_t tokens_expected = 0;  // predicted-end: how much the job will probably generate
+  contract::EvictionPolicy eviction = contract::EvictionPolicy::kLru;
   std::optional<std::uint32_t> last_worker;    // round-robin: who got the last job
   std::optional<std::uint32_t> affine_worker;  // where the session's last job ended well: its prefix may still be there
   std::span<const WorkerChoice> workers;
@@ -96,6 +99,7 @@ enum class WaitCode : std::uint8_t {
   kWorkerStart,  // a worker is starting
   kStartRetry,   // the last start failed; the next one is delayed
   kMemory,       // no device has room now
+  kEviction,     // a worker would have to go, and the policy leaves that to an operator
   kPool,         // no healthy pool that could hold it
   kRetry,        // the last attempt failed; the next one is delayed
   kRestart,      // orchestratord is stopping; the next process goes on
@@ -121,6 +125,7 @@ struct Claim {
 struct Wait {
   WaitCode code = WaitCode::kSlot;
   std::int64_t room_bytes_max = 0;  // kMemory: the best device's room now
+  bool kept = false;                // kMemory: a worker could go once its load has paid off
 };
 // No device we know of can hold the model, however long we wait; or others hold the memory, and we have waited long enough.
 struct Infeasible {
@@ -154,9 +159,7 @@ using DeviceSource = std::function<Devices()>;
 // Affinity breaks ties and nothing more: a job never waits for the affine worker while another one is free.
 std::int64_t predicted_end_ms(const Speed& speed, std::int64_t tokens);
 // Start: the device with most room among those that hold the model, devices where the last start failed last.
-// Eviction: idle workers nobody waits for, least recently used first, on the device that needs the fewest; only if the
-// model has no worker at all, and never more while memory on its way out will do. A device of a smaller tier comes first in
-// both.
+// Eviction (eviction.h): only if the model has no worker at all. A device of a smaller tier comes first in both.
 Decision decide(const PlacementInput& input, const DeviceSource& devices, DecisionLog& log);
 
 }  // namespace llorch::orchestratord::scheduling

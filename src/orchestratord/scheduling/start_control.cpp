@@ -22,6 +22,25 @@ void StartControl::failed(const base::Error& error, const contract::RetryConfig&
   last_error_ = error;
 }
 
-void StartControl::ready() { *this = {}; }
+void StartControl::ready() {
+  std::deque<std::int64_t> crashes = std::move(crashes_ms_);
+  *this = {};
+  crashes_ms_ = std::move(crashes);
+}
+
+void StartControl::crashed(const base::Error& error, const CrashLimits& limits, const contract::RetryConfig& retry,
+                           std::int64_t now_ms, base::Entropy& entropy) {
+  if (limits.crashes_max == 0) return;
+  crashes_ms_.push_back(now_ms);
+  while (crashes_ms_.front() <= now_ms - limits.window_ms || crashes_count() > limits.crashes_max + 1) {
+    crashes_ms_.pop_front();
+  }
+  const std::int64_t count = crashes_count();
+  if (count < 2) return;
+  last_error_ = error;
+  const std::int64_t until_ms = count > limits.crashes_max ? crashes_ms_.front() + limits.window_ms
+                                                           : now_ms + retry::backoff_ms(retry, count - 1, entropy);
+  not_before_ms_ = std::max(not_before_ms_, until_ms);
+}
 
 }  // namespace llorch::orchestratord::scheduling

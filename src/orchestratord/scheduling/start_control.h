@@ -5,6 +5,7 @@
 // model cannot keep a device busy with starts, however its jobs are placed.
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,6 +44,17 @@ class StartControl {
   void postpone(std::int64_t until_ms) { not_before_ms_ = std::max(not_before_ms_, until_ms); }
   void ready();
 
+  struct CrashLimits {
+    std::int64_t crashes_max = 5;  // within the window; 0: crashes are not counted
+    std::int64_t window_ms = 300'000;
+  };
+  // A worker that had been ready was lost. The first start after it is free; from the second crash within the window on
+  // the next start backs off, and after crashes_max it waits until the oldest has left the window (the founding worker
+  // document's five restarts in five minutes). A worker becoming ready does not clear this: that is how a storm looks.
+  void crashed(const base::Error& error, const CrashLimits& limits, const contract::RetryConfig& retry,
+               std::int64_t now_ms, base::Entropy& entropy);
+  std::int64_t crashes_count() const { return static_cast<std::int64_t>(crashes_ms_.size()); }
+
   bool backing_off(std::int64_t now_ms) const { return now_ms < not_before_ms_; }
   std::int64_t not_before_ms() const { return not_before_ms_; }
   const std::optional<base::Error>& last_error() const { return last_error_; }
@@ -51,6 +63,7 @@ class StartControl {
   std::int64_t failures_in_a_row_ = 0;
   std::int64_t not_before_ms_ = 0;
   std::optional<base::Error> last_error_;
+  std::deque<std::int64_t> crashes_ms_;  // within the window, oldest first
 };
 
 }  // namespace llorch::orchestratord::scheduling

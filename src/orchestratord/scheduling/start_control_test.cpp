@@ -69,5 +69,30 @@ TEST_F(StartControlTest, APostponedStartCountsNoFailure) {
   EXPECT_EQ(fail_at(500), Verdict::kRetry);
 }
 
+// OC-POOL-3011: one crash costs nothing, the next ones back off, and after the limit the next start waits until
+// the oldest crash has left the window. A worker that became ready in between does not clear the count.
+TEST_F(StartControlTest, CrashesInARowOpenABreaker) {
+  const StartControl::CrashLimits limits{.crashes_max = 3, .window_ms = 100'000};
+  const base::Error error{base::ErrorCode::kWorkerReset, "crashed", {}};
+  const auto crash_at = [&](std::int64_t now_ms) {
+    control.ready();
+    control.crashed(error, limits, retry, now_ms, entropy);
+    return control.backing_off(now_ms) ? control.not_before_ms() - now_ms : 0;
+  };
+  EXPECT_EQ(crash_at(1'000), 0);
+  EXPECT_EQ(crash_at(2'000), 1'000);
+  EXPECT_EQ(crash_at(4'000), 2'000);
+  EXPECT_EQ(crash_at(10'000), 91'000) << "until the first one is 100 s old";
+  EXPECT_EQ(control.crashes_count(), 4);
+  EXPECT_EQ(crash_at(150'000), 0) << "all are out of the window";
+  EXPECT_EQ(control.last_error(), std::nullopt);
+}
+
+TEST_F(StartControlTest, CrashesAreNotCountedWithoutALimit) {
+  const base::Error error{base::ErrorCode::kWorkerReset, "crashed", {}};
+  for (int i = 0; i < 10; ++i) control.crashed(error, {.crashes_max = 0}, retry, i, entropy);
+  EXPECT_FALSE(control.backing_off(10));
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::scheduling

@@ -33,6 +33,10 @@ struct ForgetSession {
 struct RememberPool {
   KnownPool pool;
 };
+struct SetDraining {
+  KnownPool pool;
+  Store::Done done;
+};
 struct ForgetPool {
   base::PoolId pool_id;
 };
@@ -51,8 +55,8 @@ struct List {
 struct Restore {
   std::function<void(base::Result<RestoredState>)> done;
 };
-using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool, ForgetPool,
-                               Find, FindTask, List, Restore>;
+using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool, SetDraining,
+                               ForgetPool, Find, FindTask, List, Restore>;
 
 // Not thread-safe. Destroyed without close(), it leaves what a killed process leaves.
 class StoreCore {

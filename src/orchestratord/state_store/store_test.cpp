@@ -312,6 +312,29 @@ TEST(Store, RemembersPoolsAndCheckpoints) {
   EXPECT_EQ(store->restore()->pool_endpoints, std::vector<std::string>{"http://127.0.0.1:2"});
 }
 
+// OC-CTRL-2002: an operator's drain outlives the process, and a pool that moves keeps it.
+TEST(Store, ADrainIsKept) {
+  const TempDir dir;
+  const auto set = [](Store& store, const std::string& pool, bool draining) {
+    std::promise<base::Result<>> promise;
+    store.set_draining({base::PoolId(pool), "http://127.0.0.1:1", draining},
+                       [&](base::Result<> result) { promise.set_value(std::move(result)); });
+    return promise.get_future().get();
+  };
+  {
+    auto store = open_in(dir);
+    store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:1"});
+    ASSERT_TRUE(set(*store, "pool-1", true));
+    ASSERT_TRUE(set(*store, "pool-2", true));
+    ASSERT_TRUE(set(*store, "pool-2", false));
+    store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:9"});
+  }
+  auto store = open_in(dir);
+  const auto state = store->restore();
+  EXPECT_EQ(state->draining_pools, std::vector<base::PoolId>{base::PoolId("pool-1")});
+  EXPECT_EQ(state->pool_endpoints, (std::vector<std::string>{"http://127.0.0.1:9", "http://127.0.0.1:1"}));
+}
+
 TEST(Store, StopAnswersEverything) {
   const TempDir dir;
   auto store = open_in(dir);

@@ -98,6 +98,9 @@ struct Metrics::Families {
   Counters& retries = counter("orchd_retries_total", "Attempts repeated, by cause", ours);
   Counters& worker_starts = counter("orchd_worker_starts_total", "Worker starts by outcome", ours);
   Counters& worker_stops = counter("orchd_worker_stops_total", "Worker stops by reason", ours);
+  Counters& drains = counter("drain_events_total", "Drains, reloads and purges of pools");
+  Gauges& pool_ready = gauge("pool_ready", "1: the pool takes jobs");
+  Gauges& active_leases = gauge("active_leases", "Jobs on the pool's workers");
   Counters& heartbeats = counter("orchd_heartbeats_received_total", "Pool states received", ours);
   Histograms& queue_wait = histogram("orchd_queue_wait_time_ms", "Time in the queue", ours);
   Gauges& pools = gauge("orchd_pools", "Pools by status", ours);
@@ -110,7 +113,7 @@ struct Metrics::Families {
 
   // Guards what follows: the registry itself is thread-safe, attempts need their worker, render() drops old workers.
   std::mutex mutex;
-  std::set<std::string> worker_ids;
+  std::set<std::string> worker_ids, pool_ids;
 };
 
 Metrics::Metrics(Options options) : families_(std::make_unique<Families>(std::move(options))) {
@@ -149,6 +152,7 @@ void Metrics::count(const brain::Count& c) {
     case Metric::kRetries: f.retries.Add({{"code", c.label}}).Increment(value); break;
     case Metric::kWorkerStarts: f.worker_starts.Add({{"outcome", c.label}}).Increment(value); break;
     case Metric::kWorkerStops: f.worker_stops.Add({{"reason", c.label}}).Increment(value); break;
+    case Metric::kDrains: f.drains.Add({{"pool_id", c.pool_id}, {"reason", c.label}}).Increment(value); break;
     case Metric::kHeartbeatsReceived: f.heartbeats.Add({{"pool_id", c.label}}).Increment(value); break;
     case Metric::kTokensIn: f.tokens_in.Add({}).Increment(value); break;
     case Metric::kTokensOut: f.tokens_out.Add({}).Increment(value); break;
@@ -193,6 +197,18 @@ std::string Metrics::render(const brain::Gauges& gauges, const StreamGauges& str
     if (!present.contains(old)) f.connections.Remove(&f.connections.Add({{"worker_id", old}}));
   }
   f.worker_ids = std::move(present);
+  std::set<std::string> pools_here;
+  for (const auto& pool : gauges.pools) {
+    pools_here.insert(pool.pool_id.value);
+    f.pool_ready.Add({{"pool_id", pool.pool_id.value}}).Set(pool.ready ? 1 : 0);
+    f.active_leases.Add({{"pool_id", pool.pool_id.value}}).Set(static_cast<double>(pool.leases));
+  }
+  for (const std::string& old : f.pool_ids) {
+    if (pools_here.contains(old)) continue;
+    f.pool_ready.Remove(&f.pool_ready.Add({{"pool_id", old}}));
+    f.active_leases.Remove(&f.active_leases.Add({{"pool_id", old}}));
+  }
+  f.pool_ids = std::move(pools_here);
   f.pools.Add({{"status", "healthy"}}).Set(static_cast<double>(gauges.pools_healthy));
   f.pools.Add({{"status", "unhealthy"}}).Set(static_cast<double>(gauges.pools_unhealthy));
   f.workers.Add({}).Set(static_cast<double>(gauges.workers_total));

@@ -76,6 +76,10 @@ void CommandRunner::run(brain::RememberPool& command) {
 
 void CommandRunner::run(brain::ForgetPool& command) { context_.store->forget_pool(command.pool_id); }
 
+void CommandRunner::run(brain::CommitDraining& command) {
+  context_.store->set_draining({command.pool_id, command.endpoint, command.draining}, committed(command.commit));
+}
+
 void CommandRunner::run(brain::PublishQueued& command) {
   if (const api::LiveJobPtr live = context_.jobs->find(command.job_id)) {
     live->stream->queued({.job_id = command.job_id.value,

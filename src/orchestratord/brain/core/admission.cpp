@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/assert.h"
 #include "orchestratord/brain/core/state.h"
@@ -233,7 +234,7 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
 void Brain::State::on(Committed& e) {
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
-    if (it == commits.end()) continue;  // said twice
+    if (draining_committed(id, nullptr) || it == commits.end()) continue;  // or said twice
     const PendingCommit commit = it->second;
     commits.erase(it);
     if (commit.kind == PendingCommit::Kind::kProgress) continue;
@@ -250,7 +251,7 @@ void Brain::State::on(Committed& e) {
 void Brain::State::on(CommitFailed& e) {
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
-    if (it == commits.end()) continue;
+    if (draining_committed(id, &e.error) || it == commits.end()) continue;
     const PendingCommit commit = it->second;
     commits.erase(it);
     // A row that still says "queued" while the job runs is harmless: after a restart both are replayed.
@@ -277,6 +278,7 @@ void Brain::State::on(Restored& e) {
   for (const std::string& endpoint : config.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
   for (const std::string& endpoint : e.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
   for (const std::int64_t key : sessions.restore(std::move(e.sessions), now)) emit(ForgetSession{key});
+  restore_drains(e.draining_pools);
   for (jobs::RestoredJob& job : e.jobs) restore(job);
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
@@ -294,11 +296,16 @@ void Brain::State::on(Restored& e) {
 void Brain::State::restore(jobs::RestoredJob& r) {
   ASSERT(!contract::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
   const LaneIndex lane_index = intern_lane(intern(r.spec.model), r.spec.placement);
+  const std::int64_t not_before_ms =
+      jobs.empty() ? std::numeric_limits<std::int64_t>::min() : jobs.rbegin()->second.submitted_ms;
   Job& job = add_job(std::move(r.spec), lane_index);
   job.admitted = true;
   job.attempts = r.attempts;
   job.submitted_unix_ms = r.submitted_unix_ms;
-  job.submitted_ms = now.mono_ms - std::max<std::int64_t>(0, now.unix_ms - r.submitted_unix_ms);
+  // Times are told by a wall clock that may have been set meanwhile; arrivals are not, and no job is older than the one
+  // before it: the queue promotes by age in order of arrival.
+  job.submitted_ms =
+      std::max(now.mono_ms - std::max<std::int64_t>(0, now.unix_ms - r.submitted_unix_ms), not_before_ms);
   if (r.session_key) job.session = sessions.readmit(*r.session_key, demand(job.spec));
   const bool was_running = r.status != JobStatus::kQueued;
   job.resumes_attempt = was_running && r.attempts > 0;

@@ -46,6 +46,7 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
   job.execution = id;
   ++worker.slots_in_use;
   worker.last_used_ms = now.mono_ms;
+  model(job.model).frequency.used(now.mono_ms);
 
   std::int64_t budget_ms = x.timeout_ms;
   if (job.spec.deadline_ms) {
@@ -106,7 +107,7 @@ void Brain::State::on(ExecuteEnded& e) {
   job->tokens_out = e.tokens_out;
   if (e.end) return completed(*job, x, std::move(*e.end));
   if (x.retry_error) return retry(*job, *x.retry_error);
-  if (x.aborted) return back_to_queue(*job, now.mono_ms);  // shutdown
+  if (x.aborted) return put_back(*job);
   // If the worker is dead its pool knows first; the next attempt should not go there again.
   if (const auto* pool = job->pool_id ? registry.find_pool(*job->pool_id) : nullptr) emit(AskPoolState{pool->endpoint});
   attempt_failed(*job, std::move(*e.error));
@@ -180,6 +181,15 @@ void Brain::State::back_to_queue(Job& job, std::int64_t ready_at_ms) {
   dirty = true;
 }
 
+// Its attempt was cut short by an operator or by our own end: it does not count, also after a restart.
+void Brain::State::put_back(Job& job) {
+  --job.attempts;
+  back_to_queue(job, now.mono_ms);
+  if (draining) return;  // the row says "running", and the next process replays it as this attempt
+  log(base::LogLevel::kInfo, "job.put_back", &job, "A running job goes back to the queue.");
+  commit_progress(job);
+}
+
 void Brain::State::abort(Execution& x) {
   x.aborted = true;
   timers.cancel(x.wall_timer);
@@ -246,7 +256,7 @@ void Brain::State::abort_timer(Execution& found) {
   if (!job || job->execution != x.id) return;
   job->execution.reset();
   if (x.retry_error) return retry(*job, *x.retry_error);
-  back_to_queue(*job, now.mono_ms);  // shutdown
+  put_back(*job);
 }
 
 }  // namespace llorch::orchestratord::brain

@@ -52,6 +52,9 @@ void Brain::State::schedule() {
     }
     give_up_claims();
     stop_claimed();
+    stop_retiring();
+    unload_idle();
+    advance_controls();
     release_lanes();
   }
 }
@@ -74,6 +77,7 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
       .memory_bytes = m.facts.memory_bytes,
       .algorithm = config.scheduling.algorithm,
       .tokens_expected = std::min(m.tokens_out.get().value_or(job.spec.max_tokens), job.spec.max_tokens),
+      .eviction = config.eviction.worker_policy,
       .start_backing_off = m.starts.backing_off(now.mono_ms),
       .impatient = l.memory_wait_since_ms && now.mono_ms - *l.memory_wait_since_ms >= config.memory_patience_ms,
       .pools_expected = pools_expected(),
@@ -104,7 +108,7 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
   scratch.workers.clear();
   scratch.worker_choices.clear();
   const auto loads = [&](const Worker& w) {
-    return w.info.status == contract::WorkerStatus::kStarting && accepts(l, w) && pool_healthy(w.pool_id);
+    return w.info.status == contract::WorkerStatus::kStarting && accepts(l, w) && pool_open(w.pool_id);
   };
   for (const Worker* w : registry.loading_of(m.facts.model_ref)) input.starting |= loads(*w);
   for (Worker* w : registry.workers_of(m.facts.digest)) {
@@ -150,14 +154,14 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
   scratch.tenants.clear();
   scratch.device_choices.clear();
   for (auto& [pool_id, pool] : registry.pools()) {
+    const bool open = pool_open(pool_id);
     for (auto& [gpu_id, device] : pool.devices) {
-      DeviceChoice choice{
-          .device = static_cast<std::uint32_t>(scratch.places.size()),
-          .usable = pool.status == contract::PoolStatus::kHealthy && device.info.healthy && !device.doubted,
-          .room_bytes = device.room_bytes(),
-          .potential_bytes = device.potential_bytes(),
-          .total_bytes = device.info.vram_total_bytes,
-          .reserved = reservation(pool_id, gpu_id)};
+      DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
+                          .usable = open && device.info.healthy && !device.doubted,
+                          .room_bytes = device.room_bytes(),
+                          .potential_bytes = device.potential_bytes(),
+                          .total_bytes = device.info.vram_total_bytes,
+                          .reserved = reservation(pool_id, gpu_id)};
       scratch.places.push_back({&pool, &gpu_id});
       choice.tenants.reserve(device.workers.size());
       for (Worker* w : device.workers) {
@@ -185,11 +189,13 @@ scheduling::Tenant Brain::State::tenant(const Worker& w, std::uint32_t number) {
                        .bytes = w.bytes(),
                        .last_used_ms = w.last_used_ms,
                        .ready = ready,
-                       .leaving = w.claimed_by.has_value() || (!ready && !starting),
-                       .idle = w.slots_in_use == 0};
+                       .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
+                       .idle = w.slots_in_use == 0,
+                       .kept = now.mono_ms < scheduling::kept_until_ms(w.ready_ms, w.start_took_ms)};
   const auto known = model_of.find(w.info.model_digest);
   if (known == model_of.end()) return t;
   t.model = known->second;
+  t.frequency = model(known->second).frequency.at(now.mono_ms);
   t.useful = useful(w, model(known->second).facts);
   t.queued = first_waiting_for(w, model(known->second));
   return t;
@@ -213,7 +219,7 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
   }
   if (const auto* start = std::get_if<StartOn>(&decision)) {
     const auto& place = scratch.places[start->device];
-    start_worker(job.lane, place.pool->id, *place.gpu_id);
+    start_worker({job.model, job.lane}, place.pool->id, *place.gpu_id);
     return set_wait(job.lane, {.code = WaitCode::kWorkerStart});
   }
   if (const auto* evict = std::get_if<Evict>(&decision)) {

@@ -66,7 +66,10 @@ void Brain::State::on(PoolSeen& e) {
   dirty = true;
   expected_endpoints.erase(e.state.endpoint);
   if (e.asked_endpoint) expected_endpoints.erase(*e.asked_endpoint);
-  for (const base::PoolId& other : changes.replaced) emit(ForgetPool{other});
+  for (const base::PoolId& other : changes.replaced) {
+    forget_control(other);
+    emit(ForgetPool{other});
+  }
   if (changes.is_new || changes.moved) emit(RememberPool{id, e.state.endpoint});
   if (changes.is_new || changes.moved || changes.rebooted || changes.recovered) {
     emit(Log{base::LogLevel::kInfo,
@@ -133,6 +136,7 @@ void Brain::State::on(PoolLeft& e) {
   for (const GoneWorker& gone : registry.drop_pool(e.pool_id)) worker_gone(gone, std::nullopt);
   if (known) {
     dirty = true;
+    forget_control(e.pool_id);
     emit(ForgetPool{e.pool_id});
     emit(Log{base::LogLevel::kInfo, "pool.left", {}, "A pool has left.", {{"pool_id", e.pool_id}}});
   }

@@ -1,6 +1,7 @@
 #pragma once
 // The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
-// pools.cpp, sessions.cpp, workers.cpp, placing.cpp, views.cpp, verify.cpp; timers in step.cpp).
+// pools.cpp, pool_control.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp, verify.cpp; timers in
+// step.cpp).
 #include <deque>
 #include <map>
 #include <optional>
@@ -11,10 +12,12 @@
 #include <vector>
 
 #include "orchestratord/brain/brain.h"
+#include "orchestratord/brain/core/pool_control.h"
 #include "orchestratord/brain/core/timers.h"
 #include "orchestratord/pool_registry/pool_registry.h"
 #include "orchestratord/queue/job_queue.h"
 #include "orchestratord/scheduling/estimate.h"
+#include "orchestratord/scheduling/eviction.h"
 #include "orchestratord/scheduling/placement.h"
 #include "orchestratord/scheduling/start_control.h"
 #include "orchestratord/sessions/session_table.h"
@@ -88,6 +91,7 @@ struct Model {
   scheduling::Average run_ms, start_ms, tokens_out;
   std::map<std::pair<base::PoolId, std::string>, Performance> performance;  // by device
   scheduling::StartControl starts;
+  scheduling::UseFrequency frequency;
   std::optional<std::pair<base::PoolId, base::WorkerId>> last_worker;  // round-robin
   std::vector<LaneIndex> lanes;                                        // in use
 };
@@ -113,6 +117,14 @@ struct PendingCommit {
   enum class Kind : std::uint8_t { kAdmission, kProgress, kTerminal, kSession } kind = Kind::kProgress;
   Arrival job;
   PendingSession session{};  // kSession
+};
+
+// An operator's drain, or the end of one, on its way to the disk.
+struct DrainCommit {
+  RequestId request;
+  base::PoolId pool_id;
+  bool draining = false;
+  std::int64_t deadline_ms = 0;
 };
 
 struct Brain::State {
@@ -143,8 +155,12 @@ struct Brain::State {
   std::map<std::string, std::int64_t> expected_endpoints;  // -> until when they may have what nobody has
   std::set<base::WorkerId> claims;                         // workers with claimed_by
   std::map<std::pair<base::PoolId, std::string>, LaneIndex> reservations;  // devices being cleared for a lane
-  std::vector<LaneIndex> waiting;                                          // lanes with a wait, from the last pass
-  scheduling::Average run_ms;                                              // over all models
+  std::set<base::WorkerId> retiring;                                       // workers with retiring
+  std::map<base::PoolId, PoolControl> controls;                            // pools with something to say here
+  std::map<CommitId, DrainCommit> drain_commits;
+  std::optional<TimerQueue::Handle> unload_timer;
+  std::vector<LaneIndex> waiting;  // lanes with a wait, from the last pass
+  scheduling::Average run_ms;      // over all models
   std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
   bool restored = false;
   bool dirty = false;  // a scheduling pass may change something
@@ -254,6 +270,7 @@ struct Brain::State {
   void attempt_failed(Job& job, base::Error error);
   void retry(Job& job, base::Error error);
   void back_to_queue(Job& job, std::int64_t ready_at_ms);
+  void put_back(Job& job);
   void completed(Job& job, const Execution& execution, contract::EndEvent end);
   void wall_timer(Execution& execution);
   void idle_timer(Execution& execution);
@@ -288,14 +305,47 @@ struct Brain::State {
   static FailedStart failed_start(const Worker& worker, ModelIndex model_index);
   void start_failed(const FailedStart& start, base::Error error);
   void start_succeeded(ModelIndex model_index, const Worker& worker);
+  void worker_crashed(Model& m, const base::Error& error);
   void start_timed_out(const base::WorkerId& id);
   void postpone_start(ModelIndex model_index);
   static bool in_motion(const pool_registry::Device& device);
-  void start_worker(LaneIndex lane_index, const base::PoolId& pool_id, const std::string& gpu_id);
+  struct StartOrder {
+    ModelIndex model;
+    std::optional<LaneIndex> lane;  // whose first job asks for it; none: an operator does
+  };
+  base::WorkerId start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id);
   void stop_worker(Worker& worker, std::string_view why);
   bool useful(const Worker& worker, const contract::ModelFacts& facts) const;
-  bool pool_healthy(const base::PoolId& id) const;
   bool serves(const Worker& worker, const contract::ModelFacts& facts) const;
+
+  // unloading.cpp
+  void retire(Worker& worker);
+  void stop_retiring();
+  bool unused(const Worker& worker) const;
+  void unload_idle();
+  std::int64_t trim(pool_registry::Device& device);
+
+  // pool_control.cpp
+  void on(DrainPool& e);
+  void on(UndrainPool& e);
+  void on(ReloadPool& e);
+  void on(PurgePool& e);
+  void on(QueryPoolHealth& e);
+  bool pool_open(const base::PoolId& id) const;  // healthy, and no operator keeps it from taking jobs
+  void commit_draining(const base::PoolId& id, DrainCommit commit);
+  bool draining_committed(CommitId id, const base::Error* error);
+  void restore_drains(const std::vector<base::PoolId>& pools);
+  void arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms);
+  void deadline_over(const base::PoolId& id);
+  void end_operation(const base::PoolId& id, PoolControl& control, contract::PoolOperationState state);
+  void forget_control(const base::PoolId& id);
+  void advance_controls();
+  void advance_reload(const base::PoolId& id, PoolControl& control);
+  std::vector<Reload::Place> places_for(const pool_registry::Pool& pool, const Reload& reload) const;
+  base::Result<bool> fill(pool_registry::Pool& pool, Reload& reload);
+  ModelIndex model_held_by(const Worker& worker);
+  std::string step_of(const PoolControl& control, std::int64_t leases) const;
+  void note_failure(const base::PoolId& id, const base::Error& error);
 
   // placing.cpp
   struct PassScratch;
@@ -326,6 +376,7 @@ struct Brain::State {
   LiveJob live_job(const Job& job, std::int64_t position);
   std::optional<std::int64_t> predicted_start(const Job& job);
   contract::WaitReason wait_reason(const Job& job);
+  std::string wait_for_pool(std::string_view where) const;
 };
 
 }  // namespace llorch::orchestratord::brain

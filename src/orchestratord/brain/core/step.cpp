@@ -11,6 +11,7 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   BrainConfig b;
   b.queue = c.queue;
   b.scheduling = c.scheduling;
+  b.eviction = c.eviction;
   b.timeout = c.timeout;
   b.heartbeat = c.heartbeat;
   b.retry = c.retry;
@@ -99,6 +100,7 @@ void Brain::State::fire(const Timer& timer) {
     case TimerKind::kPool: return check_pool(base::PoolId(timer.name));
     case TimerKind::kEndpoint: return check_endpoint(timer.name);
     case TimerKind::kWorkerStart: return start_timed_out(base::WorkerId(timer.name));
+    case TimerKind::kPoolDeadline: return deadline_over(base::PoolId(timer.name));
     case TimerKind::kSchedule: dirty = true; return;
     case TimerKind::kShutdownGrace: return shutdown_grace_over();
     case TimerKind::kShutdownEnd: end_forced = true; return;

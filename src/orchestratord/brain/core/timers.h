@@ -21,6 +21,7 @@ enum class TimerKind : std::uint8_t {
   kPool,           // name: pool id
   kEndpoint,       // name: endpoint of a pool not heard of yet
   kWorkerStart,    // name: worker id
+  kPoolDeadline,   // name: pool id; of a drain or reload
   kSchedule,       // something that waited may go on
   kShutdownGrace,
   kShutdownEnd,

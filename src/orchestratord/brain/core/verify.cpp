@@ -33,6 +33,7 @@ void Brain::State::verify() const {
     for (const auto& [id, w] : pool.workers) {
       ASSERT(w.slots_in_use == slots[id], "worker {}: {} in use, {} executions", id.value, w.slots_in_use, slots[id]);
       ASSERT(w.claimed_by.has_value() == claims.contains(id), "worker {}", id.value);
+      ASSERT(w.retiring == retiring.contains(id), "worker {}", id.value);
     }
   }
   std::int64_t awaited = 0;

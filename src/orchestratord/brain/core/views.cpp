@@ -28,6 +28,21 @@ std::optional<std::int64_t> Brain::State::predicted_start(const Job& job) {
   return scheduling::predicted_start_ms(input);
 }
 
+// Names what an operator keeps closed: that is what to do something about.
+std::string Brain::State::wait_for_pool(std::string_view where) const {
+  for (const auto& [id, control] : controls) {
+    if (control.draining) {
+      return fmt::format(
+          "No open pool{} can hold this model now, and pool {} is draining. The job goes on when `llorch pool undrain "
+          "{}` "
+          "takes that back or another pool comes.",
+          where, id.value, id.value);
+    }
+    if (control.reload) return fmt::format("Pool {} is being reloaded; the job goes on when that is over.", id.value);
+  }
+  return fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
+}
+
 contract::WaitReason Brain::State::wait_reason(const Job& job) {
   const Model& m = model(job.model);
   const Lane& l = lane(job.lane);
@@ -54,17 +69,25 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
       break;
     case WaitCode::kWorkerStart: human = "A worker for this model is starting."; break;
     case WaitCode::kStartRetry:
-      human = fmt::format("The last worker start failed ({}); the next one follows in {} ms.",
-                          m.starts.last_error() ? m.starts.last_error()->name() : "pool out of reach",
-                          std::max<std::int64_t>(0, m.starts.not_before_ms() - now.mono_ms));
+      human =
+          fmt::format("{} ({}); the next start follows in {} ms.",
+                      m.starts.crashes_count() > 1 ? "Workers of this model crashed" : "The last worker start failed",
+                      m.starts.last_error() ? m.starts.last_error()->name() : "pool out of reach",
+                      std::max<std::int64_t>(0, m.starts.not_before_ms() - now.mono_ms));
       break;
     case WaitCode::kMemory:
-      human = fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}.", where,
-                          m.facts.memory_bytes, l.wait->room_bytes_max);
+      human = fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}.{}", where,
+                          m.facts.memory_bytes, l.wait->room_bytes_max,
+                          l.wait->kept ? " A model that was just loaded stays for as long as its load took." : "");
       break;
-    case WaitCode::kPool:
-      human = fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
+    case WaitCode::kEviction:
+      human = fmt::format(
+          "No device{} has room: the model needs {} bytes, the freest one has {}, and eviction.worker_policy is "
+          "manual. "
+          "Make room with `llorch pool purge POOL --model MODEL`.",
+          where, m.facts.memory_bytes, l.wait->room_bytes_max);
       break;
+    case WaitCode::kPool: human = wait_for_pool(where); break;
     case WaitCode::kRetry:
       human = fmt::format("Attempt {} failed; the next one follows in {} ms.", job.attempts,
                           std::max<std::int64_t>(0, *until_ms - now.mono_ms));
@@ -125,6 +148,10 @@ void Brain::State::on(QueryPools& e) {
                   .registered_unix_ms = pool.registered_unix_ms,
                   .gpus = {},
                   .workers = {}};
+    const auto control = controls.find(id);
+    if (control != controls.end() && control->second.draining && view.status == contract::PoolStatus::kHealthy) {
+      view.status = contract::PoolStatus::kDraining;
+    }
     for (const auto& [gpu_id, device] : pool.devices) view.gpus.push_back(device.info);
     for (const auto& [worker_id, worker] : pool.workers) {
       view.workers.push_back(worker.info);
@@ -144,7 +171,11 @@ void Brain::State::on(QueryGauges& e) {
   for (const auto& [id, pool] : registry.pools()) {
     ++(pool.status == contract::PoolStatus::kHealthy ? g.pools_healthy : g.pools_unhealthy);
     g.workers_total += static_cast<std::int64_t>(pool.workers.size());
-    for (const auto& [worker_id, w] : pool.workers) g.worker_connections.push_back({worker_id, id, w.slots_in_use});
+    g.pools.push_back({id, pool_open(id), 0});
+    for (const auto& [worker_id, w] : pool.workers) {
+      g.worker_connections.push_back({worker_id, id, w.slots_in_use});
+      g.pools.back().leases += w.slots_in_use;
+    }
   }
   emit(AnswerQueryGauges{e.request, std::move(g)});
 }

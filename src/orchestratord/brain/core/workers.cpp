@@ -29,11 +29,6 @@ bool is_loading_there(const Error& error) {
 }
 }  // namespace
 
-bool Brain::State::pool_healthy(const base::PoolId& id) const {
-  const Pool* pool = registry.find_pool(id);
-  return pool && pool->status == contract::PoolStatus::kHealthy;
-}
-
 // Same bytes for the same request need the same KV type, and every admitted job fits this context and takes no more image
 // tokens than this worker was started for.
 bool Brain::State::useful(const Worker& worker, const contract::ModelFacts& facts) const {
@@ -45,11 +40,12 @@ bool Brain::State::useful(const Worker& worker, const contract::ModelFacts& fact
 }
 
 bool Brain::State::serves(const Worker& worker, const contract::ModelFacts& facts) const {
-  return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) && pool_healthy(worker.pool_id);
+  return worker.takes_work() && !worker.info.uri.empty() && useful(worker, facts) && pool_open(worker.pool_id);
 }
 
-void Brain::State::start_worker(LaneIndex lane_index, const base::PoolId& pool_id, const std::string& gpu_id) {
-  const Model& m = model(lane(lane_index).model);
+base::WorkerId Brain::State::start_worker(const StartOrder& order, const base::PoolId& pool_id,
+                                          const std::string& gpu_id) {
+  const Model& m = model(order.model);
   Pool& pool = *registry.find_pool(pool_id);
   contract::StartWorkerRequest request{.worker_id = "worker-" + base::uuid_v4(entropy),
                                        .model_ref = m.facts.model_ref,
@@ -65,7 +61,8 @@ void Brain::State::start_worker(LaneIndex lane_index, const base::PoolId& pool_i
                             .gpu_id = gpu_id,
                             .slots_total = config.worker_slots,
                             .kv_dtype = config.kv_dtype};
-  registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now).started_for = lane_index.value;
+  Worker& worker = registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now);
+  if (order.lane) worker.started_for = order.lane->value;
   const auto& device = pool.devices.at(gpu_id);
   ASSERT(device.accounted_bytes() <= device.info.vram_total_bytes, "gpu {}: {} of {} bytes accounted", gpu_id,
          device.accounted_bytes(), device.info.vram_total_bytes);
@@ -74,13 +71,15 @@ void Brain::State::start_worker(LaneIndex lane_index, const base::PoolId& pool_i
   emit(Log{base::LogLevel::kInfo,
            "worker.start",
            {},
-           "Starts a worker for waiting jobs.",
+           "Starts a worker.",
            {{"worker_id", request.worker_id},
             {"pool_id", pool_id},
             {"gpu_id", gpu_id},
             {"model_digest", m.facts.digest},
             {"memory_bytes", m.facts.memory_bytes}}});
+  base::WorkerId id(request.worker_id);
   emit(StartWorker{pool_id, pool.endpoint, std::move(request)});
+  return id;
 }
 
 void Brain::State::stop_worker(Worker& worker, std::string_view why) {
@@ -90,6 +89,8 @@ void Brain::State::stop_worker(Worker& worker, std::string_view why) {
   worker.stop_sent_ms = now.mono_ms;
   worker.claimed_by.reset();
   claims.erase(worker.id);
+  worker.retiring = false;
+  retiring.erase(worker.id);
   count(Metric::kWorkerStops, why);
   emit(Log{base::LogLevel::kInfo,
            "worker.stop",
@@ -112,6 +113,7 @@ void Brain::State::on(StartWorkerAnswered& e) {
   const bool timed_out = worker->info.status == WorkerStatus::kFailed;
   const FailedStart start = failed_start(*worker, model_of.at(worker->wanted_digest));
   registry.forget_start(e.worker_id);
+  retiring.erase(e.worker_id);
   if (timed_out) return;  // counted as a failure then
   Pool& pool = *registry.find_pool(start.pool_id);
   const ErrorCode code = e.error->code;
@@ -161,6 +163,7 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
   if (!worker) return;
   dirty = true;
   worker->answered = true;
+  worker->ready_ms = worker->last_used_ms = now.mono_ms;
   emit(Log{base::LogLevel::kInfo,
            "worker.ready",
            {},
@@ -184,6 +187,10 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
     return;
   }
   count(Metric::kWorkerStarts, "success");
+  worker->start_took_ms = now.mono_ms - worker->started_ms;
+  if (worker->start_took_ms > 0) {
+    timers.arm(scheduling::kept_until_ms(worker->ready_ms, worker->start_took_ms), {.kind = TimerKind::kSchedule});
+  }
   model(wanted).start_ms.add(now.mono_ms - worker->started_ms);
   start_succeeded(wanted, *worker);
 }
@@ -209,6 +216,7 @@ void Brain::State::on(WorkerFailed& e) {
 void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> error) {
   dirty = true;
   claims.erase(gone.id);
+  retiring.erase(gone.id);
   if (gone.told_before) return;
   const bool expected = gone.why == GoneWhy::kStopped;
   emit(Log{expected ? base::LogLevel::kInfo : base::LogLevel::kWarn,
@@ -226,11 +234,30 @@ void Brain::State::worker_gone(const GoneWorker& gone, std::optional<Error> erro
                               {.kind = TimerKind::kExecutionGone, .number = id.value});
   }
   const auto known = model_of.find(gone.model_digest);
+  if (gone.why == GoneWhy::kFailed && gone.was == WorkerStatus::kReady) {
+    const Error crash = error.value_or(Error{ErrorCode::kWorkerReset, "The worker was lost.", {}});
+    note_failure(gone.pool_id, crash);
+    if (known != model_of.end()) worker_crashed(model(known->second), crash);
+  }
   if (gone.was != WorkerStatus::kStarting || known == model_of.end()) return;
   if (gone.why == GoneWhy::kPoolLost) return postpone_start(known->second);
   const auto lane_index = gone.started_for ? std::optional(LaneIndex{*gone.started_for}) : std::nullopt;
   start_failed({known->second, lane_index, gone.pool_id, gone.gpu_id},
                error.value_or(Error{ErrorCode::kWorkerStartFailed, "The worker ended before it was ready.", {}}));
+}
+
+// It had been ready: the next start is free, but a worker that crashes again and again is not started again and again.
+void Brain::State::worker_crashed(Model& m, const Error& error) {
+  const scheduling::StartControl::CrashLimits limits{.crashes_max = config.restart.worker_crashes_max,
+                                                     .window_ms = config.restart.worker_crash_window_ms};
+  m.starts.crashed(error, limits, config.retry, now.mono_ms, entropy);
+  if (!m.starts.backing_off(now.mono_ms)) return;
+  timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
+  emit(Log{base::LogLevel::kWarn,
+           "worker.crashes",
+           {},
+           "Workers of a model crash; the next one waits.",
+           {{"model_digest", m.facts.digest}, {"backoff_ms", m.starts.not_before_ms() - now.mono_ms}}});
 }
 
 void Brain::State::start_timed_out(const base::WorkerId& id) {
@@ -257,6 +284,7 @@ void Brain::State::start_failed(const FailedStart& start, Error error) {
   Model& m = model(start.model);
   count(Metric::kWorkerStarts, "failure");
   m.starts.failed(error, config.retry, now.mono_ms, entropy);
+  note_failure(start.pool_id, error);
   timers.arm(m.starts.not_before_ms(), {.kind = TimerKind::kSchedule});
   dirty = true;
   emit(Log{base::LogLevel::kWarn,

@@ -98,6 +98,19 @@ struct Describe {
         "AnswerPool {} {}", c.request.value,
         c.heartbeat_interval_ms ? text(*c.heartbeat_interval_ms) : text(c.heartbeat_interval_ms.error()));
   }
+  std::string operator()(const CommitDraining& c) const {
+    return fmt::format("CommitDraining {} {} {} {}", c.commit.value, c.pool_id.value, c.endpoint, c.draining);
+  }
+  std::string operator()(const AnswerPoolControl& c) const {
+    return fmt::format(
+        "AnswerPoolControl {} {}", c.request.value,
+        c.result ? fmt::format("{} {}", c.result->status, c.result->workers.size()) : text(c.result.error()));
+  }
+  std::string operator()(const AnswerPoolHealth& c) const {
+    if (!c.health) return fmt::format("AnswerPoolHealth {} none", c.request.value);
+    return fmt::format("AnswerPoolHealth {} live {} ready {} draining {} \"{}\"", c.request.value, c.health->live,
+                       c.health->ready, c.health->draining, c.health->operation ? c.health->operation->step : "");
+  }
   std::string operator()(const PublishQueued& c) const {
     return fmt::format("PublishQueued {} {} {}", c.job_id.value, c.queue_position, c.predicted_start_ms);
   }

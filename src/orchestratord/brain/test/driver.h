@@ -41,6 +41,7 @@ class Driver {
     if (const auto* a = std::get_if<CommitAdmission>(&c)) return a->commit;
     if (const auto* t = std::get_if<CommitTransition>(&c)) return t->commit;
     if (const auto* s = std::get_if<CommitSession>(&c)) return s->commit;
+    if (const auto* d = std::get_if<CommitDraining>(&c)) return d->commit;
     return std::nullopt;
   }
 

@@ -225,10 +225,18 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
 }
 
 base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
-  Statement* upsert =
-      TRY(database.statement("INSERT OR REPLACE INTO pools (pool_id, endpoint, updated_at) VALUES (?, ?, ?)"));
+  Statement* upsert = TRY(
+      database.statement("INSERT INTO pools (pool_id, endpoint, updated_at) VALUES (?, ?, ?) ON CONFLICT (pool_id) DO "
+                         "UPDATE SET endpoint = excluded.endpoint, updated_at = excluded.updated_at"));
   upsert->bind(1, std::string_view(pool.pool_id.value)).bind(2, std::string_view(pool.endpoint)).bind(3, now_unix_ms);
   return upsert->run();
+}
+
+base::Result<> set_draining(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
+  if (!pool.endpoint.empty()) TRY(upsert_pool(database, pool, now_unix_ms));
+  Statement* update = TRY(database.statement("UPDATE pools SET draining = ? WHERE pool_id = ?"));
+  update->bind(1, std::int64_t{pool.draining}).bind(2, std::string_view(pool.pool_id.value));
+  return update->run();
 }
 
 base::Result<> delete_pool(Database& database, const base::PoolId& pool_id) {
@@ -237,11 +245,11 @@ base::Result<> delete_pool(Database& database, const base::PoolId& pool_id) {
   return remove->run();
 }
 
-base::Result<std::vector<std::string>> pool_endpoints(Database& database) {
-  const StatementUse row(*TRY(database.statement("SELECT endpoint FROM pools ORDER BY pool_id")));
-  std::vector<std::string> endpoints;
-  while (TRY(row->step())) endpoints.push_back(row->text(0));
-  return endpoints;
+base::Result<std::vector<KnownPool>> known_pools(Database& database) {
+  const StatementUse row(*TRY(database.statement("SELECT pool_id, endpoint, draining FROM pools ORDER BY pool_id")));
+  std::vector<KnownPool> pools;
+  while (TRY(row->step())) pools.push_back({base::PoolId(row->text(0)), row->text(1), row->integer(2) != 0});
+  return pools;
 }
 
 }  // namespace llorch::orchestratord::state_store::sqlite

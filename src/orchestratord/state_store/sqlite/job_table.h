@@ -39,8 +39,10 @@ base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std:
 base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max);
 base::Result<std::vector<LiveJob>> live_jobs(Database& database);
 
+// Leaves `draining` of a known pool as it is; set_draining writes it.
 base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);
+base::Result<> set_draining(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);
 base::Result<> delete_pool(Database& database, const base::PoolId& pool_id);
-base::Result<std::vector<std::string>> pool_endpoints(Database& database);
+base::Result<std::vector<KnownPool>> known_pools(Database& database);
 
 }  // namespace llorch::orchestratord::state_store::sqlite

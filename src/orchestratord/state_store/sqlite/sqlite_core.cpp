@@ -38,7 +38,7 @@ struct Moved {
   Move operation;
   base::Result<> result;  // of the statements; counts once the transaction is committed
 };
-using Note = std::variant<SaveCheckpoints, ForgetSession, RememberPool, ForgetPool>;
+using Note = std::variant<SaveCheckpoints, ForgetSession, RememberPool, SetDraining, ForgetPool>;
 using Query = std::variant<Find, FindTask, List, Restore>;
 
 struct Batch {
@@ -73,6 +73,7 @@ class SqliteCore final : public StoreCore {
   base::Result<> write_note(const Note& note);
   void finish_admissions(std::vector<Prepared> prepared, const Ended& ended);
   void finish_moves(std::vector<Moved>& moves, const Ended& ended);
+  static void finish_notes(const std::vector<Note>& notes, const base::Result<>& result);
   void note_health(const Ended& ended);
   void answer(const Query& query);
   base::Result<RestoredState> read_live();
@@ -178,6 +179,7 @@ void SqliteCore::refuse(Batch& batch, const base::Error& error) {
   for (const Admit& admit : batch.admissions) admit.done(base::fail(error));
   for (const Moved& moved : batch.moves) moved.operation.done(base::fail(error));
   for (const RememberSession& session : batch.sessions) session.done(base::fail(error));
+  finish_notes(batch.notes, base::fail(error));
 }
 
 // One transaction for everything that waits. Keys reach the disk before the rows that need them.
@@ -188,6 +190,7 @@ void SqliteCore::commit(Batch& batch) {
   finish_admissions(std::move(prepared), ended);
   finish_moves(batch.moves, ended);
   for (const RememberSession& session : batch.sessions) session.done(ended.result);
+  finish_notes(batch.notes, ended.result);
 }
 
 std::vector<Prepared> SqliteCore::prepare(std::vector<Admit>& admissions) {
@@ -260,6 +263,9 @@ base::Result<> SqliteCore::write_note(const Note& note) {
   if (const auto* pool = std::get_if<RememberPool>(&note)) {
     return sqlite::upsert_pool(*database_, pool->pool, options_.clock->now().unix_ms);
   }
+  if (const auto* set = std::get_if<SetDraining>(&note)) {
+    return sqlite::set_draining(*database_, set->pool, options_.clock->now().unix_ms);
+  }
   if (const auto* pool = std::get_if<ForgetPool>(&note)) return sqlite::delete_pool(*database_, pool->pool_id);
   if (const auto* session = std::get_if<ForgetSession>(&note)) {
     return sqlite::delete_session(*database_, session->session_key);
@@ -296,6 +302,13 @@ void SqliteCore::finish_moves(std::vector<Moved>& moves, const Ended& ended) {
   }
 }
 
+// Most notes are best effort; somebody waits for a drain.
+void SqliteCore::finish_notes(const std::vector<Note>& notes, const base::Result<>& result) {
+  for (const Note& note : notes) {
+    if (const auto* set = std::get_if<SetDraining>(&note)) set->done(result);
+  }
+}
+
 void SqliteCore::note_health(const Ended& ended) {
   const bool failed_before = failure_.has_value();
   failure_.reset();
@@ -324,7 +337,10 @@ void SqliteCore::answer(const Query& query) {
 
 base::Result<RestoredState> SqliteCore::read_live() {
   RestoredState state;
-  state.pool_endpoints = TRY(sqlite::pool_endpoints(*database_));
+  for (KnownPool& pool : TRY(sqlite::known_pools(*database_))) {
+    state.pool_endpoints.push_back(std::move(pool.endpoint));
+    if (pool.draining) state.draining_pools.push_back(std::move(pool.pool_id));
+  }
   state.sessions = TRY(sqlite::all_sessions(*database_));
   for (sqlite::LiveJob& live : TRY(sqlite::live_jobs(*database_))) {
     RestoredJob restored{std::move(live.job), std::nullopt};

@@ -1,0 +1,34 @@
+#pragma once
+// An operator who drains, reloads and purges pools at random while faults happen, and afterwards takes back what would keep
+// the jobs waiting for ever: drains, and under the policy `manual` the models that are in the way.
+#include <cstdint>
+#include <string>
+
+#include "sim/kernel/network.h"
+
+namespace llorch::sim {
+
+struct World;
+
+class Operator {
+ public:
+  explicit Operator(World& world);
+
+  void begin();
+  void heal();
+
+ private:
+  void repeat(std::int64_t mean_ms, void (Operator::*act)());
+  std::string any_pool();
+  void drain();
+  void undrain();
+  void reload();
+  void purge();
+  void take_back(const std::string& pool);
+  void make_room();
+
+  World& world_;
+  Process process_;
+};
+
+}  // namespace llorch::sim

@@ -1,0 +1,80 @@
+// llorch pool: what an operator does with one pool.
+#include <fmt/core.h>
+
+#include "base/id.h"
+#include "cli/commands.h"
+#include "contract/json.h"
+#include "contract/pool_control.h"
+
+namespace llorch::cli {
+namespace {
+
+// A call to /v2/pools/{id}/<what>; its answer in words or as it came.
+int control(const GlobalOptions& global, const PoolOptions& options, const std::string& method, const std::string& what,
+            const std::string& body) {
+  if (!base::is_valid_identifier(options.pool)) {
+    return report({base::ErrorCode::kInvalidParams, "a pool id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -", {}},
+                  global.json);
+  }
+  auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto answer = (*api)->call(method, "/v2/pools/" + options.pool + "/" + what, body);
+  if (!answer) return report(answer.error(), global.json);
+  if (global.json) return fmt::print("{}\n", *answer), kOk;
+  const auto reply = contract::decode<contract::PoolControlReply>(*answer);
+  if (!reply) return report(reply.error(), global.json);
+  fmt::print("{}: {}\n", reply->pool_id, reply->status);
+  for (const std::string& worker : reply->workers) fmt::print("  {} is stopped when it is idle\n", worker);
+  return kOk;
+}
+
+void print_operation(const contract::PoolOperation& operation) {
+  fmt::print("{:10} {}", contract::enum_name(operation.kind), contract::enum_name(operation.state));
+  if (!operation.model_ref.empty()) fmt::print(" of {}", operation.model_ref);
+  if (!operation.step.empty()) fmt::print(": {}", operation.step);
+  if (operation.deadline_ms) fmt::print("; {} ms left", *operation.deadline_ms);
+  fmt::print("\n");
+}
+
+}  // namespace
+
+int drain_pool(const GlobalOptions& global, const PoolOptions& options) {
+  return control(global, options, "POST", "drain", contract::encode(contract::DrainRequest{options.deadline_ms}));
+}
+
+int undrain_pool(const GlobalOptions& global, const PoolOptions& options) {
+  return control(global, options, "DELETE", "drain", "");
+}
+
+int reload_pool(const GlobalOptions& global, const PoolOptions& options) {
+  return control(global, options, "POST", "reload",
+                 contract::encode(contract::ReloadRequest{options.model, options.deadline_ms}));
+}
+
+int purge_pool(const GlobalOptions& global, const PoolOptions& options) {
+  return control(global, options, "POST", "purge",
+                 contract::encode(contract::PurgeRequest{
+                     .purge_models = options.models, .drain_first = !options.idle_only, .force = options.force}));
+}
+
+int pool_health(const GlobalOptions& global, const PoolOptions& options) {
+  auto api = Api::connect(global);
+  if (!api) return report(api.error(), global.json);
+  const auto answer = (*api)->call("GET", "/v2/pools/" + options.pool + "/health");
+  if (!answer) return report(answer.error(), global.json);
+  if (global.json) return fmt::print("{}\n", *answer), kOk;
+  const auto health = contract::decode<contract::PoolHealthReport>(*answer);
+  if (!health) return report(health.error(), global.json);
+  const auto& m = health->metrics;
+  fmt::print("pool       {}\nlive       {}\nready      {}\ndraining   {}\n", health->pool_id, health->live,
+             health->ready, health->draining);
+  fmt::print("workers    {} ({} ready, {} starting, {} failures)\n", m.workers_total, m.workers_ready,
+             m.workers_starting, m.worker_failures);
+  fmt::print("jobs       {} running, {} of {} slots free\n", m.active_leases, m.slots_free, m.slots_total);
+  fmt::print("memory     {} free of {}\n", human_bytes(m.vram_available_bytes), human_bytes(m.vram_total_bytes));
+  if (health->operation) print_operation(*health->operation);
+  if (health->last_error) fmt::print("last error {}\n", *health->last_error);
+  return kOk;
+}
+
+}  // namespace llorch::cli

@@ -1,0 +1,92 @@
+#include "contract/pool_control.h"
+
+#include "contract/field.h"
+
+namespace llorch::contract {
+
+namespace {
+constexpr Bounds kDeadline{0, 1e9};
+}
+
+template <>
+struct EnumNames<PoolOperationKind> {
+  static constexpr auto names = std::array{std::pair{PoolOperationKind::kDrain, std::string_view("drain")},
+                                           std::pair{PoolOperationKind::kReload, std::string_view("reload")}};
+};
+template <>
+struct EnumNames<PoolOperationState> {
+  static constexpr auto names = std::array{std::pair{PoolOperationState::kRunning, std::string_view("running")},
+                                           std::pair{PoolOperationState::kDone, std::string_view("done")},
+                                           std::pair{PoolOperationState::kRolledBack, std::string_view("rolled_back")},
+                                           std::pair{PoolOperationState::kFailed, std::string_view("failed")}};
+};
+
+template <>
+struct Table<DrainRequest> {
+  static constexpr auto fields = std::tuple{
+      required("deadline_ms", &DrainRequest::deadline_ms,
+               "Running jobs may go on for this long; then they go back to the queue. 0: at once.", kDeadline)};
+};
+template <>
+struct Table<ReloadRequest> {
+  using S = ReloadRequest;
+  static constexpr auto fields =
+      std::tuple{required("new_model_ref", &S::new_model_ref, "Alias or file: reference.", {1, 4096}),
+                 optional("deadline_ms", &S::deadline_ms,
+                          "Running jobs may go on for this long; then they go back to the queue.", kDeadline)};
+};
+template <>
+struct Table<PurgeRequest> {
+  using S = PurgeRequest;
+  static constexpr auto fields =
+      std::tuple{optional("purge_engine", &S::purge_engine, "Not served: engines belong to the installation."),
+                 optional("purge_models", &S::purge_models, "Aliases, references or digests; none: every model."),
+                 optional("drain_first", &S::drain_first,
+                          "Running jobs may finish. Without it and without force a busy worker is a conflict."),
+                 optional("delete_cache_dirs", &S::delete_cache_dirs, "Not served: files on disk are left alone."),
+                 optional("force", &S::force, "Running jobs go back to the queue at once.")};
+};
+template <>
+struct Table<PoolControlReply> {
+  using S = PoolControlReply;
+  static constexpr auto fields = std::tuple{required("pool_id", &S::pool_id), required("status", &S::status),
+                                            required("workers", &S::workers, "Workers that are stopped.")};
+};
+template <>
+struct Table<PoolOperation> {
+  using S = PoolOperation;
+  static constexpr auto fields =
+      std::tuple{required("kind", &S::kind), required("state", &S::state), optional("step", &S::step),
+                 optional("model_ref", &S::model_ref), optional("deadline_ms", &S::deadline_ms, "From now.")};
+};
+template <>
+struct Table<PoolHealthMetrics> {
+  using S = PoolHealthMetrics;
+  static constexpr auto fields = std::tuple{
+      required("active_leases", &S::active_leases),       required("workers_total", &S::workers_total),
+      required("workers_ready", &S::workers_ready),       required("workers_starting", &S::workers_starting),
+      required("slots_total", &S::slots_total),           required("slots_free", &S::slots_free),
+      required("vram_total_bytes", &S::vram_total_bytes), required("vram_available_bytes", &S::vram_available_bytes),
+      required("worker_failures", &S::worker_failures)};
+};
+template <>
+struct Table<PoolHealthReport> {
+  using S = PoolHealthReport;
+  static constexpr auto fields = std::tuple{
+      required("pool_id", &S::pool_id),      required("live", &S::live),
+      required("ready", &S::ready),          required("draining", &S::draining),
+      required("metrics", &S::metrics),      optional("last_heartbeat_ms", &S::last_heartbeat_ms, "Milliseconds ago."),
+      optional("version", &S::version),      optional("operation", &S::operation),
+      optional("last_error", &S::last_error)};
+};
+
+}  // namespace llorch::contract
+
+using namespace llorch::contract;
+LLORCH_INSTANTIATE_WIRE(DrainRequest)
+LLORCH_INSTANTIATE_WIRE(ReloadRequest)
+LLORCH_INSTANTIATE_WIRE(PurgeRequest)
+LLORCH_INSTANTIATE_WIRE(PoolControlReply)
+LLORCH_INSTANTIATE_WIRE(PoolHealthReport)
+LLORCH_INSTANTIATE_ENUM(PoolOperationKind)
+LLORCH_INSTANTIATE_ENUM(PoolOperationState)

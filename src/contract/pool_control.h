@@ -1,0 +1,73 @@
+#pragma once
+// Wire types of an operator's levers on a pool: drain, reload, purge, health (control-plane §2.2, §2.5, §5.9).
+// Field tables: pool_control.cpp.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace llorch::contract {
+
+// POST /v2/pools/{id}/drain
+struct DrainRequest {
+  std::int64_t deadline_ms = 0;  // what still runs then goes back to the queue; 0: at once
+};
+// POST /v2/pools/{id}/reload
+struct ReloadRequest {
+  std::string new_model_ref;
+  std::int64_t deadline_ms = 30'000;  // for running jobs, as with a drain
+};
+// POST /v2/pools/{id}/purge
+struct PurgeRequest {
+  bool purge_engine = false;
+  std::vector<std::string> purge_models;  // aliases, references or digests; none: every model
+  bool drain_first = true;                // jobs on these workers may finish
+  bool delete_cache_dirs = false;
+  bool force = false;  // they go back to the queue instead
+};
+
+// 202 of drain, reload and purge.
+struct PoolControlReply {
+  std::string pool_id;
+  std::string status;                // "draining" | "reloading" | "purging" | "serving"
+  std::vector<std::string> workers;  // that are stopped
+};
+
+enum class PoolOperationKind : std::uint8_t { kDrain, kReload };
+enum class PoolOperationState : std::uint8_t { kRunning, kDone, kRolledBack, kFailed };
+
+// The drain or reload of a pool that runs, or the last one.
+struct PoolOperation {
+  PoolOperationKind kind = PoolOperationKind::kDrain;
+  PoolOperationState state = PoolOperationState::kRunning;
+  std::string step;                         // what it waits for, in words
+  std::string model_ref;                    // kReload: the new one
+  std::optional<std::int64_t> deadline_ms;  // from now; until what runs is sent back to the queue
+};
+
+struct PoolHealthMetrics {
+  std::int64_t active_leases = 0;  // jobs on its workers
+  std::int64_t workers_total = 0;
+  std::int64_t workers_ready = 0;
+  std::int64_t workers_starting = 0;
+  std::int64_t slots_total = 0;
+  std::int64_t slots_free = 0;
+  std::int64_t vram_total_bytes = 0;
+  std::int64_t vram_available_bytes = 0;
+  std::int64_t worker_failures = 0;  // since orchestratord started
+};
+
+// GET /v2/pools/{id}/health
+struct PoolHealthReport {
+  std::string pool_id;
+  bool live = false;      // it is heard
+  bool ready = false;     // it takes jobs
+  bool draining = false;  // an operator said so
+  PoolHealthMetrics metrics;
+  std::optional<std::int64_t> last_heartbeat_ms;  // ago; omitted: not heard of since orchestratord started
+  std::optional<std::string> version;
+  std::optional<PoolOperation> operation;
+  std::optional<std::string> last_error;
+};
+
+}  // namespace llorch::contract

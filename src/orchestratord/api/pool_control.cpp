@@ -1,0 +1,100 @@
+#include "orchestratord/api/pool_control.h"
+
+#include <utility>
+
+#include "contract/json.h"
+#include "contract/pool_control.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+using base::Error;
+using base::ErrorCode;
+
+// A pool hashes a new file before it can say what it is.
+constexpr std::int64_t kModelWaitMs = 10'000;
+
+Error not_served(std::string field, std::string message) {
+  return Error{ErrorCode::kInvalidParams, std::move(message), {}}
+      .with("field", std::move(field))
+      .with("reason", std::string("not_served"));
+}
+
+base::PoolId pool_of(const net::Request& request) { return base::PoolId(request.path_param("id")); }
+
+}  // namespace
+
+template <class Event>
+void PoolControl::ask(Event event, int http_status, const net::ExchangePtr& exchange) {
+  context_.brain->ask<brain::AnswerPoolControl>(
+      std::move(event), [this, http_status, exchange](brain::AnswerPoolControl answer) {
+        if (!answer.result) return refuse(context_, exchange, std::move(answer.result).error());
+        exchange->respond(net::http::json_response(http_status, contract::encode(*answer.result)));
+      });
+}
+
+void PoolControl::drain(const net::Request& request, const net::ExchangePtr& exchange) {
+  const auto wanted = contract::decode<contract::DrainRequest>(request.body, contract::UnknownKeys::kRefuse);
+  if (!wanted) return refuse(context_, exchange, wanted.error());
+  ask(brain::DrainPool{.request = {}, .pool_id = pool_of(request), .deadline_ms = wanted->deadline_ms}, 202, exchange);
+}
+
+void PoolControl::undrain(const net::Request& request, const net::ExchangePtr& exchange) {
+  ask(brain::UndrainPool{.request = {}, .pool_id = pool_of(request)}, 200, exchange);
+}
+
+void PoolControl::reload(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto wanted = contract::decode<contract::ReloadRequest>(request.body, contract::UnknownKeys::kRefuse);
+  if (!wanted) return refuse(context_, exchange, std::move(wanted).error());
+  auto ref = catalog::resolve_model_ref(wanted->new_model_ref, context_.config->models.aliases, context_.roots);
+  if (!ref) return refuse(context_, exchange, std::move(ref).error());
+  context_.catalog->find(
+      *ref, kModelWaitMs,
+      [this, pool_id = pool_of(request), deadline_ms = wanted->deadline_ms,
+       exchange](base::Result<catalog::KnownModel> model) {
+        if (!model) return refuse(context_, exchange, std::move(model).error());
+        ask(
+            brain::ReloadPool{
+                .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
+            202, exchange);
+      });
+}
+
+void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto wanted = contract::decode<contract::PurgeRequest>(request.body.empty() ? "{}" : request.body,
+                                                         contract::UnknownKeys::kRefuse);
+  if (!wanted) return refuse(context_, exchange, std::move(wanted).error());
+  if (wanted->purge_engine) {
+    return refuse(context_, exchange,
+                  not_served("purge_engine", "engines belong to the installation; remove them with its package"));
+  }
+  if (wanted->delete_cache_dirs) {
+    return refuse(context_, exchange,
+                  not_served("delete_cache_dirs", "a purge frees device memory; files on disk are yours to delete"));
+  }
+  for (std::string& name : wanted->purge_models) {
+    if (name.starts_with("sha256:")) continue;
+    auto ref = catalog::resolve_model_ref(name, context_.config->models.aliases, context_.roots);
+    if (!ref) return refuse(context_, exchange, std::move(ref).error());
+    name = *std::move(ref);
+  }
+  ask(brain::PurgePool{.request = {},
+                       .pool_id = pool_of(request),
+                       .models = std::move(wanted->purge_models),
+                       .drain_first = wanted->drain_first,
+                       .force = wanted->force},
+      202, exchange);
+}
+
+void PoolControl::health(const net::Request& request, const net::ExchangePtr& exchange) {
+  context_.brain->ask<brain::AnswerPoolHealth>(
+      brain::QueryPoolHealth{.request = {}, .pool_id = pool_of(request)},
+      [this, exchange](const brain::AnswerPoolHealth& answer) {
+        if (!answer.health) {
+          return refuse(context_, exchange, Error{ErrorCode::kPoolNotFound, "No pool has this id.", {}});
+        }
+        exchange->respond(net::http::json_response(200, contract::encode(*answer.health)));
+      });
+}
+
+}  // namespace llorch::orchestratord::api

@@ -1,0 +1,56 @@
+#pragma once
+// What an operator asked of a pool, and how far it is.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/id.h"
+#include "contract/pool_control.h"
+#include "orchestratord/brain/core/timers.h"
+#include "orchestratord/jobs/ids.h"
+
+namespace llorch::orchestratord::brain {
+
+// Another model for a pool: its workers leave, workers of the new model come; if they do not, the old ones come back.
+// The pool takes no job from the first step to the last.
+struct Reload {
+  enum class Phase : std::uint8_t {
+    kEmptying,   // the old workers finish and leave
+    kFilling,    // workers of the new model start
+    kUndoing,    // that failed: what came of them leaves
+    kRefilling,  // workers of the old models start
+  };
+  struct Place {
+    std::string gpu_id;
+    jobs::ModelIndex model;
+    std::optional<base::WorkerId> worker;
+    int tries = 0;
+  };
+  Phase phase = Phase::kEmptying;
+  jobs::ModelIndex to;
+  std::vector<Place> before;  // to come back to
+  std::vector<Place> places;  // of this phase
+  std::int64_t until_ms = 0;  // of this phase: then it has failed
+  std::optional<base::Error> error;
+
+  bool empties() const { return phase == Phase::kEmptying || phase == Phase::kUndoing; }
+};
+
+struct PoolControl {
+  bool draining = false;         // durable
+  bool commit_pending = false;   // `draining` is on its way to the disk
+  bool forced = false;           // the deadline is over: what runs went back to the queue
+  std::int64_t deadline_ms = 0;  // monotonic; of the drain or reload that runs
+  std::optional<TimerQueue::Handle> deadline_timer;
+  std::optional<Reload> reload;
+  std::optional<contract::PoolOperation> operation;  // the running one, or the last
+  std::int64_t worker_failures = 0;
+  std::optional<std::string> last_error;
+
+  bool open() const { return !draining && !reload; }
+  bool empties() const { return draining || (reload && reload->empties()); }
+};
+
+}  // namespace llorch::orchestratord::brain

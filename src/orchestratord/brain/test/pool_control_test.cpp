@@ -1,0 +1,318 @@
+// Drain, reload, purge and health of pools.
+#include <gtest/gtest.h>
+
+#include "orchestratord/brain/test/driver.h"
+
+namespace llorch::orchestratord::brain {
+namespace {
+
+using base::ErrorCode;
+using contract::PoolOperationState;
+using contract::WorkerStatus;
+
+const base::PoolId kPool("pool-1");
+
+struct Operated : Driver {
+  using Driver::Driver;
+  const std::vector<Command>& drain(std::int64_t deadline_ms, const base::PoolId& pool = kPool) {
+    return send(DrainPool{{++requests}, pool, deadline_ms});
+  }
+  const std::vector<Command>& undrain() { return send(UndrainPool{{++requests}, kPool}); }
+  const std::vector<Command>& reload(const std::string& model, std::int64_t bytes = 6 * kGb) {
+    return send(ReloadPool{{++requests}, kPool, spec("x", {.model = model, .memory_bytes = bytes}).model, 30'000});
+  }
+  contract::PoolHealthReport health() {
+    send(QueryPoolHealth{{++requests}, kPool});
+    return only<AnswerPoolHealth>().health.value_or(contract::PoolHealthReport{});
+  }
+  ErrorCode refused() const {
+    const auto answer = only<AnswerPoolControl>();
+    EXPECT_FALSE(answer.result) << "accepted";
+    return answer.result ? ErrorCode::kInternal : answer.result.error().code;
+  }
+  void gone(const std::string& worker) {
+    send(
+        WorkerFailed{{.worker_id = worker, .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
+    see(pool_state());
+  }
+};
+
+// OC-CTRL-2002: no new leases from the first moment; what runs may finish; then the workers go.
+TEST(Drain, RefusesNewLeasesAtOnceAndWaitsForWhatRuns) {
+  Operated d;
+  d.add_worker("w1", 2);
+  const auto x = d.run("a1");
+  d.drain(60'000);
+  EXPECT_TRUE(d.only<CommitDraining>().draining);
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "draining");
+  EXPECT_TRUE(d.none<StopWorker>());
+  d.submit("a2");
+  EXPECT_TRUE(d.none<Execute>());
+  const auto reason = d.query("a2").reason;
+  EXPECT_EQ(reason->code, "WAITING_FOR_POOL");
+  EXPECT_NE(reason->human.find("llorch pool undrain pool-1"), std::string::npos) << reason->human;
+  auto health = d.health();
+  EXPECT_TRUE(health.live && health.draining && !health.ready);
+  EXPECT_EQ(health.metrics.active_leases, 1);
+  EXPECT_EQ(health.operation->state, PoolOperationState::kRunning);
+  EXPECT_EQ(health.operation->deadline_ms, 60'000);
+  d.end(x);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
+  EXPECT_TRUE(d.none<Execute>());
+  d.gone("w1");
+  EXPECT_TRUE(d.none<StartWorker>());
+  EXPECT_EQ(d.health().operation->state, PoolOperationState::kDone);
+  for (int i = 0; i < 8; ++i) {
+    d.after_ms(15'000);
+    d.see(d.pool_state());
+    EXPECT_TRUE(d.none<StartWorker>());
+  }
+}
+
+// OC-CTRL-2002: at the deadline what runs goes back to the queue; its attempt does not count, nothing is lost.
+TEST(Drain, AtTheDeadlineJobsGoBackToTheQueue) {
+  BrainConfig config;
+  config.retry.max_attempts = 1;  // an ordinary retry would be the end of it
+  Operated d(config);
+  d.add_worker();
+  const auto x = d.run("a1");
+  d.send(ExecuteStarted{x});
+  d.drain(5'000);
+  d.after_ms(4'999);
+  EXPECT_TRUE(d.none<AbortExecute>());
+  d.after_ms(1);
+  EXPECT_EQ(d.only<AbortExecute>().job_id.value, "a1");
+  d.lose(x, ErrorCode::kCancelled);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
+  const auto job = d.query("a1");
+  EXPECT_EQ(job.status, contract::JobStatus::kQueued);
+  EXPECT_EQ(job.attempts, 0);
+  // Another pool takes it, as the same attempt.
+  auto s = d.pool_state("pool-2");
+  s.workers = {Driver::worker("w2")};
+  s.gpus[0].vram_allocated_bytes = s.gpus[0].vram_available_bytes = 4 * kGb;
+  d.see(s);
+  EXPECT_EQ(d.only<Execute>().worker_id.value, "w2");
+  EXPECT_EQ(d.only<Execute>().attempt, 1);
+}
+
+TEST(Drain, ADeadlineOfZeroForcesAtOnceAndStopsWhatLoads) {
+  Operated d;
+  d.see(d.pool_state());
+  d.submit("a1");
+  const auto start = d.only<StartWorker>();
+  d.drain(60'000);
+  EXPECT_TRUE(d.none<StopWorker>()) << "a start is left alone while there is time";
+  d.drain(0);
+  EXPECT_TRUE(d.none<CommitDraining>()) << "only the deadline is new";
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, start.request.worker_id);
+}
+
+// ORCH-3038: a drain is taken back, and the pool serves as before.
+TEST(Drain, IsTakenBack) {
+  Operated d;
+  d.add_worker();
+  const auto x = d.run("a1");
+  d.drain(20'000);
+  d.submit("a2");
+  d.undrain();
+  EXPECT_FALSE(d.only<CommitDraining>().draining);
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "serving");
+  d.after_ms(20'000);
+  EXPECT_TRUE(d.none<AbortExecute>()) << "the deadline went with the drain";
+  d.end(x);
+  EXPECT_EQ(d.only<Execute>().job_id.value, "a2");
+  EXPECT_TRUE(d.health().ready);
+  d.undrain();
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "serving");
+  EXPECT_TRUE(d.none<CommitDraining>());
+}
+
+// What was not made durable has not happened.
+TEST(Drain, OfAFailingStoreChangesNothing) {
+  Operated d;
+  d.add_worker();
+  d.auto_commit = false;
+  d.drain(0);
+  const auto commit = d.only<CommitDraining>();
+  EXPECT_TRUE(d.none<AnswerPoolControl>());
+  d.drain(0);
+  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+  d.send(CommitFailed{{commit.commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+  EXPECT_EQ(d.refused(), ErrorCode::kStoreUnavailable);
+  EXPECT_TRUE(d.none<StopWorker>());
+  EXPECT_TRUE(d.health().ready);
+}
+
+TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsGoodbye) {
+  Operated d({}, Restored{.jobs = {}, .pool_endpoints = {"http://pool-1"}, .draining_pools = {kPool}});
+  EXPECT_TRUE(d.health().draining) << "before the pool was heard of";
+  d.add_worker();
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1") << "nothing of this process runs there";
+  d.submit("a1");
+  auto rebooted = d.pool_state();
+  rebooted.boot_id = "boot-2";
+  d.see(rebooted);
+  EXPECT_TRUE(d.none<StartWorker>());
+  d.send(PoolLeft{{}, kPool});
+  rebooted.boot_id = "boot-3";
+  d.see(rebooted);
+  EXPECT_EQ(d.all<StartWorker>().size(), 1u);
+}
+
+TEST(Drain, OfAnUnknownPoolIsNotFound) {
+  Operated d;
+  d.drain(0);
+  EXPECT_EQ(d.refused(), ErrorCode::kPoolNotFound);
+  d.undrain();
+  EXPECT_EQ(d.refused(), ErrorCode::kPoolNotFound);
+  d.reload("b");
+  EXPECT_EQ(d.refused(), ErrorCode::kPoolNotFound);
+  d.send(PurgePool{{1}, kPool, {}});
+  EXPECT_EQ(d.refused(), ErrorCode::kPoolNotFound);
+  d.send(QueryPoolHealth{{2}, kPool});
+  EXPECT_FALSE(d.only<AnswerPoolHealth>().health);
+}
+
+// OC-CTRL-2003, ORCH-3038: the old model finishes and leaves, its memory is confirmed free, the new one comes.
+TEST(Reload, SwitchesTheModel) {
+  Operated d;
+  d.add_worker();
+  const auto x = d.run("a1");
+  d.reload("b");
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "reloading");
+  EXPECT_TRUE(d.none<StopWorker>());
+  d.submit("a2");
+  EXPECT_TRUE(d.none<Execute>()) << "no new lease";
+  d.drain(0);
+  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+  d.reload("c");
+  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+  d.send(CancelRequested{{}, base::JobId("a2"), jobs::CancelReason::kClientRequest});
+  d.end(x);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
+  EXPECT_TRUE(d.none<StartWorker>());
+  d.gone("w1");
+  const auto start = d.only<StartWorker>();
+  EXPECT_EQ(start.request.model_ref, "file:/b.gguf");
+  EXPECT_FALSE(d.health().ready);
+  EXPECT_EQ(d.health().operation->model_ref, "file:/b.gguf");
+  d.send(WorkerReady{{"pool-1", Driver::worker(start.request.worker_id, "b")}});
+  EXPECT_TRUE(d.health().ready);
+  EXPECT_EQ(d.health().operation->state, PoolOperationState::kDone);
+}
+
+// ORCH-3038, OC-CTRL-2003: if the new model does not start, the old one comes back.
+TEST(Reload, RollsBack) {
+  BrainConfig config;
+  config.retry.jitter = false;
+  Operated d(config);
+  d.add_worker();
+  d.reload("b");
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
+  d.gone("w1");
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto start = d.only<StartWorker>();
+    EXPECT_EQ(start.request.model_ref, "file:/b.gguf");
+    d.send(WorkerFailed{{.worker_id = start.request.worker_id,
+                         .pool_id = "pool-1",
+                         .category = contract::FailureCategory::kCrash,
+                         .error_code = "CORRUPT_FILE",
+                         .error_message = "the file contradicts itself"}});
+    if (d.none<StartWorker>()) d.see(d.pool_state());
+  }
+  const auto start = d.only<StartWorker>();
+  EXPECT_EQ(start.request.model_ref, "file:/a.gguf");
+  EXPECT_FALSE(d.health().ready);
+  d.send(WorkerReady{{"pool-1", Driver::worker(start.request.worker_id)}});
+  const auto health = d.health();
+  EXPECT_TRUE(health.ready);
+  EXPECT_EQ(health.operation->state, PoolOperationState::kRolledBack);
+  EXPECT_NE(health.last_error->find("CORRUPT_FILE"), std::string::npos) << *health.last_error;
+  EXPECT_FALSE(d.run("a1").value == 0);
+}
+
+TEST(Reload, RefusesWhatCannotFitAndTouchesNothing) {
+  Operated d;
+  d.add_worker();
+  d.reload("b", 9 * kGb);
+  EXPECT_EQ(d.refused(), ErrorCode::kInsufficientVram);
+  EXPECT_TRUE(d.none<StopWorker>());
+  EXPECT_TRUE(d.health().ready);
+}
+
+TEST(Reload, EndsWithItsPool) {
+  Operated d;
+  d.add_worker();
+  d.reload("b");
+  d.send(PoolLeft{{}, kPool});
+  d.add_worker("w9");
+  EXPECT_TRUE(d.health().ready);
+  d.reload("b");
+  for (int i = 0; i < 12; ++i) d.after_ms(60'000);  // silent until it is forgotten
+  EXPECT_EQ(d.health().operation->state, PoolOperationState::kFailed);
+}
+
+// Workers of the named models leave, the others stay, and the pool goes on.
+TEST(Purge, StopsTheNamedModels) {
+  BrainConfig config;
+  config.workers_per_gpu = 2;
+  config.eviction.vram_threshold = 1;
+  Operated d(config);
+  auto s = d.pool_state();
+  s.workers = {Driver::worker("w1"), Driver::worker("w2", "b")};
+  s.gpus[0].vram_allocated_bytes = 8 * kGb;
+  s.gpus[0].vram_available_bytes = 0;
+  d.see(s);
+  const auto x = d.run("a1");
+  d.send(PurgePool{{900}, kPool, {"sha256:a"}, false, false});
+  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+  d.send(PurgePool{{901}, kPool, {"file:/a.gguf"}});
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->workers, std::vector<std::string>{"w1"});
+  EXPECT_TRUE(d.none<StopWorker>());
+  d.submit("a2");
+  EXPECT_TRUE(d.none<Execute>()) << "it takes no new job";
+  d.run("b1", {.model = "b"});
+  d.end(x);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
+}
+
+TEST(Purge, ByForceSendsJobsBack) {
+  Operated d;
+  d.add_worker();
+  const auto x = d.run("a1");
+  d.send(PurgePool{{900}, kPool, {}, false, true});
+  EXPECT_EQ(d.only<AbortExecute>().execution.value, x.value);
+  d.lose(x, ErrorCode::kCancelled);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
+  EXPECT_EQ(d.query("a1").status, contract::JobStatus::kQueued);
+  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
+  EXPECT_EQ(d.all<StartWorker>().size(), 1u) << "the pool goes on taking jobs";
+}
+
+// OC-CTRL-2001, OC-POOL-3003: live, ready, metrics and the last error.
+TEST(Health, SaysWhatIsWrong) {
+  Operated d;
+  d.add_worker("w1", 2);
+  d.run("a1");
+  auto health = d.health();
+  EXPECT_TRUE(health.live && health.ready && !health.draining);
+  EXPECT_EQ(health.metrics.workers_ready, 1);
+  EXPECT_EQ(health.metrics.slots_total, 2);
+  EXPECT_EQ(health.metrics.slots_free, 1);
+  EXPECT_EQ(health.metrics.vram_total_bytes, 8 * kGb);
+  EXPECT_FALSE(health.last_error);
+  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .error_code = "CUDA_ERROR", .error_message = "xid 79"}});
+  health = d.health();
+  EXPECT_EQ(health.last_error, "CUDA_ERROR: xid 79");
+  EXPECT_EQ(health.metrics.worker_failures, 1);
+  auto s = d.pool_state();
+  s.gpus[0].healthy = false;
+  d.see(s);
+  EXPECT_FALSE(d.health().ready);
+  d.send(PoolUnreachable{"http://pool-1"});
+  EXPECT_FALSE(d.health().live);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,94 @@
+#include "orchestratord/scheduling/eviction.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace llorch::orchestratord::scheduling {
+namespace {
+
+// The fewest of `candidates` (in their order) whose departure makes room; empty if all of them do not.
+std::vector<std::uint32_t> enough_of(const DeviceChoice& device, const PlacementInput& input,
+                                     const std::vector<const Tenant*>& candidates) {
+  Going going = leaving(device);
+  std::vector<std::uint32_t> chosen;
+  for (const Tenant* t : candidates) {
+    chosen.push_back(t->worker);
+    ++going.count;
+    going.bytes += t->bytes;
+    if (would_hold(device, input, going)) return chosen;
+  }
+  return {};
+}
+
+template <class MayGo>
+std::optional<Departure> departure(const Devices& devices, const PlacementInput& input, MayGo may_go) {
+  std::optional<Departure> best;
+  Tier best_tier = Tier::kExcluded;
+  for (const DeviceChoice& device : devices.all) {
+    const Tier tier = tier_of(device, devices);
+    if (tier == Tier::kExcluded || tier > best_tier || !is_open(device, input)) continue;
+    std::vector<const Tenant*> candidates;
+    for (const Tenant& t : device.tenants) {
+      if (t.ready && !t.leaving && !t.kept && may_go(t)) candidates.push_back(&t);
+    }
+    std::sort(candidates.begin(), candidates.end(),
+              [&](const Tenant* a, const Tenant* b) { return goes_before(*a, *b, input.eviction); });
+    auto chosen = enough_of(device, input, candidates);
+    if (chosen.empty() || (tier == best_tier && best->workers.size() <= chosen.size())) continue;
+    best = Departure{device.device, std::move(chosen)};
+    best_tier = tier;
+  }
+  return best;
+}
+
+}  // namespace
+
+void UseFrequency::used(std::int64_t now_ms) {
+  value_ = at(now_ms) + kUse;
+  since_ms_ += (now_ms - since_ms_) / kHalfLifeMs * kHalfLifeMs;
+}
+
+std::int64_t UseFrequency::at(std::int64_t now_ms) const {
+  const std::int64_t halvings = (now_ms - since_ms_) / kHalfLifeMs;
+  return halvings < 63 ? value_ >> halvings : 0;
+}
+
+Tier tier_of(const DeviceChoice& device, const Devices& devices) {
+  return devices.tiers.empty() ? Tier::kPreferred : devices.tiers[device.device];
+}
+
+bool is_open(const DeviceChoice& device, const PlacementInput& input) {
+  const bool kept = device.reserved && device.reserved->model != input.model && device.reserved->rank < input.rank;
+  return device.usable && !kept;
+}
+
+bool would_hold(const DeviceChoice& device, const PlacementInput& input, Going going) {
+  return std::min(device.room_bytes + going.bytes, device.potential_bytes) >= input.memory_bytes &&
+         static_cast<std::int64_t>(device.tenants.size()) - going.count < input.workers_per_device;
+}
+
+Going leaving(const DeviceChoice& device) {
+  Going going;
+  for (const Tenant& t : device.tenants) {
+    if (t.leaving) ++going.count, going.bytes += t.bytes;
+  }
+  return going;
+}
+
+bool goes_before(const Tenant& a, const Tenant& b, contract::EvictionPolicy policy) {
+  const bool by_use = policy == contract::EvictionPolicy::kLfu;
+  return std::tuple(by_use ? a.frequency : 0, a.last_used_ms, a.worker) <
+         std::tuple(by_use ? b.frequency : 0, b.last_used_ms, b.worker);
+}
+
+std::optional<Departure> idle_departure(const Devices& devices, const PlacementInput& input) {
+  return departure(devices, input,
+                   [&](const Tenant& t) { return t.idle && (!t.useful || (!t.queued && t.model != input.model)); });
+}
+
+std::optional<Departure> later_departure(const Devices& devices, const PlacementInput& input) {
+  return departure(devices, input,
+                   [&](const Tenant& t) { return t.model != input.model && (!t.queued || *t.queued > input.rank); });
+}
+
+}  // namespace llorch::orchestratord::scheduling

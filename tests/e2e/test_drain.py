@@ -1,0 +1,159 @@
+"""An operator's levers on a pool, with real processes: drain, undrain, reload, purge, health; and unloading after idle time."""
+
+import json
+import os
+import signal
+
+from stack import ALIAS, BIN, MODEL, MODEL_F16, ResumingClient, Stack, clean_env, llorch, process_runs, wait_for
+
+
+def health(stack):
+    return stack.request("GET", "/v2/pools/pool-1/health").json
+
+
+def control(stack, what, body=None, method="POST", expect=202):
+    response = stack.request(method, f"/v2/pools/pool-1/{what}", body)
+    assert response.status == expect, response.body
+    return response.json
+
+
+def wait_running(stack, job):
+    wait_for("the job to run", lambda: stack.job(job)["status"] == "running")
+
+
+def cli(stack, *args):
+    return llorch("--url", stack.url, *args, state_dir=stack.dir)
+
+
+def test_a_drain_waits_for_what_runs_and_is_taken_back():
+    """OC-CTRL-2001 OC-CTRL-2002 ORCH-3038: no new lease, what runs finishes, the worker goes; undrain brings the pool back."""
+    with Stack(slow=True) as stack:
+        running = stack.submit(max_tokens=150)["job_id"]
+        wait_running(stack, running)
+        worker = stack.ready_worker()
+        done = cli(stack, "--json", "pool", "drain", "pool-1", "--deadline-ms", "60000")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["status"] == "draining"
+        waiting = stack.submit(max_tokens=4)["job_id"]
+        state = health(stack)
+        assert state["live"] and state["draining"] and not state["ready"]
+        assert state["operation"]["state"] == "running" and state["metrics"]["active_leases"] == 1
+        assert stack.pools()[0]["status"] == "draining"
+        assert stack.wait_terminal(running)["status"] == "completed"
+        wait_for("the worker to go", lambda: not process_runs(worker["pid"]))
+        wait_for("the drain to be complete", lambda: health(stack)["operation"]["state"] == "done")
+        job = stack.job(waiting)
+        assert job["status"] == "queued" and "undrain pool-1" in job["reason"]["human"], job
+        assert cli(stack, "pool", "undrain", "pool-1").returncode == 0
+        assert stack.wait_terminal(waiting)["status"] == "completed"
+        assert health(stack)["ready"]
+
+
+def test_at_the_deadline_jobs_go_back_to_the_queue_and_lose_nothing():
+    """OC-CTRL-2002: forced out, replayed with the same bytes, the attempt not counted; and the drain outlives a kill -9."""
+    with Stack(slow=True) as stack:
+        calm = ResumingClient(stack, stack.submit(max_tokens=120)["job_id"]).run()
+        job = stack.submit(max_tokens=120, on_disconnect="resume")["job_id"]
+        wait_running(stack, job)
+        control(stack, "drain", {"deadline_ms": 0})
+        wait_for("the job to be put back", lambda: stack.job(job)["status"] == "queued")
+        stack.orchestrator.kill()
+        stack.orchestrator.wait()
+        stack.start_orchestrator()
+        wait_for("the pool", lambda: stack.pools())
+        assert health(stack)["draining"], "a drain is the operator's word until it is taken back"
+        assert stack.job(job)["status"] == "queued"
+        control(stack, "drain", method="DELETE", expect=200)
+        client = ResumingClient(stack, job).run()
+        assert client.tokens() == calm.tokens()
+        ended = stack.wait_terminal(job)
+        assert ended["status"] == "completed" and ended["attempts"] == 1, ended
+
+
+def test_reload_switches_the_model_or_rolls_back(tmp_path):
+    """OC-CTRL-2003 ORCH-3038 HME-031: the new model is loaded in place of the old one; a broken one leaves the old one."""
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(MODEL.read_bytes()[:-200_000])
+    settings = {"models.allowed_roots": f"{MODEL.parent},{tmp_path}", "models.aliases.broken": f"file:{broken}"}
+    with Stack(settings=settings) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=4)["job_id"])
+        before = stack.ready_worker()
+        assert cli(stack, "pool", "reload", "pool-1", "demo-f16").returncode == 0
+        wait_for("the reload", lambda: health(stack)["operation"]["state"] == "done")
+        after = stack.ready_worker()
+        assert after["model_ref"] == f"file:{MODEL_F16}" and after["worker_id"] != before["worker_id"]
+        assert not process_runs(before["pid"]) and health(stack)["ready"]
+
+        # A file that is no model is refused before anything is stopped.
+        response = stack.request("POST", "/v2/pools/pool-1/reload", {"new_model_ref": "broken"})
+        assert response.status >= 400, response.body
+        assert stack.ready_worker()["worker_id"] == after["worker_id"] and health(stack)["ready"]
+
+        assert control(stack, "drain", {"deadline_ms": 0})["status"] == "draining"
+        response = stack.request("POST", "/v2/pools/pool-1/reload", {"new_model_ref": ALIAS})
+        assert response.status == 409 and response.code == "CONFLICT"
+
+
+def test_a_reload_whose_worker_dies_brings_the_old_model_back():
+    """ORCH-3038: every worker of the new model is killed while it starts."""
+    with Stack(slow=True) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=4)["job_id"])
+        old = stack.ready_worker()["model_ref"]
+        control(stack, "reload", {"new_model_ref": "demo-f16", "deadline_ms": 1000})
+
+        def rolled_back():
+            for worker in stack.workers():
+                if worker["model_ref"] != old and worker["status"] == "starting" and worker["pid"]:
+                    try:
+                        os.kill(worker["pid"], signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+            return health(stack)["operation"]["state"] != "running"
+
+        wait_for("the reload to end", rolled_back, 60, every_s=0.001)
+        state = health(stack)
+        if state["operation"]["state"] == "rolled_back":  # a start may win the race against the killer
+            assert stack.ready_worker()["model_ref"] == old
+            assert state["last_error"], state
+        assert state["ready"]
+        stack.wait_terminal(stack.submit(max_tokens=4)["job_id"])
+
+
+def test_purge_frees_the_memory():
+    """The workers of one model leave, by the operator's word; a busy one only when it is idle, or by force."""
+    with Stack(slow=True) as stack:
+        job = stack.submit(max_tokens=100)["job_id"]
+        wait_running(stack, job)
+        pid = stack.ready_worker()["pid"]
+        refused = cli(stack, "pool", "purge", "pool-1", "--model", ALIAS, "--idle-only")
+        assert refused.returncode != 0 and b"CONFLICT" in refused.stderr
+        assert cli(stack, "pool", "purge", "pool-1", "--model", ALIAS, "--force").returncode == 0
+        wait_for("the worker to go", lambda: not process_runs(pid))
+        assert stack.wait_terminal(job)["status"] == "completed"
+        assert stack.job(job)["attempts"] == 1
+        response = stack.request("POST", "/v2/pools/pool-1/purge", {"delete_cache_dirs": True})
+        assert response.status == 400 and response.code == "INVALID_PARAMS"
+        text = cli(stack, "pool", "health", "pool-1").stdout.decode()
+        assert "ready      true" in text
+
+
+def test_an_idle_worker_is_unloaded_and_the_next_request_is_served():
+    """llama-swap #946: the memory comes back after the idle time, and requests around that moment never hang."""
+    with Stack(settings={"orchestratord.eviction.worker_idle_ttl_ms": "300"}) as stack:
+        stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+        wait_for("the unload", lambda: not stack.workers())
+        for n in range(6):
+            job = stack.submit(prompt=f"again {n}", max_tokens=2)["job_id"]
+            assert stack.wait_terminal(job)["status"] == "completed"
+            # The next one comes right when the worker is told to go.
+            wait_for("the stop", lambda: not stack.ready_worker(), 10, every_s=0.002)
+
+
+def test_unknown_pools_and_bodies_are_refused():
+    with Stack() as stack:
+        for method, what in (("POST", "drain"), ("DELETE", "drain"), ("POST", "purge"), ("GET", "health")):
+            response = stack.request(method, f"/v2/pools/nobody/{what}", {"deadline_ms": 1} if what == "drain" else None)
+            assert response.status == 404 and response.code == "POOL_NOT_FOUND", (method, what, response.body)
+        assert stack.request("POST", "/v2/pools/pool-1/drain", {}).status == 400
+        assert stack.request("POST", "/v2/pools/pool-1/drain", {"deadline_ms": 1, "more": 1}).status == 400
+        assert health(stack)["ready"]
