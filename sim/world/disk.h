@@ -1,20 +1,28 @@
 #pragma once
-// What survives orchestratord: a model of the store with the real one's commit semantics. Committed rows are there after any
-// crash, whole groups or nothing; of a commit that failed, an ending may be there after a crash, an admission is not.
+// The disk of orchestratord's host, and what must be on it: everything the store has said yes to. Outlives the processes.
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "orchestratord/jobs/job.h"
-#include "sim/kernel/dice.h"
+#include "base/entropy.h"
+#include "orchestratord/jobs/ids.h"
+#include "orchestratord/state_store/store.h"
+#include "orchestratord/state_store/testing/faulty_disk.h"
 #include "sim/world/request.h"
 
 namespace llorch::sim {
+
+struct World;
+
+inline constexpr const char* kStateDirectory = "state";
+// Stands in every payload; no file may ever hold it.
+inline constexpr const char* kPayloadNeedle = "prompt of ";
 
 struct Row {
   JobRequest request;
@@ -23,22 +31,90 @@ struct Row {
   std::int64_t submitted_unix_ms = 0;
   std::int64_t tokens_out = 0;
   std::string event, data, last_event_id;  // of the terminal event
+
+  bool operator==(const Row&) const = default;
 };
 
+// What has been answered with success.
 struct Disk {
   std::map<std::string, Row> rows;
-  std::vector<std::string> order;            // of arrival
-  std::map<std::string, std::string> pools;  // id -> endpoint
-  std::set<std::string> draining;            // pool ids
+  std::vector<std::string> order;  // of arrival
+  std::set<std::string> draining;  // pool ids
 };
 
-// What one transition changes.
-struct RowChange {
+// An admission, a transition, or the drain of a pool.
+struct Write {
+  orchestratord::jobs::CommitId commit;
   std::string job;
-  contract::JobStatus status = contract::JobStatus::kQueued;
-  std::int64_t attempts = 0;
-  std::int64_t tokens_out = 0;
-  std::string event, data, last_event_id;
+  std::optional<Row> admission;
+  orchestratord::state_store::JobProgress change;
+  std::optional<orchestratord::state_store::KnownPool> pool;
+  std::int64_t group = 0;  // writes of one group are there together or not at all
 };
+using WritePtr = std::shared_ptr<Write>;
+
+// The request as the store keeps it: a record, and a payload whose text must never be on the disk.
+orchestratord::state_store::Admission admission_of(const World& world, const Row& row);
+Row row_of(const World& world, const orchestratord::state_store::JobRecord& record);
+Row changed(Row row, const orchestratord::state_store::JobProgress& progress);
+
+// The store's randomness; remembers the keys drawn from it.
+class KeyWatch final : public base::Entropy {
+ public:
+  explicit KeyWatch(std::uint64_t seed) : entropy_(seed) {}
+  void fill(std::span<std::byte> out) override;
+  // Those drawn since the last call.
+  std::vector<std::string> take_keys() { return std::exchange(keys_, {}); }
+
+ private:
+  base::SeededEntropy entropy_;
+  std::vector<std::string> keys_;
+};
+
+// Compares the disk with what was answered. A job whose admission was refused is never there; one that was admitted always
+// is, as its last transition left it; what nobody has answered may be there or not.
+class DiskCheck {
+ public:
+  explicit DiskCheck(World& world) : world_(world) {}
+
+  // ---- what was answered, in that order ----
+  void committed(const Write& write);
+  void refused(const Write& write);
+  // orchestratord is dead and this has no answer.
+  void left_open(const Write& write);
+  // A new life has found these, in order of arrival.
+  void opened(const orchestratord::state_store::RestoredState& state, const std::vector<Row>& found);
+  // It is forgotten when the disk gets to it; nobody waits for that.
+  void forgotten(const std::string& pool) { forgotten_.insert(pool); }
+  void looked_up(const std::string& job, const std::optional<Row>& found);
+
+  // ---- payload keys ----
+  void key_made(const std::string& job, std::string key) { keys_[job] = std::move(key); }
+  // The disk fails or the process hangs: a key may be late by that.
+  void trouble();
+  // Keys whose time is up must be gone; `all`: every one whose job is over.
+  void check_keys(bool all);
+
+ private:
+  struct DyingKey {
+    std::string job, key;
+    std::int64_t since_ms = 0;
+  };
+  void key_dies(const std::string& job);
+  void check_found(const std::string& job, const Row& found);
+  void check_draining(const std::set<std::string>& found);
+  void check_groups(const std::map<std::string, const Row*>& found);
+
+  World& world_;
+  std::vector<Write> open_;                  // may be found after a crash: never answered, or refused in doubt
+  std::set<std::string> forgotten_;          // pools
+  std::map<std::string, std::string> keys_;  // of live jobs
+  std::vector<DyingKey> dying_;
+  std::int64_t trouble_ms_ = 0;
+};
+
+// The content every run begins with: a database with the schema. One run in some begins with nothing instead.
+const orchestratord::state_store::testing::FaultyDisk& prepared_disk();
+const orchestratord::state_store::testing::FaultyDisk& empty_disk();
 
 }  // namespace llorch::sim

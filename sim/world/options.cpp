@@ -36,7 +36,7 @@ FaultOptions draw_faults(Dice& dice) {
   f.spawn_fails = permille(dice, 200);
   f.exit_slow = permille(dice, 800);
   f.job_fails = permille(dice, 60);
-  f.diverges = dice.chance(60) ? 500 : 0;
+  f.diverges = dice.chance(150) ? 500 : 0;
   return f;
 }
 
@@ -101,6 +101,12 @@ const char* name(Plant plant) {
     case Plant::kDrainForgotten: return "drain-forgotten";
     case Plant::kDrainKillsJobs: return "drain-kills-jobs";
     case Plant::kNeverRegisters: return "never-registers";
+    case Plant::kLoseSyncs: return "lose-syncs";
+    case Plant::kRowsBeforeKeys: return "rows-before-keys";
+    case Plant::kKeepKeys: return "keep-keys";
+    case Plant::kRefuseInDoubt: return "refuse-in-doubt";
+    case Plant::kTrustTheLog: return "trust-the-log";
+    case Plant::kDropFromFailedGroup: return "drop-from-failed-group";
   }
   return "none";
 }
@@ -149,6 +155,9 @@ Options swarm_options(std::uint64_t seed) {
   w.timeouts = static_cast<int>(dice.below(200));
   o.chaos_ms = dice.between(5'000, 40'000);
   draw_operations(dice, o);
+  o.fresh_disk = dice.chance(60);
+  o.checkpoint_pages = dice.between(3, 80);
+  o.power_failures = static_cast<int>(dice.below(1'000));
   return o;
 }
 

@@ -13,22 +13,28 @@ namespace llorch::sim {
 // A bug put in on purpose, at the seam between a core and the world, to show that the checkers find its kind.
 enum class Plant : std::uint8_t {
   kNone,
-  kAnswerBeforeCommit,  // store: 202 without waiting for the disk
-  kForgetRunningJobs,   // brain: a restart brings back only jobs that were queued
-  kDispatchTwice,       // brain: a job goes to its worker twice
-  kRestoreNewestFirst,  // queue: the order of arrival is lost over a restart
-  kFinishTwice,         // store: an ending does not stick, the job runs again after a restart
-  kReplayAppends,       // stream: a retried job's tokens are not compared with the ones held, but added
-  kResumeOneLate,       // stream: a reconnecting client misses an event
-  kFreeMemoryAtSignal,  // lifecycle: memory counts as free when the process is told to go
-  kSpawnTwice,          // lifecycle: one start spawns two processes
-  kStopBusyWorkers,     // lifecycle: a worker that has no free slot is taken for hung
-  kUnloadRacesRequest,  // eviction: the idle time is looked at before a request comes, the stop follows after it
-  kEvictsLoading,       // eviction: a worker that loads is taken for idle
-  kStopIsLost,          // eviction: the worker that makes room is never told to go
-  kDrainForgotten,      // drain: a restart does not remember it
-  kDrainKillsJobs,      // drain: workers are stopped under their jobs
-  kNeverRegisters,      // registration: the pool never says that it is there
+  kAnswerBeforeCommit,   // store: 202 without waiting for the disk
+  kForgetRunningJobs,    // brain: a restart brings back only jobs that were queued
+  kDispatchTwice,        // brain: a job goes to its worker twice
+  kRestoreNewestFirst,   // queue: the order of arrival is lost over a restart
+  kFinishTwice,          // store: an ending does not stick, the job runs again after a restart
+  kReplayAppends,        // stream: a retried job's tokens are not compared with the ones held, but added
+  kResumeOneLate,        // stream: a reconnecting client misses an event
+  kFreeMemoryAtSignal,   // lifecycle: memory counts as free when the process is told to go
+  kSpawnTwice,           // lifecycle: one start spawns two processes
+  kStopBusyWorkers,      // lifecycle: a worker that has no free slot is taken for hung
+  kLoseSyncs,            // store: it answers before its log is synced
+  kRowsBeforeKeys,       // store: keys are not synced before the rows that need them
+  kKeepKeys,             // store: a key is not overwritten when its job is over
+  kRefuseInDoubt,        // store: an admission whose commit failed is refused though a restart may find it
+  kTrustTheLog,          // store: a start builds on what a failed sync left
+  kDropFromFailedGroup,  // store: the last of a failed group gets no answer
+  kUnloadRacesRequest,   // eviction: the idle time is looked at before a request comes, the stop follows after it
+  kEvictsLoading,        // eviction: a worker that loads is taken for idle
+  kStopIsLost,           // eviction: the worker that makes room is never told to go
+  kDrainForgotten,       // drain: a restart does not remember it
+  kDrainKillsJobs,       // drain: workers are stopped under their jobs
+  kNeverRegisters,       // registration: the pool never says that it is there
   // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.
   kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
   kNoStartBackoff,  // start control: a broken model is loaded again at once, and again
@@ -113,7 +119,10 @@ struct Options {
   FaultOptions faults;
   WorkloadOptions work;
   OperationOptions operations;
-  std::int64_t chaos_ms = 30'000;  // after this no fault happens any more
+  bool fresh_disk = false;             // the first start makes the database
+  std::int64_t checkpoint_pages = 30;  // of the store's log
+  int power_failures = 500;            // per mille of orchestratord's crashes; the others are kills
+  std::int64_t chaos_ms = 30'000;      // after this no fault happens any more
   Plant plant = Plant::kNone;
 };
 

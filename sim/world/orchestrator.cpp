@@ -13,6 +13,7 @@ namespace llorch::sim {
 
 namespace brain = orchestratord::brain;
 namespace jobs = orchestratord::jobs;
+namespace state_store = orchestratord::state_store;
 namespace streaming = orchestratord::streaming;
 using base::Error;
 using base::ErrorCode;
@@ -25,6 +26,7 @@ constexpr std::int64_t kTickMs = 1'000;
 constexpr std::int64_t kSettledUs = 3'000 * kMs;
 constexpr std::int64_t kCallTimeoutMs = 30'000;
 constexpr std::int64_t kStateTimeoutMs = 5'000;
+constexpr std::int64_t kStoreRetryMs = 500;
 constexpr std::int64_t kContextTokens = 1'000;
 
 jobs::JobSpec spec_of(const JobRequest& r, const Options& o) {
@@ -57,9 +59,9 @@ struct Orchestrator::Life {
                  },
              .on_checkpoints = {}}),
         store(self.world_,
-              [&self](std::vector<jobs::CommitId> commits, std::optional<Error> error) {
-                if (error) return self.post(brain::CommitFailed{std::move(commits), std::move(*error)});
-                self.post(brain::Committed{std::move(commits)});
+              [&self](jobs::CommitId commit, const base::Result<>& result) {
+                if (!result) return self.post(brain::CommitFailed{{commit}, result.error()});
+                self.post(brain::Committed{{commit}});
               }),
         relay(self.world_, hub, [&self](brain::Event event) { self.post(std::move(event)); }) {}
 
@@ -95,26 +97,27 @@ void Orchestrator::start() {
   world_.orchestrator_process.start();
   world_.trace("orchestratord starts", "", static_cast<std::int64_t>(world_.orchestrator_process.life));
   life_ = std::make_unique<Life>(*this);
+  const auto state = life_->store.open();
+  if (!state) return world_.crash_orchestrator();
   world_.oracle.life_begins(world_.disk, world_.loop.now(world_.orchestrator_process));
-  post(restored_state());
+  post(restored_state(*state));
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
 }
 
-brain::Restored Orchestrator::restored_state() {
+brain::Restored Orchestrator::restored_state(const state_store::RestoredState& state) {
   brain::Restored out;
-  for (const auto& [id, endpoint] : world_.disk.pools) out.pool_endpoints.push_back(endpoint);
-  for (const std::string& id : world_.disk.draining) {
-    if (world_.options.plant != Plant::kDrainForgotten) out.draining_pools.emplace_back(id);
-  }
-  for (const std::string& job : world_.disk.order) {
-    const Row& row = world_.disk.rows.at(job);
-    if (contract::is_terminal(row.status)) continue;
+  out.pool_endpoints = state.pool_endpoints;
+  if (world_.options.plant != Plant::kDrainForgotten) out.draining_pools = state.draining_pools;
+  for (const state_store::RestoredJob& restored : state.jobs) {
+    const std::string& job = restored.job.job_id.value;
+    const Row row = row_of(world_, restored.job);
     if (world_.options.plant == Plant::kForgetRunningJobs && row.status == contract::JobStatus::kRunning) continue;
     life_->live[job] = {row.request, life_->hub.open(JobId(job), row.request.on_disconnect)};
     out.jobs.push_back({.spec = spec_of(row.request, world_.options),
                         .status = row.status,
                         .attempts = row.attempts,
-                        .submitted_unix_ms = row.submitted_unix_ms});
+                        .submitted_unix_ms = row.submitted_unix_ms,
+                        .payload_available = restored.payload.has_value()});
   }
   if (world_.options.plant == Plant::kRestoreNewestFirst) std::reverse(out.jobs.begin(), out.jobs.end());
   return out;
@@ -132,9 +135,19 @@ void Orchestrator::crash() {
   dead_.push_back(std::move(life_));
 }
 
+void Orchestrator::store_reopens() {
+  life_->store.crash();
+  Store next(world_, [](jobs::CommitId, const base::Result<>&) {});
+  if (!next.open()) world_.oracle.violate("the store cannot be opened on a disk that works");
+  next.drop();
+}
+
 void Orchestrator::shut_down() {
   if (life_) dead_.push_back(std::move(life_));
-  for (const auto& life : dead_) life->drop_clients();
+  for (const auto& life : dead_) {
+    life->drop_clients();
+    life->store.drop();
+  }
 }
 
 void Orchestrator::post(brain::Event event) {
@@ -224,7 +237,10 @@ void Orchestrator::arm() {
 void Orchestrator::tick() {
   life_->hub.tick();
   const std::int64_t awake_us = world_.loop.now_us() - world_.orchestrator_process.hung_until_us;
-  if (awake_us > kSettledUs) world_.oracle.check_bounds();
+  if (awake_us > kSettledUs) {
+    world_.oracle.check_bounds();
+    world_.disk_check.check_keys(false);
+  }
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
 }
 
@@ -236,7 +252,9 @@ void Orchestrator::submit(const JobRequest& request, Reply<SubmitAnswer> reply) 
     waiting->second.push_back(std::move(reply));
     return;
   }
-  if (world_.disk.rows.contains(task)) {
+  const auto stored = life_->store.find(task);
+  if (!stored) return reply({.accepted = false, .refusal = stored.error().code, .retry_after_ms = kStoreRetryMs});
+  if (*stored) {
     world_.oracle.reached("submitted again, the first one had been accepted");
     world_.oracle.gives_202(task, world_.disk);
     return reply({.accepted = true});
@@ -288,13 +306,14 @@ void Orchestrator::events(const std::string& job, const std::optional<std::strin
     }
     return stream->attach({.exchange = exchange, .last_event_id = held}, world_.loop.now_ms());
   }
-  const auto row = world_.disk.rows.find(job);
-  if (row == world_.disk.rows.end()) return void(exchange->respond_error({ErrorCode::kJobNotFound, "", {}}));
-  if (!contract::is_terminal(row->second.status)) {
+  const auto row = life_->store.find(job);
+  if (!row) return void(exchange->respond_error(row.error()));
+  if (!*row) return void(exchange->respond_error({ErrorCode::kJobNotFound, "", {}}));
+  if (!contract::is_terminal((*row)->status)) {
     world_.oracle.violate("a live job has no stream: " + job);
     return void(exchange->respond_error({ErrorCode::kInternal, "", {}}));
   }
-  serve_stored(row->second, held, *exchange);
+  serve_stored(**row, held, *exchange);
 }
 
 void Orchestrator::serve_stored(const Row& row, const std::optional<streaming::EventId>& held, SimExchange& exchange) {
@@ -327,9 +346,10 @@ void Orchestrator::cancel(const std::string& job, Reply<CancelAnswer> reply) {
       brain::CancelRequested{{}, JobId(job), jobs::CancelReason::kClientRequest},
       [this, job, reply = std::move(reply)](const brain::AnswerCancel& answer) {
         if (!answer.status) {
-          const auto row = world_.disk.rows.find(job);
-          const bool known = row != world_.disk.rows.end();
-          return reply({.known = known, .settled = known && contract::is_terminal(row->second.status)});
+          const auto row = life_->store.find(job);
+          if (!row) return reply({.known = true});  // 503: whether it ended is not known
+          const bool known = row->has_value();
+          return reply({.known = known, .settled = known && contract::is_terminal((*row)->status)});
         }
         reply({.known = true, .settled = contract::is_terminal(*answer.status)});
       });
@@ -341,9 +361,10 @@ void Orchestrator::show(const std::string& job, Reply<ShowAnswer> reply) {
         if (answer.job && !contract::is_terminal(answer.job->status)) {
           return reply({.known = true, .status = answer.job->status, .tokens_out = answer.job->tokens_out});
         }
-        const auto row = world_.disk.rows.find(job);
-        if (row == world_.disk.rows.end()) return reply({});
-        reply({.known = true, .status = row->second.status, .tokens_out = row->second.tokens_out});
+        const auto row = life_->store.find(job);
+        if (!row) return reply({.known = true});  // 503: the client asks again
+        if (!*row) return reply({});
+        reply({.known = true, .status = (*row)->status, .tokens_out = (*row)->tokens_out});
       });
 }
 
@@ -400,44 +421,38 @@ void Orchestrator::run(Answer& c) {
 }
 
 void Orchestrator::run(brain::CommitAdmission& c) {
-  life_->store.admit(c.commit,
-                     {.request = life_->live.at(c.job_id.value).request, .submitted_unix_ms = c.submitted_unix_ms});
+  life_->store.admit(c.commit, life_->live.at(c.job_id.value).request, c.submitted_unix_ms);
   if (world_.options.plant == Plant::kAnswerBeforeCommit) post(brain::Committed{{c.commit}});
 }
 
 void Orchestrator::run(brain::CommitTransition& c) {
   const LiveJob& live = life_->live.at(c.record.job_id.value);
-  RowChange change{.job = c.record.job_id.value,
-                   .status = c.record.status,
-                   .attempts = c.record.attempts,
-                   .tokens_out = c.record.tokens_out.value_or(0)};
+  state_store::Transition transition{c.record.job_id, {}};
+  state_store::JobProgress& p = transition.progress;
+  p.status = c.record.status;
+  p.attempts = c.record.attempts;
+  if (c.record.worker_id) p.worker_id = c.record.worker_id->value;
+  if (c.record.pool_id) p.pool_id = c.record.pool_id->value;
+  p.dispatched_unix_ms = c.record.dispatched_unix_ms;
+  p.started_unix_ms = c.record.started_unix_ms;
+  p.finished_unix_ms = c.record.finished_unix_ms;
+  p.tokens_out = c.record.tokens_out;
+  p.end = c.record.end;
+  if (c.record.error) p.error = contract::error_body(*c.record.error, {});
   if (contract::is_terminal(c.record.status)) {
     const streaming::EventId id = live.stream->terminal_id();
-    change.last_event_id = streaming::to_string(id);
-    change.tokens_out = id.seq - streaming::kFirstTokenSeq;
-    change.event = c.record.end ? "end" : "error";
-    change.data =
-        c.record.end ? contract::encode(*c.record.end) : contract::encode(contract::error_body(*c.record.error, {}));
+    p.last_event_id = streaming::to_string(id);
+    p.tokens_out = id.seq - streaming::kFirstTokenSeq;
   }
-  life_->store.change(c.commit, std::move(change));
+  life_->store.change(c.commit, std::move(transition));
 }
 
-void Orchestrator::run(brain::RememberPool& c) { world_.disk.pools[c.pool_id.value] = c.endpoint; }
-void Orchestrator::run(brain::ForgetPool& c) {
-  world_.disk.pools.erase(c.pool_id.value);
-  world_.disk.draining.erase(c.pool_id.value);
+void Orchestrator::run(brain::RememberPool& c) {
+  life_->store.note(state_store::RememberPool{{c.pool_id, c.endpoint}});
 }
-
+void Orchestrator::run(brain::ForgetPool& c) { life_->store.forget_pool(c.pool_id); }
 void Orchestrator::run(brain::CommitDraining& c) {
-  world_.loop.post(world_.orchestrator_process, world_.dice_store.between(50, 3 * kMs), [this, c] {
-    if (world_.disk_refuses()) {
-      return post(
-          brain::CommitFailed{{c.commit}, Error{ErrorCode::kStoreUnavailable, "the simulated disk refuses", {}}});
-    }
-    if (!c.endpoint.empty()) world_.disk.pools[c.pool_id.value] = c.endpoint;
-    c.draining ? void(world_.disk.draining.insert(c.pool_id.value)) : void(world_.disk.draining.erase(c.pool_id.value));
-    post(brain::Committed{{c.commit}});
-  });
+  life_->store.set_draining(c.commit, {c.pool_id, c.endpoint, c.draining});
 }
 
 void Orchestrator::run(brain::PublishQueued& c) {

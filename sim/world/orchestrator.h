@@ -45,6 +45,8 @@ class Orchestrator {
 
   void start();
   void crash();
+  // The last word of a run: whether the store, opened once more, still holds what it has answered.
+  void store_reopens();
   // Drops what its dead lives still refer to. REQUIRES: nothing is stepped any more.
   void shut_down();
 
@@ -71,7 +73,7 @@ class Orchestrator {
   struct Life;
   using Command = orchestratord::brain::Command;
 
-  orchestratord::brain::Restored restored_state();
+  orchestratord::brain::Restored restored_state(const orchestratord::state_store::RestoredState& state);
   void post(orchestratord::brain::Event event);
   void drain();
   void step(orchestratord::brain::Event event);

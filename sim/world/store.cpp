@@ -1,15 +1,187 @@
 #include "sim/world/store.h"
 
+#include <algorithm>
+
+#include "orchestratord/state_store/sqlite/sqlite_core.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {
 
-void Store::admit(orchestratord::jobs::CommitId commit, Row row) { post({commit, std::move(row), {}}); }
-void Store::change(orchestratord::jobs::CommitId commit, RowChange change) { post({commit, {}, std::move(change)}); }
+namespace store = orchestratord::state_store;
+using orchestratord::jobs::CommitId;
+using store::testing::Crash;
+using store::testing::Fault;
 
-void Store::post(Write write) {
-  waiting_.push_back(std::move(write));
+namespace {
+
+// Changes of the disk that one commit, or the opening of the store, makes; a death strikes among them.
+constexpr std::int64_t kChangesPerCommit = 40;
+// Per mille of the commits that leave an admission in doubt, and of the starts, if there are deaths in commits at all.
+constexpr int kCrashInDoubt = 100;
+constexpr int kCrashInOpen = 100;
+
+// Bug put in on purpose: what would overwrite a key does nothing.
+class KeepsKeys final : public store::files::StateFile {
+ public:
+  explicit KeepsKeys(store::files::StateFilePtr real) : real_(std::move(real)) {}
+  base::Result<std::uint64_t> size() override { return real_->size(); }
+  base::Result<> read(std::uint64_t at, std::span<std::uint8_t> out) override { return real_->read(at, out); }
+  base::Result<> write(std::uint64_t at, std::span<const std::uint8_t> bytes) override {
+    const bool zeros = std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t b) { return b == 0; });
+    return zeros ? base::Result<>() : real_->write(at, bytes);
+  }
+  base::Result<> sync() override { return real_->sync(); }
+
+ private:
+  store::files::StateFilePtr real_;
+};
+
+// Bug put in on purpose: the log is taken as it is found.
+class EmptyFile final : public store::files::StateFile {
+ public:
+  base::Result<std::uint64_t> size() override { return 0; }
+  base::Result<> read(std::uint64_t, std::span<std::uint8_t>) override { return {}; }
+  base::Result<> write(std::uint64_t, std::span<const std::uint8_t>) override { return {}; }
+  base::Result<> sync() override { return {}; }
+};
+
+store::files::OpenFile door_of(World& world) {
+  const Plant plant = world.options.plant;
+  if (plant != Plant::kKeepKeys && plant != Plant::kTrustTheLog) return world.device.door();
+  return [plant,
+          door = world.device.door()](const std::filesystem::path& path) -> base::Result<store::files::StateFilePtr> {
+    auto file = TRY(door(path));
+    if (plant == Plant::kKeepKeys && path.filename() == "payload.keys") {
+      return store::files::StateFilePtr(std::make_unique<KeepsKeys>(std::move(file)));
+    }
+    if (plant == Plant::kTrustTheLog && path.filename() != "payload.keys") {
+      return store::files::StateFilePtr(std::make_unique<EmptyFile>());
+    }
+    return file;
+  };
+}
+
+}  // namespace
+
+// ---- lives ----------------------------------------------------------------------------------------------------------
+
+base::Result<store::RestoredState> Store::open() {
+  store::SqliteStoreOptions options;
+  options.directory = kStateDirectory;
+  options.clock = &world_.loop;
+  options.entropy = &world_.store_entropy;
+  options.checkpoint_pages = world_.options.checkpoint_pages;
+  options.sqlite_vfs = world_.device.sqlite_vfs();
+  options.open_file = door_of(world_);
+  arm_faults();
+  if (world_.faults().crash_in_commit > 0 && world_.dice_store.chance(kCrashInOpen)) {
+    world_.device.die_after(world_.dice_store.below(kChangesPerCommit / 4));
+  }
+  auto opened = store::open_sqlite_core(std::move(options));
+  if (opened) core_ = std::move(*opened);
+  world_.store_entropy.take_keys();
+  world_.device.die_after(store::testing::FaultyDisk::kForever);
+  if (!opened && opened.error().code != base::ErrorCode::kStoreUnavailable) {
+    world_.oracle.violate("the store cannot be opened: " + opened.error().message);
+  }
+  if (world_.device.dead()) {
+    world_.oracle.reached("crash while the store opens");
+    return base::fail(base::ErrorCode::kStoreUnavailable, "killed");
+  }
+  base::Result<store::RestoredState> state;
+  std::vector<Row> found;
+  if (opened) {
+    std::vector<Operation> look;
+    look.emplace_back(store::Restore{[&](auto result) { state = std::move(result); }});
+    look.emplace_back(store::List{1'000'000, [&](const base::Result<std::vector<store::JobRecord>>& records) {
+                                    if (!records) return void(state = base::fail(records.error()));
+                                    for (const store::JobRecord& r : *records) found.push_back(row_of(world_, r));
+                                  }});
+    core_->run(std::move(look));
+  }
+  world_.device.heal();
+  if (!opened || !state) {
+    world_.oracle.reached("the store could not be opened");
+    return opened ? std::move(state) : base::fail(opened.error());
+  }
+  std::reverse(found.begin(), found.end());
+  world_.disk_check.opened(*state, found);
+  arm_timer();
+  return state;
+}
+
+void Store::crash() {
+  auto& dice = world_.dice_store;
+  if (core_ && !committing_.empty() && dice.chance(700)) {
+    world_.device.die_after(dice.below(kChangesPerCommit));
+    run(std::exchange(committing_, {}));
+    for (const auto& [write, result] : answers_) {
+      if (write->admission && result) world_.oracle.reached("crash between commit and 202");
+    }
+  } else if (busy_ || !waiting_.empty()) {
+    world_.oracle.reached("crash before a commit");
+  }
+  for (const WritePtr& write : unanswered_) world_.disk_check.left_open(*write);
+  drop();
+  const bool power = dice.chance(world_.options.power_failures);
+  if (power) world_.oracle.reached("power failure");
+  world_.device.restart(power ? Crash::kPowerFailure : Crash::kKill);
+}
+
+void Store::drop() {
+  world_.device.die();
+  core_.reset();
+}
+
+// ---- groups ---------------------------------------------------------------------------------------------------------
+
+store::Operation Store::watched(const WritePtr& write, Operation operation) {
+  const auto done = [this, write](base::Result<> result) { answers_.emplace_back(write, std::move(result)); };
+  if (auto* admit = std::get_if<store::Admit>(&operation)) admit->done = done;
+  if (auto* move = std::get_if<store::Move>(&operation)) move->done = done;
+  if (auto* drain = std::get_if<store::SetDraining>(&operation)) drain->done = done;
+  return operation;
+}
+
+void Store::admit(CommitId commit, const JobRequest& request, std::int64_t submitted_unix_ms) {
+  const auto write = std::make_shared<Write>();
+  write->commit = commit;
+  write->job = request.task_id;
+  write->admission = Row{.request = request, .submitted_unix_ms = submitted_unix_ms};
+  post(write, store::Admit{admission_of(world_, *write->admission), {}});
+}
+
+void Store::change(CommitId commit, store::Transition transition) {
+  const auto write = std::make_shared<Write>();
+  write->commit = commit;
+  write->job = transition.job_id.value;
+  write->change = transition.progress;
+  if (world_.options.plant == Plant::kFinishTwice && contract::is_terminal(transition.progress.status)) {
+    transition.progress = {.status = contract::JobStatus::kRunning, .attempts = transition.progress.attempts};
+  }
+  post(write, store::Move{std::move(transition), {}});
+}
+
+void Store::set_draining(CommitId commit, store::KnownPool pool) {
+  const auto write = std::make_shared<Write>();
+  write->commit = commit;
+  write->pool = pool;
+  post(write, store::SetDraining{std::move(pool), {}});
+}
+
+void Store::forget_pool(const base::PoolId& pool_id) {
+  world_.disk_check.forgotten(pool_id.value);
+  note(store::ForgetPool{pool_id});
+}
+
+void Store::note(Operation operation) {
+  waiting_.push_back(std::move(operation));
   if (!busy_) begin();
+}
+
+void Store::post(const WritePtr& write, Operation operation) {
+  waiting_writes_.push_back(write);
+  note(watched(write, std::move(operation)));
 }
 
 void Store::begin() {
@@ -19,83 +191,117 @@ void Store::begin() {
   // What comes while the disk is busy shares the next commit; what came in this moment shares this one.
   world_.loop.post(world_.orchestrator_process, 0, [this, sync_us] {
     committing_.swap(waiting_);
+    const std::int64_t group = ++world_.store_groups;
+    for (const WritePtr& write : waiting_writes_) write->group = group;
+    committing_writes_.swap(waiting_writes_);
     world_.loop.post(world_.orchestrator_process, sync_us, [this] { end(); });
   });
 }
 
 void Store::end() {
-  const bool fails = world_.disk_refuses() || world_.dice_store.chance(world_.faults().commit_fails);
-  Batch batch;
-  batch.swap(committing_);
-  std::vector<orchestratord::jobs::CommitId> commits;
-  bool admissions = false;
-  for (const Write& write : batch) {
-    commits.push_back(write.commit);
-    admissions |= write.admission.has_value();
-  }
+  arm_faults();
+  run(std::exchange(committing_, {}));
   busy_ = false;
-  if (fails) {
-    world_.trace("store refuses", "", static_cast<std::int64_t>(commits.size()));
-    if (admissions) world_.oracle.reached("disk refused an admission");
-    for (Write& write : batch) {
-      if (write.change && contract::is_terminal(write.change->status)) limbo_.push_back(std::move(write));
-    }
-  } else {
-    apply(batch);
-    limbo_.clear();
-    world_.trace("store commits", "", static_cast<std::int64_t>(commits.size()));
-    if (world_.dice_store.chance(world_.faults().crash_in_commit)) {
-      if (admissions) world_.oracle.reached("crash between commit and 202");
-      return world_.crash_orchestrator();
-    }
+  const bool admits = std::any_of(answers_.begin(), answers_.end(),
+                                  [](const auto& answer) { return answer.first->admission && answer.second; });
+  if (world_.device.dead() || world_.dice_store.chance(world_.faults().crash_in_commit)) {
+    if (admits) world_.oracle.reached("crash between commit and 202");
+    return world_.crash_orchestrator();
   }
-  std::optional<base::Error> error;
-  if (fails) error = base::Error{base::ErrorCode::kStoreUnavailable, "the simulated disk refuses", {}};
+  world_.device.die_after(store::testing::FaultyDisk::kForever);
   if (!waiting_.empty()) begin();
-  done_(std::move(commits), std::move(error));
+  deliver();
+  arm_timer();
+  if (!unanswered_.empty() && !world_.healed() && world_.dice_store.chance(kCrashInDoubt)) world_.crash_orchestrator();
 }
 
-void Store::apply(const Batch& batch) {
-  for (const Write& write : batch) {
-    if (write.admission) {
-      const std::string& job = write.admission->request.task_id;
-      if (!world_.disk.rows.emplace(job, *write.admission).second)
-        world_.oracle.violate("a row is written twice: " + job);
-      world_.disk.order.push_back(job);
-    } else {
-      apply(*write.change);
+// Steps the core; its answers wait in `answers_`.
+void Store::run(std::vector<Operation> group) {
+  std::vector<std::string> admitted;
+  for (const Operation& operation : group) {
+    if (const auto* admit = std::get_if<store::Admit>(&operation))
+      admitted.push_back(admit->admission.job.job_id.value);
+  }
+  for (WritePtr& write : std::exchange(committing_writes_, {})) unanswered_.push_back(std::move(write));
+  core_->run(std::move(group));
+  const std::vector<std::string> keys = world_.store_entropy.take_keys();
+  for (std::size_t i = 0; i < keys.size(); ++i) world_.disk_check.key_made(admitted.at(i), keys[i]);
+  if (world_.device.failures() > 0 || world_.disk_refuses()) world_.disk_check.trouble();
+  world_.device.heal();
+}
+
+void Store::arm_faults() {
+  auto& dice = world_.dice_store;
+  if (world_.disk_refuses()) {
+    world_.device.fail({.fault = world_.disk_fault});
+  } else if (dice.chance(world_.faults().commit_fails)) {
+    world_.device.fail(
+        {.fault = static_cast<Fault>(dice.between(1, 5)), .after = dice.below(12), .times = dice.between(1, 4)});
+  }
+  if (dice.chance(world_.faults().crash_in_commit)) world_.device.die_after(dice.below(kChangesPerCommit));
+}
+
+void Store::arm_timer() {
+  const std::int64_t due_ms = core_->due_mono_ms();
+  if (due_ms == timer_due_ms_ || due_ms == store::StoreCore::kNever) return;
+  timer_due_ms_ = due_ms;
+  const std::int64_t delay_us = std::max<std::int64_t>(0, due_ms - world_.loop.now_ms()) * kMs;
+  world_.loop.post(world_.orchestrator_process, delay_us, [this, due_ms] {
+    if (due_ms != timer_due_ms_) return;
+    timer_due_ms_ = store::StoreCore::kNever;
+    if (!busy_) end();
+  });
+}
+
+void Store::deliver() {
+  plant();
+  bool refuses = false;
+  for (const auto& [write, result] : std::exchange(answers_, {})) {
+    if (std::erase(unanswered_, write) == 0) continue;
+    if (result) {
+      world_.disk_check.committed(*write);
+    } else if (result.error().code == base::ErrorCode::kStoreUnavailable) {
+      refuses = true;
+      if (write->admission) world_.oracle.reached("disk refused an admission");
+      world_.disk_check.refused(*write);
+    } else if (write->admission || world_.disk.rows.contains(write->job)) {  // else its admission was refused before it
+      world_.oracle.violate("the store answers " + std::string(result.error().name()) + " for " + write->job);
+    }
+    done_(write->commit, result);
+  }
+  world_.trace(refuses ? "store refuses" : "store answers", "", static_cast<std::int64_t>(unanswered_.size()));
+  if (!unanswered_.empty()) world_.oracle.reached("admission in doubt");
+}
+
+// Bugs put in on purpose, between the core and who asked.
+void Store::plant() {
+  const auto refused = [](const auto& answer) { return !answer.second; };
+  if (world_.options.plant == Plant::kDropFromFailedGroup && std::any_of(answers_.begin(), answers_.end(), refused)) {
+    std::erase(unanswered_, answers_.back().first);
+  }
+  if (world_.options.plant == Plant::kRefuseInDoubt) {
+    for (const WritePtr& write : unanswered_) {
+      const auto same = [&](const auto& answer) { return answer.first == write; };
+      if (std::none_of(answers_.begin(), answers_.end(), same)) {
+        answers_.emplace_back(write, base::fail(base::ErrorCode::kStoreUnavailable, "in doubt"));
+      }
     }
   }
 }
 
-void Store::apply(const RowChange& change) {
-  const auto it = world_.disk.rows.find(change.job);
-  if (it == world_.disk.rows.end()) return world_.oracle.violate("a change without a row: " + change.job);
-  Row& row = it->second;
-  world_.oracle.row_moves(row, change.status);
-  const bool terminal = contract::is_terminal(change.status);
-  if (terminal && world_.options.plant == Plant::kFinishTwice) return;
-  row.status = change.status;
-  row.attempts = change.attempts;
-  row.tokens_out = change.tokens_out;
-  if (!terminal) return;
-  row.event = change.event;
-  row.data = change.data;
-  row.last_event_id = change.last_event_id;
-}
-
-void Store::crash() {
-  // The log holds the whole group or nothing of it.
-  if (!committing_.empty() && world_.dice_store.chance(500)) {
-    for (const Write& write : committing_) {
-      if (write.admission) world_.oracle.reached("crash between commit and 202");
-    }
-    return apply(committing_);
-  }
-  if (!committing_.empty() || !waiting_.empty()) world_.oracle.reached("crash before a commit");
-  if (limbo_.empty() || world_.dice_store.chance(500)) return;
-  world_.oracle.reached("an ending that was refused is there after a crash");
-  for (const Write& write : limbo_) apply(*write.change);
+base::Result<std::optional<Row>> Store::find(const std::string& job) {
+  base::Result<std::optional<Row>> out;
+  std::vector<Operation> look;
+  look.emplace_back(store::FindTask{job, [&](const base::Result<std::optional<store::JobRecord>>& record) {
+                                      if (!record) return void(out = base::fail(record.error()));
+                                      out = *record ? std::optional(row_of(world_, **record)) : std::nullopt;
+                                    }});
+  if (world_.disk_refuses()) world_.device.fail({.fault = world_.disk_fault});
+  core_->run(std::move(look));
+  world_.device.heal();
+  deliver();
+  if (out) world_.disk_check.looked_up(job, *out);
+  return out;
 }
 
 }  // namespace llorch::sim

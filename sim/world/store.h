@@ -1,11 +1,16 @@
 #pragma once
-// orchestratord's side of the disk: group commits that take time, fail and are cut by a crash.
+// orchestratord's store in one of its lives: the real core over SQLite on a disk that fails. Group commits take virtual time,
+// fail, and are cut by a crash. After every start and with every look-up the store is compared with what it has answered.
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "orchestratord/jobs/ids.h"
+#include "orchestratord/state_store/store_core.h"
 #include "sim/world/disk.h"
 
 namespace llorch::sim {
@@ -14,34 +19,47 @@ struct World;
 
 class Store {
  public:
-  using Done = std::function<void(std::vector<orchestratord::jobs::CommitId>, std::optional<base::Error>)>;
-  // `done` runs in orchestratord's process, once per commit.
+  using Done = std::function<void(orchestratord::jobs::CommitId, const base::Result<>&)>;
+  // `done` runs in orchestratord's process.
   Store(World& world, Done done) : world_(world), done_(std::move(done)) {}
 
-  void admit(orchestratord::jobs::CommitId commit, Row row);
-  void change(orchestratord::jobs::CommitId commit, RowChange change);
+  // Opens what the last life left. Fails as the real one does.
+  base::Result<orchestratord::state_store::RestoredState> open();
+
+  void admit(orchestratord::jobs::CommitId commit, const JobRequest& request, std::int64_t submitted_unix_ms);
+  void change(orchestratord::jobs::CommitId commit, orchestratord::state_store::Transition transition);
+  void set_draining(orchestratord::jobs::CommitId commit, orchestratord::state_store::KnownPool pool);
+  void forget_pool(const base::PoolId& pool_id);
+  // Nobody waits for it.
+  void note(orchestratord::state_store::Operation operation);
+  base::Result<std::optional<Row>> find(const std::string& job);
   // orchestratord dies now.
   void crash();
+  // The run is over.
+  void drop();
 
  private:
-  struct Write {
-    orchestratord::jobs::CommitId commit;
-    std::optional<Row> admission;
-    std::optional<RowChange> change;
-  };
-  using Batch = std::vector<Write>;
+  using Operation = orchestratord::state_store::Operation;
 
-  void post(Write write);
+  void post(const WritePtr& write, Operation operation);
   void begin();
   void end();
-  void apply(const Batch& batch);
-  void apply(const RowChange& change);
+  void run(std::vector<Operation> group);
+  void arm_faults();
+  void arm_timer();
+  void deliver();
+  void plant();
+  Operation watched(const WritePtr& write, Operation operation);
 
   World& world_;
-  Done done_;
-  Batch waiting_, committing_;
+  const Done done_;
+  std::unique_ptr<orchestratord::state_store::StoreCore> core_;
+  std::vector<Operation> waiting_, committing_;
   bool busy_ = false;
-  Batch limbo_;  // endings of refused commits: a crash may find them written
+  std::vector<WritePtr> waiting_writes_, committing_writes_;
+  std::vector<WritePtr> unanswered_;                          // given to the core
+  std::vector<std::pair<WritePtr, base::Result<>>> answers_;  // of the core, not yet told
+  std::int64_t timer_due_ms_ = orchestratord::state_store::StoreCore::kNever;
 };
 
 }  // namespace llorch::sim

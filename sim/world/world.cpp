@@ -37,8 +37,13 @@ World::World(Options options_in, bool keep_trace)
       dice_operations(options.seed, DiceStream::kOperations),
       network(loop, Dice(options.seed, DiceStream::kNetwork), options.network),
       oracle(options, loop),
+      device(options.seed, options.fresh_disk ? empty_disk() : prepared_disk()),
+      store_entropy(options.seed),
       orchestrator(std::make_unique<Orchestrator>(*this)),
       keep_trace_(keep_trace) {
+  device.forbid(kPayloadNeedle);
+  if (options.plant == Plant::kLoseSyncs) device.ignore_syncs("state/orchestrator.db-wal");
+  if (options.plant == Plant::kRowsBeforeKeys) device.ignore_syncs("state/payload.keys");
   for (std::size_t p = 0; p < options.pools.size(); ++p) pools.push_back(std::make_unique<Pool>(*this, p));
   operators = std::make_unique<Operator>(*this);
 }
@@ -210,6 +215,7 @@ void World::run_to_the_end() {
   drain_ms_ = loop.now_ms() - begin_ms;
   if (!oracle.violation().empty()) return;
   oracle.check_end(disk);
+  orchestrator->store_reopens();
   for (const auto& client : clients) {
     if (!client->done()) oracle.violate("a client waits for ever: " + client->process().name);
   }

@@ -65,8 +65,13 @@ struct World {
   Dice dice_processes, dice_store, dice_work, dice_faults, dice_operations;
   Network network;
   Oracle oracle;
+  orchestratord::state_store::testing::FaultyDisk device;  // of orchestratord's host
+  KeyWatch store_entropy;
   Disk disk;
+  DiskCheck disk_check{*this};
+  std::int64_t store_groups = 0;
   std::int64_t disk_refuses_until_ms = 0;
+  orchestratord::state_store::testing::Fault disk_fault{};
   Process orchestrator_process{.name = "orchestratord", .host = 0};
   std::unique_ptr<Orchestrator> orchestrator;
   std::vector<std::unique_ptr<Pool>> pools;

@@ -97,6 +97,7 @@ base::Result<> Orchestrator::Parts::open_store() {
   store_options.clock = &clock;
   store_options.entropy = &entropy;
   store_options.sqlite_vfs = options.sqlite_vfs;
+  store_options.open_file = options.open_file;
   store = TRY(state_store::open_sqlite_store(std::move(store_options)));
   return {};
 }

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "contract/config.h"
+#include "orchestratord/state_store/files/state_file.h"
 
 namespace llorch::orchestratord::app {
 
@@ -15,7 +16,9 @@ struct OrchestratorOptions {
   std::string api_token;  // empty: none, loopback only
   std::filesystem::path state_directory;
   std::vector<std::filesystem::path> model_roots;  // named on the command line
-  std::string sqlite_vfs;                          // seam for disk faults; empty: the system's
+  // Seams for disk faults; the defaults are the system's.
+  std::string sqlite_vfs;
+  state_store::files::OpenFile open_file = state_store::files::open_state_file;
 };
 
 class Orchestrator {

@@ -103,11 +103,11 @@ class Store {
 
   virtual ~Store() = default;
 
-  // Success: job, queue entry and payload are on disk. CONFLICT: the job_id or task_id is taken. STORE_UNAVAILABLE: the
-  // disk refused; the job is not there, and will not be there after a restart either.
+  // Success: job, queue entry and payload are on disk. CONFLICT: job_id or task_id is taken. STORE_UNAVAILABLE: it is not and
+  // will not be there; waits until that is certain (ADR 0016). SHUTTING_DOWN: it may be there.
   virtual void admit(Admission admission, Done done) = 0;
-  // A terminal transition also destroys the payload and its key. STORE_UNAVAILABLE: whether the row changed is settled by
-  // the next call for this job, so repeat it until it succeeds. NOT_FOUND, and CONFLICT for a job that is already
+  // A terminal transition also destroys the payload and its key. STORE_UNAVAILABLE: a restart may find the row changed
+  // or not, so repeat it until it succeeds. NOT_FOUND, and CONFLICT for a job that is already
   // terminal: bugs of the caller.
   virtual void transition(Transition transition, Done done) = 0;
   // Best effort: dropped when the disk refuses.

@@ -1,143 +1,278 @@
-// The store on a disk that fills up, refuses to sync, or turns read-only: never a false success, and it recovers.
+// The store on a disk that fills up, refuses to write, sync or read, and dies: never a false answer, and it recovers. The
+// core is stepped directly.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
 
-#include "orchestratord/state_store/fault_vfs.h"
+#include "base/log.h"
 #include "orchestratord/state_store/store_test_support.h"
+#include "orchestratord/state_store/testing/faulty_disk.h"
 
 namespace llorch::orchestratord::state_store {
 namespace {
 
 using base::ErrorCode;
+using testing::Crash;
+using testing::Fault;
+using testing::FaultyDisk;
 
-class StoreFaultTest : public testing::Test {
+// What was said to one call so far.
+template <class T>
+using Said = std::shared_ptr<std::optional<base::Result<T>>>;
+
+class StoreFaultTest : public ::testing::Test {
  protected:
-  void SetUp() override { disk_faults().heal(); }
-  void TearDown() override { disk_faults().heal(); }
-  std::unique_ptr<Store> open() {
-    SqliteStoreOptions options = options_in(dir_);
-    options.sqlite_vfs = "faulty";
-    return open_sqlite_store(std::move(options)).value();
+  StoreFaultTest() {
+    base::capture_log_lines([](std::string_view) {});
   }
-  // What a new process would find.
-  std::vector<std::string> jobs_after_restart(std::unique_ptr<Store> store) {
-    store.reset();
+  ~StoreFaultTest() override {
+    core_.reset();
+    base::capture_log_lines({});
+  }
+
+  base::Result<> open() {
+    SqliteStoreOptions options;
+    options.directory = "state";
+    options.clock = &clock_;
+    options.entropy = &entropy_;
+    options.retention_ms = 100LL * 365 * 24 * 3600 * 1000;
+    options.sqlite_vfs = disk_.sqlite_vfs();
+    options.open_file = disk_.door();
+    core_ = TRY(open_sqlite_core(std::move(options)));
+    return {};
+  }
+  void crash_and_open(Crash crash) {
+    disk_.die();
+    core_.reset();
+    disk_.restart(crash);
+    disk_.heal();
+    ASSERT_TRUE(open());
+  }
+
+  Said<void> admit(const std::string& job_id) {
+    const auto said = std::make_shared<std::optional<base::Result<>>>();
+    run(Admit{admission(job_id, "payload of " + job_id), [said](base::Result<> r) { *said = std::move(r); }});
+    return said;
+  }
+  Said<void> move(Transition transition) {
+    const auto said = std::make_shared<std::optional<base::Result<>>>();
+    run(Move{std::move(transition), [said](base::Result<> r) { *said = std::move(r); }});
+    return said;
+  }
+  std::vector<std::string> live() {
     std::vector<std::string> ids;
-    for (const auto& job : live_jobs(*open_in(dir_))) ids.push_back(job.job.job_id.value);
+    run(Restore{[&](base::Result<RestoredState> state) {
+      for (const RestoredJob& job : state.value().jobs) {
+        EXPECT_EQ(job.payload, "payload of " + job.job.job_id.value);
+        ids.push_back(job.job.job_id.value);
+      }
+    }});
     return ids;
   }
-  TempDir dir_;
+  void run(Operation operation) {
+    std::vector<Operation> group;
+    group.push_back(std::move(operation));
+    core_->run(std::move(group));
+  }
+  bool keys_are_empty() const {
+    const std::string keys = disk_.content("state/payload.keys");
+    return keys.find_first_not_of('\0') == std::string::npos;
+  }
+  static bool refused(const Said<void>& said) { return *said && !**said; }
+  static bool done(const Said<void>& said) { return *said && **said; }
+
+  FaultyDisk disk_{7};
+  base::ManualClock clock_;
+  base::SeededEntropy entropy_{7};
+  std::unique_ptr<StoreCore> core_;
 };
 
-// DECISIONS §7 STORE_UNAVAILABLE: a full disk is never a false 202, and the service recovers by itself.
+using Ids = std::vector<std::string>;
+
+// DECISIONS §7 STORE_UNAVAILABLE: a full disk is never a false 202, it is a refusal at once, and the service recovers.
 TEST_F(StoreFaultTest, AFullDiskRefusesAndRecovers) {
-  auto store = open();
-  ASSERT_TRUE(admit(*store, admission("before")));
-  disk_faults().full = 1;
-  const auto refused = admit(*store, admission("during"));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kStoreUnavailable);
-  EXPECT_NE(refused.error().message.find("free space"), std::string::npos) << refused.error().message;
-  EXPECT_EQ(apply(*store, finished("before")).error().code, ErrorCode::kStoreUnavailable);
-  disk_faults().heal();
-  EXPECT_TRUE(admit(*store, admission("after")));
-  EXPECT_TRUE(apply(*store, finished("before")));
-  EXPECT_EQ(jobs_after_restart(std::move(store)), std::vector<std::string>{"after"});
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(done(admit("before")));
+  // Every write of the commit in turn is the one that finds no room.
+  for (std::int64_t n = 0;; ++n) {
+    disk_.fail({.fault = Fault::kFull, .after = n});
+    const auto said = admit("during-" + std::to_string(n));
+    const bool failed = disk_.failures() > 0;
+    disk_.heal();
+    ASSERT_TRUE(said->has_value()) << "a full disk leaves no doubt";
+    if (!failed) {
+      ASSERT_GT(n, 5);
+      break;
+    }
+    ASSERT_TRUE(refused(said)) << n;
+    EXPECT_EQ((**said).error().code, ErrorCode::kStoreUnavailable);
+    if (n > 0) {
+      crash_and_open(n % 2 == 0 ? Crash::kKill : Crash::kPowerFailure);
+      ASSERT_EQ(live(), Ids{"before"}) << n;
+    }
+  }
+  disk_.fail({.fault = Fault::kFull});
+  EXPECT_TRUE(refused(move(finished("before"))));
+  disk_.heal();
+  EXPECT_TRUE(done(move(finished("before"))));
+  EXPECT_TRUE(done(admit("after")));
 }
 
-// A sync that fails may still have left the commit in the log, where a restart would find it. So the client is told neither
-// yes nor no until the disk has decided; what comes meanwhile was never written and is refused at once.
+// A sync that fails may still have left the commit in the log, where a restart finds it. So nobody is told yes or no until
+// the disk has decided; what comes meanwhile was never written and is refused at once.
 TEST_F(StoreFaultTest, AnAdmissionInDoubtIsAnsweredWhenTheDiskHasDecided) {
-  auto store = open();
-  ASSERT_TRUE(admit(*store, admission("before")));
-  disk_faults().sync_error = 1;
-  std::promise<base::Result<>> answer;
-  auto answered = answer.get_future();
-  store->admit(admission("in-doubt"), [&](base::Result<> r) { answer.set_value(std::move(r)); });
-  EXPECT_EQ(find(*store, "in-doubt").value(), std::nullopt) << "nobody may see it meanwhile";
-  EXPECT_EQ(admit(*store, admission("refused")).error().code, ErrorCode::kStoreUnavailable);
-  EXPECT_EQ(answered.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-  disk_faults().heal();
-  EXPECT_TRUE(answered.get());
-  EXPECT_NE(find(*store, "in-doubt").value(), std::nullopt);
-  EXPECT_EQ(jobs_after_restart(std::move(store)), (std::vector<std::string>{"before", "in-doubt"}));
-  EXPECT_EQ(live_jobs(*open_in(dir_)).at(1).payload, "payload");
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(done(admit("before")));
+  disk_.fail({.fault = Fault::kSync, .after = 1});  // the first one is the key's
+  const auto in_doubt = admit("in-doubt");
+  EXPECT_FALSE(in_doubt->has_value());
+  EXPECT_TRUE(refused(admit("refused")));
+  EXPECT_TRUE(refused(move(finished("before"))));
+  EXPECT_EQ(live(), Ids{"before"}) << "nobody may see it meanwhile";
+  const std::int64_t due = core_->due_mono_ms();
+  EXPECT_LE(due, clock_.now().mono_ms + 1'000) << "it is tried again without help";
+  disk_.heal();
+  clock_.advance_ms(1'000);
+  core_->run({});
+  EXPECT_TRUE(done(in_doubt));
+  EXPECT_EQ(live(), (Ids{"before", "in-doubt"}));
+  crash_and_open(Crash::kPowerFailure);
+  EXPECT_EQ(live(), (Ids{"before", "in-doubt"}));
+}
+
+// The same, and the process is killed before the disk decides: the job may live, and its client has not been refused.
+TEST_F(StoreFaultTest, ARestartFindsWhatTheFailedSyncLeft) {
+  ASSERT_TRUE(open());
+  disk_.fail({.fault = Fault::kSync, .after = 1});
+  const auto in_doubt = admit("in-doubt");
+  const auto refusal = admit("refused");
+  EXPECT_FALSE(in_doubt->has_value());
+  EXPECT_TRUE(refused(refusal));
+  crash_and_open(Crash::kKill);
+  EXPECT_EQ(live(), Ids{"in-doubt"}) << "the log held it: refusing it would have been a lie";
+  EXPECT_TRUE(done(admit("next")));
+  crash_and_open(Crash::kPowerFailure);
+  EXPECT_EQ(live(), (Ids{"in-doubt", "next"}))
+      << "what the failed sync left behind was not durable when it was built on";
+}
+
+TEST_F(StoreFaultTest, ClosingAnswersWhatIsInDoubt) {
+  ASSERT_TRUE(open());
+  disk_.fail({.fault = Fault::kSync, .after = 1});
+  const auto in_doubt = admit("in-doubt");
+  core_->close();
+  ASSERT_TRUE(refused(in_doubt));
+  EXPECT_EQ((**in_doubt).error().code, ErrorCode::kShuttingDown);
 }
 
 TEST_F(StoreFaultTest, ATerminalTransitionIsRepeatedUntilItIsDurable) {
-  auto store = open();
-  ASSERT_TRUE(admit(*store, admission("job-1")));
-  disk_faults().sync_error = 1;
-  EXPECT_EQ(apply(*store, finished("job-1")).error().code, ErrorCode::kStoreUnavailable);
-  disk_faults().heal();
-  EXPECT_TRUE(apply(*store, finished("job-1")));
-  EXPECT_EQ(apply(*store, finished("job-1")).error().code, ErrorCode::kConflict) << "settled now";
-  const std::string keys = key_file_bytes(dir_);
-  EXPECT_TRUE(std::all_of(keys.begin(), keys.end(), [](char c) { return c == 0; })) << "the key outlived its job";
-  EXPECT_EQ(jobs_after_restart(std::move(store)), std::vector<std::string>{});
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(done(admit("job-1")));
+  disk_.fail({.fault = Fault::kSync});
+  EXPECT_TRUE(refused(move(finished("job-1"))));
+  EXPECT_FALSE(keys_are_empty()) << "its end is not durable yet";
+  disk_.heal();
+  EXPECT_TRUE(done(move(finished("job-1"))));
+  EXPECT_EQ((**move(finished("job-1"))).error().code, ErrorCode::kConflict) << "settled now";
+  EXPECT_TRUE(keys_are_empty()) << "the key outlived its job";
+  clock_.advance_ms(1'000);
+  core_->run({});  // the overwriting is synced
+  crash_and_open(Crash::kPowerFailure);
+  EXPECT_TRUE(keys_are_empty());
+  EXPECT_EQ(live(), Ids{});
 }
-
-// The key file's own faults, with the database healthy.
-class FaultyKeys final : public files::StateFile {
- public:
-  using Switch = std::shared_ptr<std::atomic<bool>>;
-  FaultyKeys(files::StateFilePtr real, Switch broken) : real_(std::move(real)), broken_(std::move(broken)) {}
-  base::Result<std::uint64_t> size() override { return real_->size(); }
-  base::Result<> read(std::uint64_t at, std::span<std::uint8_t> out) override { return real_->read(at, out); }
-  base::Result<> write(std::uint64_t at, std::span<const std::uint8_t> bytes) override {
-    if (*broken_) return base::fail(ErrorCode::kStoreUnavailable, "no space left");
-    return real_->write(at, bytes);
-  }
-  base::Result<> sync() override {
-    if (*broken_) return base::fail(ErrorCode::kStoreUnavailable, "input/output error");
-    return real_->sync();
-  }
-
- private:
-  files::StateFilePtr real_;
-  Switch broken_;
-};
 
 TEST_F(StoreFaultTest, AKeyThatCannotBeWrittenIsARefusal) {
-  const auto broken = std::make_shared<std::atomic<bool>>(false);
-  SqliteStoreOptions options = options_in(dir_);
-  options.open_file = [broken](const std::filesystem::path& path) -> base::Result<files::StateFilePtr> {
-    if (path.filename() != "payload.keys") return files::open_state_file(path);
-    return files::StateFilePtr(std::make_unique<FaultyKeys>(TRY(files::open_state_file(path)), broken));
-  };
-  {
-    auto store = open_sqlite_store(options).value();
-    ASSERT_TRUE(admit(*store, admission("job-1")));
-    *broken = true;
-    EXPECT_EQ(admit(*store, admission("job-2")).error().code, ErrorCode::kStoreUnavailable);
-    EXPECT_TRUE(admit(*store, admission("job-3", std::nullopt))) << "needs no key";
-    EXPECT_TRUE(apply(*store, finished("job-1"))) << "the row does not wait for its key's end";
-    EXPECT_NE(key_file_bytes(dir_).find_first_not_of('\0'), std::string::npos);
-    *broken = false;
-    EXPECT_TRUE(admit(*store, admission("job-4")));
-    const std::string keys = key_file_bytes(dir_);
-    EXPECT_EQ(keys.find_first_not_of('\0', payload::kKeyBytes) == std::string::npos,
-              keys.find_first_not_of('\0') < payload::kKeyBytes)
-        << "more than one key is left";
-  }
-  *broken = true;
-  EXPECT_EQ(open_sqlite_store(options).error().code, ErrorCode::kStoreUnavailable) << "orphan slots not overwritten";
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(done(admit("job-1")));
+  disk_.fail({.fault = Fault::kIo, .times = 1});  // a key comes first
+  EXPECT_TRUE(refused(admit("job-2")));
+  EXPECT_TRUE(done(admit("job-3")));
+  EXPECT_EQ(live(), (Ids{"job-1", "job-3"}));
+  core_.reset();
+  disk_.fail({.fault = Fault::kIo, .after = 0});
+  EXPECT_EQ(open().error().code, ErrorCode::kStoreUnavailable) << "orphan slots not overwritten";
 }
 
-TEST_F(StoreFaultTest, AnUnwritableDirectoryIsAClearError) {
-  if (::geteuid() == 0) {
-    const auto missing = dir_.path() / "no" / "such";
-    SqliteStoreOptions options = options_in(dir_);
-    options.directory = missing;
-    EXPECT_EQ(open_sqlite_store(std::move(options)).error().code, ErrorCode::kStoreUnavailable);
-    return;
+// One life: some jobs, each step's answer kept; then the process dies by the n-th change. For every n, both deaths: what was
+// answered is what the next life finds, and no key but those of live jobs is left.
+TEST_F(StoreFaultTest, EveryPointOfDeathKeepsTheAnswersTrue) {
+  for (const Crash crash : {Crash::kKill, Crash::kPowerFailure}) {
+    for (std::int64_t n = 0;; ++n) {
+      FaultyDisk disk(static_cast<std::uint64_t>(n));
+      SqliteStoreOptions options;
+      options.directory = "state";
+      options.clock = &clock_;
+      options.entropy = &entropy_;
+      options.checkpoint_pages = 12;
+      options.sqlite_vfs = disk.sqlite_vfs();
+      options.open_file = disk.door();
+      options.retention_ms = 100LL * 365 * 24 * 3600 * 1000;
+      disk.forbid("payload of");
+      disk.die_after(n);
+      std::vector<Said<void>> admitted, ended;
+      if (auto opened = open_sqlite_core(options)) {
+        core_ = std::move(*opened);
+        for (int i = 0; i < 4; ++i) admitted.push_back(admit("job-" + std::to_string(i)));
+        for (int i = 0; i < 2; ++i) ended.push_back(move(finished("job-" + std::to_string(i))));
+        core_->close();
+        core_.reset();
+      }
+      const bool died = disk.dead();
+      disk.restart(crash);
+      core_ = open_sqlite_core(options).value();
+      const Ids found = live();
+      const auto is_live = [&](std::size_t i) {
+        return std::find(found.begin(), found.end(), "job-" + std::to_string(i)) != found.end();
+      };
+      for (std::size_t i = 0; i < admitted.size(); ++i) {
+        const bool over = i < ended.size() && done(ended[i]);
+        if (done(admitted[i]) && i >= ended.size()) {
+          EXPECT_TRUE(is_live(i)) << n;
+        }
+        if (over) {
+          EXPECT_FALSE(is_live(i)) << n;
+        }
+        if (refused(admitted[i]) && (**admitted[i]).error().code == ErrorCode::kStoreUnavailable) {
+          EXPECT_FALSE(is_live(i)) << n;
+        }
+      }
+      const std::string keys = disk.content("state/payload.keys");
+      std::size_t used = 0;
+      for (std::size_t at = 0; at < keys.size(); at += payload::kKeyBytes) {
+        used += keys.find_first_not_of('\0', at) < at + payload::kKeyBytes;
+      }
+      EXPECT_EQ(used, found.size()) << n;
+      EXPECT_FALSE(disk.forbidden_seen());
+      core_.reset();
+      if (!died) {
+        EXPECT_GT(n, 50);
+        break;
+      }
+    }
   }
-  ::chmod(dir_.path().c_str(), 0500);
-  EXPECT_EQ(open_sqlite_store(options_in(dir_)).error().code, ErrorCode::kStoreUnavailable);
-  ::chmod(dir_.path().c_str(), 0700);
+}
+
+TEST_F(StoreFaultTest, AFailedCheckpointLosesNothing) {
+  ASSERT_TRUE(open());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(done(admit("job-" + std::to_string(i))));
+  disk_.fail({.fault = Fault::kIo});
+  core_->close();  // moves the log into the database
+  crash_and_open(Crash::kPowerFailure);
+  EXPECT_EQ(live(), (Ids{"job-0", "job-1", "job-2"}));
+}
+
+TEST_F(StoreFaultTest, ADiskThatCannotBeReadIsNoAnswer) {
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(done(admit("job-1")));
+  disk_.die();
+  core_.reset();
+  disk_.restart(Crash::kKill);
+  disk_.fail({.fault = Fault::kRead});
+  EXPECT_EQ(open().error().code, ErrorCode::kStoreUnavailable);
+  disk_.heal();
+  ASSERT_TRUE(open());
+  EXPECT_EQ(live(), Ids{"job-1"});
 }
 
 }  // namespace

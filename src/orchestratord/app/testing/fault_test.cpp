@@ -1,34 +1,39 @@
 // The daemon on a disk that refuses, and the ways it refuses to start.
 #include "orchestratord/app/testing/daemon_fixture.h"
-#include "orchestratord/state_store/fault_vfs.h"
+#include "orchestratord/state_store/testing/faulty_disk.h"
 
 namespace llorch::orchestratord::app::testing {
 namespace {
 
 using base::ErrorCode;
+using state_store::testing::Fault;
 
 class FaultTest : public DaemonTest {
  public:
-  ~FaultTest() override { state_store::disk_faults().heal(); }
+  ~FaultTest() override {
+    client_.reset();
+    daemon_.reset();
+  }
 
  protected:
   FaultTest() {
-    state_store::disk_faults().heal();
-    options_.sqlite_vfs = "faulty";
+    options_.sqlite_vfs = disk_.sqlite_vfs();
+    options_.open_file = disk_.door();
     options_.config.orchestratord.timeout.cancellation_deadline_ms = 300;
   }
+  state_store::testing::FaultyDisk disk_{1};
 };
 
 // DECISIONS §7: a full disk is 503 STORE_UNAVAILABLE, never a false 202, and the service recovers by itself.
 TEST_F(FaultTest, AFullDiskIsARefusalAndThenItWorksAgain) {
   start_with_pool();
   client_->read(events_path(client_->submit(task(1))));
-  state_store::disk_faults().full = 1;
+  disk_.fail({.fault = Fault::kFull});
   const net::Response refused = client_->post("/v2/tasks", task(2));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(code_of(refused), "STORE_UNAVAILABLE");
   EXPECT_TRUE(refused.headers.get("Retry-After"));
-  state_store::disk_faults().heal();
+  disk_.heal();
   const auto events = client_->read(events_path(client_->submit(task(3)))).events;
   EXPECT_EQ(events.back().event, "end");
   const std::string list = client_->get("/v2/tasks").body;
@@ -42,13 +47,13 @@ TEST_F(FaultTest, TheTerminalEventWaitsForTheDisk) {
   const std::string job_id = client_->submit(task(5, 20, R"(,"on_disconnect":"resume")"));
   wait_until([this] { return pool_->running() == 1; }, "the job to run");
   wait_until([&] { return status_of(job_id) == "running"; }, "its row");
-  state_store::disk_faults().full = 1;
+  disk_.fail({.fault = Fault::kFull});
   pool_->hold(false);
   const auto during = client_->read(events_path(job_id), {.timeout_ms = 300});
   EXPECT_EQ(tokens_of(during.events), FakePool::expected_tokens(5, 20));
   EXPECT_EQ(during.events.back().event, "token") << "told before it was durable";
   EXPECT_EQ(pool_->completed()[job_id], 1);
-  state_store::disk_faults().heal();
+  disk_.heal();
   const std::string last = *during.events.back().id;
   const auto after = client_->read(events_path(job_id), {.last_event_id = last});
   EXPECT_EQ(names_of(after.events), std::vector<std::string>{"end"});
@@ -58,10 +63,10 @@ TEST_F(FaultTest, TheTerminalEventWaitsForTheDisk) {
 TEST_F(FaultTest, TheSameTaskAfterAFailedCommitIsANewTry) {
   start_with_pool();
   const std::string body = task(5, 3, R"(,"task_id":"my-task")");
-  state_store::disk_faults().full = 1;
+  disk_.fail({.fault = Fault::kFull});
   EXPECT_EQ(client_->post("/v2/tasks", body).status, 503);
   EXPECT_EQ(client_->post("/v2/tasks", body).status, 503);
-  state_store::disk_faults().heal();
+  disk_.heal();
   const auto events = client_->read(events_path(client_->submit(body))).events;
   EXPECT_EQ(events.back().event, "end");
   EXPECT_EQ(pool_->executions(), 1);

@@ -22,7 +22,7 @@ class StateFile {
 using StateFilePtr = std::unique_ptr<StateFile>;
 using OpenFile = std::function<base::Result<StateFilePtr>(const std::filesystem::path&)>;
 
-// Created with mode 0600 if it is missing.
+// Created with mode 0600 if it is missing; its directory entry is durable.
 base::Result<StateFilePtr> open_state_file(const std::filesystem::path& path);
 
 // Writes what the file holds once more and syncs it. A process that died after a failed sync may have left pages that the

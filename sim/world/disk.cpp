@@ -1,0 +1,251 @@
+#include "sim/world/disk.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "contract/json.h"
+#include "orchestratord/state_store/payload/sealing.h"
+#include "orchestratord/state_store/sqlite/sqlite_core.h"
+#include "sim/world/world.h"
+
+namespace llorch::sim {
+
+namespace store = orchestratord::state_store;
+
+namespace {
+
+// DECISIONS §5 allows a second; a group commit that takes 800 ms may stand in the way.
+constexpr std::int64_t kErasedWithinMs = 1'900;
+constexpr std::int64_t kPageBytes = 1'024;
+constexpr const char* kKeyFile = "state/payload.keys";
+
+std::string payload_of(const std::string& job) {
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += fmt::format("{}{} ", kPayloadNeedle, job);
+  return text;
+}
+
+}  // namespace
+
+store::Admission admission_of(const World& world, const Row& row) {
+  const JobRequest& r = row.request;
+  store::Admission out;
+  store::JobRecord& job = out.job;
+  job.job_id = base::JobId(r.task_id);
+  job.task_id = r.task_id;
+  job.correlation_id = base::CorrelationId("c-" + r.task_id);
+  job.request_sha256 = job.prompt_sha256 = std::string(64, 'a');
+  job.priority = r.priority;
+  const ModelOptions& model = world.options.models[static_cast<std::size_t>(r.model)];
+  job.model = model.name;
+  job.model_ref = job.facts.model_ref = "file:/" + model.name;
+  job.params = "{}";
+  job.max_tokens = r.max_tokens;
+  job.seed = r.seed;
+  job.on_disconnect = r.on_disconnect;
+  job.timeout_ms = r.timeout_ms;
+  job.deadline_ms = r.deadline_ms;
+  job.tokens_in = r.tokens_in;
+  job.submitted_unix_ms = row.submitted_unix_ms;
+  out.payload = payload_of(r.task_id);
+  return out;
+}
+
+Row row_of(const World& world, const store::JobRecord& job) {
+  Row row;
+  row.request = {.task_id = job.task_id,
+                 .model = world.model_of(job.model_ref),
+                 .priority = job.priority,
+                 .on_disconnect = job.on_disconnect,
+                 .tokens_in = job.tokens_in,
+                 .max_tokens = job.max_tokens,
+                 .seed = job.seed,
+                 .timeout_ms = job.timeout_ms,
+                 .deadline_ms = job.deadline_ms};
+  row.submitted_unix_ms = job.submitted_unix_ms;
+  return changed(std::move(row), job.progress);
+}
+
+Row changed(Row row, const store::JobProgress& p) {
+  row.status = p.status;
+  row.attempts = p.attempts;
+  if (p.tokens_out) row.tokens_out = *p.tokens_out;
+  if (!contract::is_terminal(p.status)) return row;
+  row.event = p.end ? "end" : "error";
+  row.data = p.end ? contract::encode(*p.end) : contract::encode(*p.error);
+  row.last_event_id = p.last_event_id.value_or("");
+  return row;
+}
+
+void KeyWatch::fill(std::span<std::byte> out) {
+  entropy_.fill(out);
+  if (out.size() == store::payload::kKeyBytes) {
+    keys_.emplace_back(reinterpret_cast<const char*>(out.data()), out.size());
+  }
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+void DiskCheck::committed(const Write& write) {
+  open_.clear();  // a commit that succeeded has taken the place of those that failed
+  Disk& disk = world_.disk;
+  if (write.pool) {
+    const std::string& pool = write.pool->pool_id.value;
+    write.pool->draining ? void(disk.draining.insert(pool)) : void(disk.draining.erase(pool));
+    return;
+  }
+  if (write.admission) {
+    if (!disk.rows.emplace(write.job, *write.admission).second) {
+      world_.oracle.violate("a row is written twice: " + write.job);
+    }
+    disk.order.push_back(write.job);
+    return;
+  }
+  const auto row = disk.rows.find(write.job);
+  if (row == disk.rows.end()) return world_.oracle.violate("a change without a row: " + write.job);
+  world_.oracle.row_moves(row->second, write.change.status);
+  row->second = changed(std::move(row->second), write.change);
+  if (contract::is_terminal(write.change.status)) key_dies(write.job);
+}
+
+void DiskCheck::refused(const Write& write) {
+  if (write.admission) return key_dies(write.job);
+  open_.push_back(write);
+}
+
+void DiskCheck::left_open(const Write& write) { open_.push_back(write); }
+
+void DiskCheck::check_found(const std::string& job, const Row& found) {
+  const auto known = world_.disk.rows.find(job);
+  const auto admission =
+      std::find_if(open_.begin(), open_.end(), [&](const Write& write) { return write.job == job && write.admission; });
+  if (known == world_.disk.rows.end() && admission == open_.end()) {
+    return world_.oracle.violate("a job that was refused came to life: " + job);
+  }
+  if (known == world_.disk.rows.end()) world_.oracle.reached("an admission without an answer is there after a crash");
+  const Row& before = known != world_.disk.rows.end() ? known->second : *admission->admission;
+  if (found == before) return;
+  for (const Write& write : open_) {
+    if (write.job != job || write.admission || changed(before, write.change) != found) continue;
+    world_.oracle.row_moves(before, found.status);
+    if (contract::is_terminal(found.status))
+      world_.oracle.reached("an ending without an answer is there after a crash");
+    return;
+  }
+  world_.oracle.violate(fmt::format("the row of {} is not what was committed: {} instead of {}", job,
+                                    contract::enum_name(found.status), contract::enum_name(before.status)));
+}
+
+void DiskCheck::check_groups(const std::map<std::string, const Row*>& found) {
+  std::map<std::int64_t, std::set<bool>> there;
+  for (const Write& write : open_) {
+    if (write.admission) there[write.group].insert(found.contains(write.job));
+  }
+  for (const auto& [group, answers] : there) {
+    if (answers.size() > 1) world_.oracle.violate("half a group is on disk");
+  }
+}
+
+void DiskCheck::check_draining(const std::set<std::string>& found) {
+  const auto is_open = [this](const std::string& pool) {
+    return forgotten_.contains(pool) || std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
+             return write.pool && write.pool->pool_id.value == pool;
+           });
+  };
+  const std::set<std::string>& known = world_.disk.draining;
+  for (const auto* side : {&found, &known}) {
+    for (const std::string& pool : *side) {
+      if (found.contains(pool) == known.contains(pool) || is_open(pool)) continue;
+      world_.oracle.violate("the drain of a pool is not on disk as it was answered: " + pool);
+    }
+  }
+}
+
+void DiskCheck::opened(const store::RestoredState& state, const std::vector<Row>& found) {
+  Disk& disk = world_.disk;
+  std::set<std::string> draining;
+  for (const base::PoolId& pool : state.draining_pools) draining.insert(pool.value);
+  check_draining(draining);
+  disk.draining = std::move(draining);
+  std::map<std::string, const Row*> by_job;
+  std::vector<std::string> order, known_order;
+  for (const Row& row : found) {
+    const std::string& job = row.request.task_id;
+    by_job[job] = &row;
+    order.push_back(job);
+    if (disk.rows.contains(job)) known_order.push_back(job);
+    check_found(job, row);
+  }
+  if (known_order != disk.order) world_.oracle.violate("accepted jobs are lost, or not in their order");
+  check_groups(by_job);
+  for (const store::RestoredJob& job : state.jobs) {
+    if (job.payload != payload_of(job.job.job_id.value)) {
+      world_.oracle.violate("the payload of a live job is lost: " + job.job.job_id.value);
+    }
+  }
+  for (const Write& write : open_) {
+    const auto row = by_job.find(write.job);
+    const bool over = row == by_job.end() || contract::is_terminal(row->second->status);
+    if (over) key_dies(write.job);
+  }
+  open_.clear();
+  disk.order = std::move(order);
+  disk.rows.clear();
+  for (const Row& row : found) disk.rows.emplace(row.request.task_id, row);
+  check_keys(true);
+}
+
+void DiskCheck::looked_up(const std::string& job, const std::optional<Row>& found) {
+  const auto known = world_.disk.rows.find(job);
+  const bool same =
+      found ? known != world_.disk.rows.end() && known->second == *found : known == world_.disk.rows.end();
+  if (!same) world_.oracle.violate("the store does not know what it has answered: " + job);
+}
+
+// ---- keys -----------------------------------------------------------------------------------------------------------
+
+void DiskCheck::key_dies(const std::string& job) {
+  if (auto key = keys_.extract(job)) dying_.push_back({job, std::move(key.mapped()), world_.loop.now_ms()});
+}
+
+void DiskCheck::trouble() { trouble_ms_ = world_.loop.now_ms(); }
+
+void DiskCheck::check_keys(bool all) {
+  const std::int64_t now = world_.loop.now_ms();
+  std::erase_if(dying_, [&](const DyingKey& dying) {
+    if (!all && now < std::max(dying.since_ms, trouble_ms_) + kErasedWithinMs) return false;
+    if (world_.device.holds(kKeyFile, dying.key))
+      world_.oracle.violate("the key of a job that is over is still there: " + dying.job);
+    return true;
+  });
+  if (world_.device.forbidden_seen()) world_.oracle.violate("a payload was written in the clear");
+}
+
+// ---- the beginning --------------------------------------------------------------------------------------------------
+
+const store::testing::FaultyDisk& empty_disk() {
+  static const store::testing::FaultyDisk disk(0);
+  return disk;
+}
+
+const store::testing::FaultyDisk& prepared_disk() {
+  static const auto disk = [] {
+    auto out = std::make_unique<store::testing::FaultyDisk>(0);
+    store::testing::create_database(*out, std::string(kStateDirectory) + "/orchestrator.db", kPageBytes);
+    const base::ManualClock clock;
+    base::SeededEntropy entropy(0);
+    store::SqliteStoreOptions options;
+    options.directory = kStateDirectory;
+    options.clock = &clock;
+    options.entropy = &entropy;
+    options.sqlite_vfs = out->sqlite_vfs();
+    options.open_file = out->door();
+    (*store::open_sqlite_core(std::move(options)))->close();
+    return out;
+  }();
+  return *disk;
+}
+
+}  // namespace llorch::sim
