@@ -4,10 +4,10 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test demo parity nightly fmt tidy bench clean
+.PHONY: help deps build test demo parity nightly fmt tidy bench gpu-test gpu-bench clean
 
 help: ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-8s %s\n' "$$name" "$$what"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
 
 deps: ## install what is missing from Debian 12 (sudo only when not root)
 	@tools/install_deps
@@ -40,6 +40,14 @@ tidy: ## clang-tidy on what differs from main; ALL=1 for every file
 
 bench: build ## run the benchmarks that are built
 	@tools/bench $(BUILD)
+
+gpu-test: build ## a real GPU against the emulated one, bit by bit, for every family; skipped visibly without one
+	cmake --build $(BUILD) -j $(JOBS) --target gpu_test
+	$(BUILD)/test/gpu_test
+
+gpu-bench: build ## what the CUDA kernels reach on this GPU; says so when there is none
+	cmake --build $(BUILD) -j $(JOBS) --target gpu_bench
+	$(BUILD)/bench/gpu_bench
 
 clean: ## remove everything built
 	rm -rf build

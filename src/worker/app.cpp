@@ -19,6 +19,7 @@
 #include "contract/json.h"
 #include "contract/pool.h"
 #include "engine/compute/cpu/backend.h"
+#include "engine/compute/cuda/backend.h"
 #include "engine/io/model_digest.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "worker/http_api.h"
@@ -72,10 +73,9 @@ struct Loaded {
 
 base::Result<std::unique_ptr<engine::contract::Backend>> make_backend(const Options& o) {
   if (o.gpu_device != "cpu") {
-    return base::fail(base::Error{
-        ErrorCode::kGpuUnavailable,
-        "this build has no CUDA backend; use --gpu-device cpu for the CPU reference device",
-        {}}.with("gpu_id", o.gpu_device));
+    return engine::compute::cuda::make_cuda_backend(
+        {.device = TRY(engine::compute::cuda::parse_device(o.gpu_device)),
+         .memory_budget_bytes = static_cast<std::uint64_t>(o.memory_budget_bytes)});
   }
   return engine::compute::cpu::make_cpu_backend(
       {.threads_count =

@@ -153,7 +153,7 @@ def test_two_processes_have_one_hash_per_request(tmp_path):
 
 def test_verify_says_how_it_is_used(tmp_path):
     for args in ([], ["job", "--quick"], ["job", "--determinism", str(MODEL)], ["--determinism"],
-                 ["--determinism", str(MODEL), "--device", "cuda:0"]):
+                 ["--determinism", str(MODEL), "--device", "gpu"]):
         assert llorch("verify", *args, state_dir=tmp_path, input=b"").returncode == 2, args
     done = llorch("verify", "--determinism", str(tmp_path / "no.gguf"), state_dir=tmp_path)
     assert done.returncode == 1 and b"no.gguf" in done.stderr

@@ -11,6 +11,7 @@
 #include "base/build_id.h"
 #include "cli/determinism/report.h"
 #include "engine/compute/cpu/backend.h"
+#include "engine/compute/cuda/backend.h"
 #include "engine/io/model_digest.h"
 
 namespace llorch::cli::determinism {
@@ -44,7 +45,13 @@ base::Result<Checked> check(const GlobalOptions& global, const CommandOptions& o
                  .engine_build = base::build_id()};
   const auto own_threads = options.threads != 0 ? static_cast<std::uint32_t>(options.threads)
                                                 : std::max(1U, std::thread::hardware_concurrency());
-  const MakeBackend make_backend = [&](const DeviceChoice& device) {
+  const MakeBackend make_backend = [&](const DeviceChoice& device) -> MakeBackend::result_type {
+    if (options.device != "cpu") {
+      if (!device.isa.empty())
+        return base::fail(base::ErrorCode::kGpuUnavailable, "a GPU has no instruction sets to choose from");
+      return engine::compute::cuda::make_cuda_backend(
+          {.device = TRY(engine::compute::cuda::parse_device(options.device))});
+    }
     return engine::compute::cpu::make_cpu_backend({.threads_count = device.threads != 0 ? device.threads : own_threads,
                                                    .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max(),
                                                    .isa = device.isa});

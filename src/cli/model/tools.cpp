@@ -12,6 +12,7 @@
 #include "cli/model/image_files.h"
 #include "cli/model/pixels.h"
 #include "engine/compute/cpu/backend.h"
+#include "engine/compute/cuda/backend.h"
 #include "engine/models/model.h"
 
 namespace llorch::cli::model {
@@ -59,6 +60,17 @@ base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_
        .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()});
 }
 
+std::string check_device(const std::string& device) {
+  if (device == "cpu") return {};
+  const auto parsed = engine::compute::cuda::parse_device(device);
+  return parsed ? std::string() : parsed.error().message;
+}
+
+base::Result<std::unique_ptr<engine::contract::Backend>> make_device(const std::string& device, std::int64_t threads) {
+  if (device == "cpu") return cpu_backend(threads);
+  return engine::compute::cuda::make_cuda_backend({.device = TRY(engine::compute::cuda::parse_device(device))});
+}
+
 namespace {
 
 // What the model's files say of images; no weight is read.
@@ -89,7 +101,7 @@ base::Result<Pixels> pixels_of(const RunOptions& options, std::vector<base::Toke
 base::Result<LoadedRun> load_run(const RunOptions& options) {
   LoadedRun run;
   run.tokens = TRY(parse_tokens(options.tokens));
-  run.backend = TRY(cpu_backend(options.threads));
+  run.backend = TRY(make_device(options.device, options.threads));
   Pixels pixels = TRY(pixels_of(options, run.tokens));
   const auto chunk =
       static_cast<std::uint32_t>(std::min<std::size_t>(static_cast<std::size_t>(options.chunk), run.tokens.size()));

@@ -24,7 +24,8 @@ struct RunOptions {
   std::string model;   // .gguf file or Hugging Face folder
   std::string tokens;  // see parse_tokens
   std::int64_t chunk = 64;
-  std::int64_t threads = 0;  // 0 = all
+  std::int64_t threads = 0;    // 0 = all
+  std::string device = "cpu";  // or cuda:N
   std::string kv_dtype = "f16";
   std::string pixels;               // see read_pixels; empty: none
   std::vector<std::string> images;  // PNG and JPEG files; instead of pixels
@@ -41,6 +42,10 @@ struct LoadedRun {
 base::Result<LoadedRun> load_run(const RunOptions& options);
 
 base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads);
+// Empty when `device` is "cpu" or "cuda:N", else what is wrong with it.
+std::string check_device(const std::string& device);
+// REQUIRES: check_device() found nothing. Never another device than named. Errors: GPU_UNAVAILABLE, CUDA_ERROR.
+base::Result<std::unique_ptr<engine::contract::Backend>> make_device(const std::string& device, std::int64_t threads);
 
 // A bar on a terminal, nothing in a pipe.
 void show_progress(std::string_view what, std::size_t done, std::size_t total);

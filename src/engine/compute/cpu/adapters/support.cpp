@@ -1,47 +1,21 @@
 #include "engine/compute/cpu/adapters/support.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 
+#include "engine/compute/adapter_checks.h"
 #include "engine/compute/cpu/adapters/tables.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
-using base::ErrorCode;
-using base::fail;
 using base::Result;
-using contract::DType;
 
 namespace {
 
 // Work below which waking another thread costs more than it saves, in multiply-adds.
 constexpr std::size_t kGrainProducts = 1u << 16;
 
-std::string slot_text(const contract::PrepareArgs& args, const contract::SlotSpec& slot) {
-  return fmt::format("{} slot {}", contract::opcode_name(args.insn.opcode), slot.name);
-}
-
-Result<> check_slot(const contract::PrepareArgs& args, const contract::SlotSpec& slot,
-                    const contract::TensorViewDesc& view) {
-  const std::uint64_t types =
-      slot.use == contract::WeightUse::kVector
-          ? dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16)
-          : kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights;
-  if ((types & dtype_bit(view.dtype)) == 0)
-    return fail(
-        ErrorCode::kWeightDTypeUnsupported,
-        fmt::format("{}: no CPU kernel takes {} here", slot_text(args, slot), contract::dtype_info(view.dtype).name));
-  if (view.rank != slot.rank)
-    return fail(ErrorCode::kWeightShapeMismatch,
-                fmt::format("{} has rank {}, expected {}", slot_text(args, slot), view.rank, slot.rank));
-  for (std::size_t d = 0; d < slot.rank; ++d) {
-    const auto expected = contract::dim_value(slot.dims[d], args.params);
-    if (expected && *expected != view.shape[d])
-      return fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} dimension {} is {}, the configuration says {}",
-                                                               slot_text(args, slot), d, view.shape[d], *expected));
-  }
-  return {};
+DeviceKernels kernels_of(const contract::PrepareArgs& args) {
+  return {"CPU", kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights};
 }
 
 }  // namespace
@@ -92,21 +66,11 @@ Activation kernel_activation(contract::Activation act) {
 }
 
 Result<> check_weights(const contract::PrepareArgs& args, std::initializer_list<std::size_t> allowed) {
-  const auto slots = contract::weight_slots(args.insn.opcode);
-  ASSERT(slots && slots->size() == args.weights.size() && slots->size() == args.views.size(), "validate() was skipped");
-  for (std::size_t s = 0; s < slots->size(); ++s) {
-    if (args.weights[s].ptr == nullptr) continue;
-    if (std::ranges::find(allowed, s) == allowed.end())
-      return require(args, false, fmt::format("a weight in slot {}", (*slots)[s].name));
-    TRY(check_slot(args, (*slots)[s], args.views[s]));
-  }
-  return {};
+  return compute::check_weights(args, kernels_of(args), allowed);
 }
 
 Result<> require(const contract::PrepareArgs& args, bool supported, std::string_view what) {
-  if (supported) return {};
-  return fail(ErrorCode::kUnsupportedOpcode, fmt::format("{} with {} is not supported by the CPU device",
-                                                         contract::opcode_name(args.insn.opcode), what));
+  return compute::require(args, kernels_of(args), supported, what);
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters

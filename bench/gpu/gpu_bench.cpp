@@ -1,0 +1,100 @@
+// What the CUDA kernels reach on the shapes of an 8B model: GB/s of weights for few rows, GFLOP/s for many, beside a copy on
+// the device in the same minute. Prints one row per case; without a GPU it says why and measures nothing.
+#include <fmt/core.h>
+
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "engine/compute/cuda/adapters/support.h"
+#include "engine/compute/cuda/backend.h"
+
+namespace {
+
+using namespace llorch;
+using engine::compute::cuda::CudaBackend;
+using engine::contract::DType;
+using engine::contract::MemoryPurpose;
+namespace adapters = engine::compute::cuda::adapters;
+
+constexpr int kRepetitions = 50;
+
+struct Case {
+  const char* name;
+  std::uint32_t n, k;
+};
+constexpr Case kCases[] = {{"q", 4096, 4096}, {"kv", 1024, 4096}, {"up", 14336, 4096}, {"down", 4096, 14336}, {"head", 128256, 4096}};
+
+// Seconds per call.
+template <class Work>
+double time(CudaBackend& backend, const Work& work) {
+  work();
+  if (!backend.synchronize()) return 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kRepetitions; ++i) work();
+  if (!backend.synchronize()) return 0;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kRepetitions;
+}
+
+double copy_bandwidth(CudaBackend& backend) {
+  constexpr std::uint64_t kBytes = 4ULL << 30;
+  std::byte* from = backend.allocate(kBytes, MemoryPurpose::kWorkspace).value();
+  std::byte* to = backend.allocate(kBytes, MemoryPurpose::kWorkspace).value();
+  const double seconds = time(backend, [&] { backend.copy_on_device(to, from, kBytes); });
+  backend.release(from);
+  backend.release(to);
+  return 2 * static_cast<double>(kBytes) / seconds / 1e9;
+}
+
+void measure(CudaBackend& backend, DType dtype, const Case& shape, std::uint32_t rows, double limit) {
+  const auto info = engine::contract::dtype_info(dtype);
+  const std::vector<std::byte> stored(std::size_t{shape.n} * shape.k / info.block_elements * info.block_bytes);
+  void* weight = backend
+                     .upload_weight({.dtype = dtype,
+                                     .rank = 2,
+                                     .shape = {shape.n, shape.k},
+                                     .bytes = stored,
+                                     .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kMatrix)})
+                     .value();
+  const std::uint64_t x_bytes = std::uint64_t{rows} * shape.k * 4, y_bytes = std::uint64_t{rows} * shape.n * 4;
+  std::byte* x = backend.allocate(x_bytes, MemoryPurpose::kWorkspace).value();
+  std::byte* y = backend.allocate(y_bytes, MemoryPurpose::kWorkspace).value();
+  std::byte* scratch = backend.allocate(x_bytes + 4096, MemoryPurpose::kWorkspace).value();
+  adapters::Carver carver({scratch, x_bytes + 4096});
+  const adapters::ProjectionInput input{.x = reinterpret_cast<const float*>(x),
+                                        .x_stride = shape.k,
+                                        .rows = rows,
+                                        .quantised = carver.take_quantised(rows, shape.k),
+                                        .y_stride = shape.n};
+  const std::array projections{
+      adapters::Projection{static_cast<const engine::compute::cuda::CudaWeight*>(weight), reinterpret_cast<float*>(y)}};
+  const auto& stream = *static_cast<const engine::compute::cuda::CudaStream*>(backend.stream().ptr);
+  const double seconds = time(backend, [&] { adapters::project(stream, input, projections); });
+  const double bandwidth = static_cast<double>(stored.size()) / seconds / 1e9;
+  fmt::print("{:5} {:5} {:6} x {:5} rows {:4}: {:9.1f} us {:8.1f} GB/s ({:5.1f} % of copy) {:9.1f} GFLOP/s\n", info.name,
+             shape.name, shape.n, shape.k, rows, seconds * 1e6, bandwidth, 100 * bandwidth / limit,
+             2.0 * shape.n * shape.k * rows / seconds / 1e9);
+  for (std::byte* memory : {x, y, scratch}) backend.release(memory);
+  backend.release_weight(weight);
+}
+
+}  // namespace
+
+int main() {
+  auto made = engine::compute::cuda::make_cuda_backend({.device = 0});
+  if (!made) {
+    fmt::print("nothing measured: {}\n", made.error().message);
+    return 0;
+  }
+  auto& backend = static_cast<CudaBackend&>(**made);
+  const double limit = copy_bandwidth(backend);
+  fmt::print("{}: copy on the device {:.1f} GB/s\n", backend.device_class(), limit);
+  for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
+    for (const Case& shape : kCases)
+      for (const std::uint32_t rows : {1u, 8u, 64u, 512u}) measure(backend, dtype, shape, rows, limit);
+  if (const auto healthy = backend.synchronize(); !healthy) {
+    fmt::print("{}\n", healthy.error().message);
+    return 1;
+  }
+  return 0;
+}

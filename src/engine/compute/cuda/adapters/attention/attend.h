@@ -1,0 +1,80 @@
+#pragma once
+// Attention over a cache, whole rows or splits of them: which, is a matter of speed alone (kernels/attention.h).
+#include <algorithm>
+
+#include "engine/compute/cuda/adapters/support.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+// Blocks that keep a large GPU busy. With fewer, rows are cut into their splits.
+inline constexpr std::uint32_t kBlocksWanted = 256;
+// Most that splits may take of the workspace.
+inline constexpr std::uint64_t kPartsBytesMax = 32u << 20;
+
+struct AttentionShape {
+  std::uint32_t heads = 0;
+  std::uint32_t kv_heads = 0;
+  std::uint32_t d_v = 0;
+  std::uint32_t window = 0;  // 0 = all
+
+  // Splits that a row at the end of `context` positions sees at most.
+  std::uint32_t parts(std::uint64_t context) const {
+    const std::uint64_t all = (context + kernels::kSplit - 1) / kernels::kSplit;
+    // A window may begin inside a split.
+    const std::uint64_t seen = window != 0 ? (window + 2 * std::uint64_t{kernels::kSplit} - 2) / kernels::kSplit : all;
+    return static_cast<std::uint32_t>(std::min(all, seen));
+  }
+  std::uint64_t part_bytes(std::uint64_t rows, std::uint32_t parts) const {
+    return rows * heads * parts * (sizeof(kernels::Softmax) + d_v * sizeof(float));
+  }
+  std::uint32_t blocks_per_row() const {
+    const std::uint32_t group = heads / kv_heads;
+    return kv_heads * blocks_of(group, kernels::kHeadsAtOnce);
+  }
+  // Workspace worth having for splits, whatever a step looks like.
+  std::uint64_t parts_bytes_wanted(std::uint64_t rows_max, std::uint64_t context_max) const {
+    const std::uint32_t parts_most = parts(context_max);
+    if (parts_most < 2) return 0;
+    const std::uint64_t rows = std::min<std::uint64_t>(rows_max, blocks_of(kBlocksWanted, blocks_per_row()));
+    return std::min(part_bytes(rows, parts_most), std::max(part_bytes(1, parts_most), kPartsBytesMax));
+  }
+};
+
+// `args` without its parts. `rest` is what the workspace has left for them; `longest` the largest position + 1 of the rows.
+template <class Keys>
+void attend(const CudaStream& stream, kernels::AttentionArgs args, std::uint32_t rows, std::uint64_t longest,
+            const contract::Workspace& rest) {
+  const AttentionShape shape{.heads = args.heads, .kv_heads = args.kv_heads, .d_v = args.d_v, .window = args.window};
+  const std::uint32_t units = shape.blocks_per_row(), parts = shape.parts(longest);
+  const bool split =
+      parts > 1 && std::uint64_t{units} * rows < kBlocksWanted && shape.part_bytes(rows, parts) <= rest.bytes;
+  if (!split) {
+    stream.launch<kernels::AttentionWhole<Keys>>({units, rows}, args);
+    return;
+  }
+  args.parts_max = parts;
+  args.parts = reinterpret_cast<kernels::Softmax*>(rest.ptr);
+  args.part_values = reinterpret_cast<float*>(args.parts + std::uint64_t{rows} * args.heads * parts);
+  stream.launch<kernels::AttentionPart<Keys>>({units, rows, parts}, args);
+  stream.launch<kernels::AttentionJoin<Keys>>({args.heads, rows}, args);
+}
+
+// Positions the longest slot of the step holds once it is done.
+inline std::uint64_t longest_of(const contract::ExecutionContext& ctx) {
+  return ctx.sequence_lengths.empty() ? 0 : *std::ranges::max_element(ctx.sequence_lengths);
+}
+
+// The pages of the step's rows, of a layer whose part begins at offset_bytes.
+inline kernels::KvPages pages_of(const contract::ExecutionContext& ctx, const contract::StateBlockHandle& state,
+                                 std::uint64_t offset_bytes) {
+  return {.pages = state.pages,
+          .pages_stride = state.pages_stride,
+          .offset_bytes = offset_bytes,
+          .sequence_of_row = ctx.slot_of_row,
+          .positions = ctx.positions};
+}
+
+// Positions are below this: range reduction of the rotation angles is exact enough up to here.
+inline constexpr std::uint32_t kPositionsMax = 1u << 20;
+
+}  // namespace llorch::engine::compute::cuda::adapters

@@ -1,0 +1,208 @@
+// Multi-head attention: projections with their biases, then one kernel that norms, rotates and appends heads, then attention,
+// then the output projection.
+#include <array>
+
+#include "engine/compute/cuda/adapters/adapters.h"
+#include "engine/compute/cuda/adapters/attention/attend.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+using base::Result;
+using contract::AttentionParams;
+using contract::AttentionSlot;
+using contract::Backend;
+using contract::DType;
+using contract::ExecutionContext;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+// Column ranges of the projected rows [T, q | k | v].
+struct Columns {
+  explicit Columns(const AttentionParams& p)
+      : k(std::uint64_t{p.heads} * p.d_qk),
+        v(k + std::uint64_t{p.kv_heads} * p.d_qk),
+        count(v + std::uint64_t{p.kv_heads} * p.d_v) {}
+  std::uint64_t k, v, count;
+};
+
+struct Scratch {
+  Scratch(Carver& carver, const AttentionParams& p, std::uint64_t rows)
+      : qkv(carver.take<float>(rows * Columns(p).count)),
+        attended(carver.take<float>(rows * p.heads * p.d_v)),
+        x(carver.take_quantised(rows, p.width)),
+        attended_quantised(carver.take_quantised(rows, p.heads * p.d_v)) {}
+  float* qkv;
+  float* attended;  // [T, H * d_v]
+  kernels::QuantisedRows x, attended_quantised;
+};
+
+// Without several positions per row, rows stand at the same place on every axis.
+bool several_axes(const ExecutionContext& ctx, const AttentionParams& p) {
+  return p.rope_layout == contract::RopeLayout::kVision2d ||
+         (p.mrope != contract::MropeKind::kNone && ctx.positions3 != nullptr);
+}
+
+kernels::Rotation rotation_of(const ExecutionContext& ctx, const AttentionParams& p) {
+  kernels::Rotation rotation{.layout = p.rope_layout, .mrope = p.mrope, .dims = p.rotary_dims};
+  if (p.rope_layout == contract::RopeLayout::kNone) return rotation;
+  const auto table = [&](std::uint32_t id) -> const contract::RopeTable& {
+    ASSERT(id < ctx.rope_tables.size() && ctx.rope_tables[id].count * 2 == p.rotary_dims,
+           "table {} of {}, {} rotary dims", id, ctx.rope_tables.size(), p.rotary_dims);
+    return ctx.rope_tables[id];
+  };
+  std::ranges::copy(p.sections, rotation.sections);
+  rotation.axes = several_axes(ctx, p);
+  ASSERT(!rotation.axes || ctx.positions3 != nullptr, "rows of an image without their places in it");
+  rotation.positions = rotation.axes ? ctx.positions3 : ctx.positions;
+  rotation.axis_stride = ctx.total_rows;
+  rotation.inv_freq = table(p.rope_table_id).inv_freq;
+  rotation.factor = table(p.rope_table_id).attn_factor;
+  rotation.sequence_of_row = ctx.slot_of_row;
+  if (ctx.long_rope_of_slot != nullptr && p.rope_table_long_id != contract::kNoRopeTable) {
+    rotation.inv_freq_long = table(p.rope_table_long_id).inv_freq;
+    rotation.factor_long = table(p.rope_table_long_id).attn_factor;
+    rotation.is_long = ctx.long_rope_of_slot;
+  }
+  return rotation;
+}
+
+void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+                  const Scratch& scratch) {
+  const CudaStream& stream = stream_of(ctx);
+  kernels::FinishHeadsArgs args{.rows = scratch.qkv,
+                                .stride = Columns(p).count,
+                                .heads = p.heads,
+                                .kv_heads = p.kv_heads,
+                                .d_qk = p.d_qk,
+                                .d_v = p.d_v,
+                                .q_norm = vector_of(insn.weight(AttentionSlot::kQNorm)),
+                                .k_norm = vector_of(insn.weight(AttentionSlot::kKNorm)),
+                                .eps = p.qk_norm_eps,
+                                .norm_offset = p.qk_norm_offset,
+                                .rotation = rotation_of(ctx, p)};
+  const Grid grid{p.heads + 2 * p.kv_heads, ctx.total_rows};
+  if (p.causal != 0) args.cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
+  if (p.causal == 0 || static_cast<DType>(p.kv_dtype) == DType::kF32) {
+    stream.launch<kernels::FinishHeads<DType::kF32>>(grid, args);
+  } else {
+    stream.launch<kernels::FinishHeads<DType::kF16>>(grid, args);
+  }
+}
+
+void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+                 const Scratch& scratch, const contract::Workspace& rest) {
+  const CudaStream& stream = stream_of(ctx);
+  const Columns columns(p);
+  kernels::AttentionArgs args{.q = scratch.qkv,
+                              .q_stride = columns.count,
+                              .out = scratch.attended,
+                              .heads = p.heads,
+                              .kv_heads = p.kv_heads,
+                              .d_qk = p.d_qk,
+                              .d_v = p.d_v,
+                              .scale = p.scale,
+                              .softcap = p.logit_softcap,
+                              .window = p.window,
+                              .sinks = vector_of(insn.weight(AttentionSlot::kSinks))};
+  if (p.causal != 0) {
+    args.cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
+    if (static_cast<DType>(p.kv_dtype) == DType::kF32)
+      return attend<kernels::PagedKeys<DType::kF32>>(stream, args, ctx.total_rows, longest_of(ctx), rest);
+    return attend<kernels::PagedKeys<DType::kF16>>(stream, args, ctx.total_rows, longest_of(ctx), rest);
+  }
+  args.keys = scratch.qkv + columns.k;
+  args.values = scratch.qkv + columns.v;
+  args.kv_stride = columns.count;
+  for_frames(ctx, [&](const kernels::Frames& frames) {
+    args.first_row = frames.frame[0].row_begin;
+    args.q = scratch.qkv + args.first_row * columns.count;
+    args.out = scratch.attended + std::uint64_t{args.first_row} * p.heads * p.d_v;
+    args.frames = frames;
+    const std::uint32_t units = p.kv_heads * args.head_groups();
+    stream.launch<kernels::AttentionWhole<kernels::SpanKeys>>({units, rows_of(frames)}, args);
+  });
+}
+
+Result<> check_axes(const PrepareArgs& args, const AttentionParams& p) {
+  const std::uint64_t sections = std::uint64_t{p.sections[0]} + p.sections[1] + p.sections[2];
+  const bool vision = p.rope_layout == contract::RopeLayout::kVision2d;
+  const bool several = p.mrope != contract::MropeKind::kNone;
+  TRY(require(args, !several || (p.rope_layout != contract::RopeLayout::kNone && !vision),
+              "sections without a rotation, or with that of an image"));
+  TRY(require(args, !several || sections * 2 == p.rotary_dims, "sections that do not add up to the rotation"));
+  return require(args, !vision || p.rotary_dims % 4 == 0, "two axes that do not halve the rotation");
+}
+
+AttentionShape shape_of(const AttentionParams& p) {
+  return {.heads = p.heads, .kv_heads = p.kv_heads, .d_v = p.d_v, .window = p.window};
+}
+
+}  // namespace
+
+Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<AttentionParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const Columns columns(p);
+  Carver carver(ctx.workspace);
+  const Scratch scratch(carver, p, ctx.total_rows);
+  using enum AttentionSlot;
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .quantised = scratch.x,
+           .y_stride = columns.count},
+          std::array{Projection{weight_of(insn.weight(kQ)), scratch.qkv, vector_of(insn.weight(kQBias))},
+                     Projection{weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
+                     Projection{weight_of(insn.weight(kV)), scratch.qkv + columns.v, vector_of(insn.weight(kVBias))}});
+  finish_heads(ctx, insn, p, scratch);
+  attend_rows(ctx, insn, p, scratch, carver.rest());
+  project(stream,
+          {.x = scratch.attended,
+           .x_stride = std::uint64_t{p.heads} * p.d_v,
+           .rows = ctx.total_rows,
+           .quantised = scratch.attended_quantised,
+           .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(kO)), insn.output(0), vector_of(insn.weight(kOBias))}});
+  return stream.status();
+}
+
+Result<const void*> AttentionAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<AttentionParams>(args.params);
+  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
+  TRY(require(args, p.causal == 0 || kv_dtype == DType::kF32 || kv_dtype == DType::kF16,
+              "a KV type other than f32 and f16"));
+  TRY(require(args, p.causal != 0 || p.window == 0, "a window over rows that see each other"));
+  TRY(require(args, p.kv_heads != 0 && p.heads % p.kv_heads == 0, "heads that kv heads do not divide"));
+  TRY(require(args, p.d_qk <= kernels::kKeyDimMax && p.d_v <= kernels::kValueDimMax,
+              "heads of more than 576 key or 512 value dimensions"));
+  TRY(require(args, p.rope_layout == contract::RopeLayout::kNone || (p.rotary_dims % 2 == 0 && p.rotary_dims <= p.d_qk),
+              "an odd rotation width, or one beyond the head"));
+  TRY(check_axes(args, p));
+  TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
+  using enum AttentionSlot;
+  TRY(check_weights(args, {slot(kQ), slot(kK), slot(kV), slot(kO), slot(kQNorm), slot(kKNorm), slot(kQBias),
+                           slot(kKBias), slot(kVBias), slot(kOBias), slot(kSinks)}));
+  const auto present = [&](AttentionSlot which) { return args.weights[slot(which)].ptr != nullptr; };
+  const bool wants_norm = p.qk_norm == contract::QkNorm::kPerHead;
+  TRY(require(args, present(kQNorm) == wants_norm && present(kKNorm) == wants_norm,
+              "head norms that params and weights disagree on"));
+  TRY(require(args, present(kSinks) == (p.has_sinks != 0), "sinks that params and weights disagree on"));
+  return nullptr;
+}
+
+std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                const Backend&) noexcept {
+  const auto& p = contract::param_as<AttentionParams>(params);
+  Carver carver;
+  Scratch(carver, p, limits.rows_max);
+  if (p.causal != 0) carver.take<std::byte>(shape_of(p).parts_bytes_wanted(limits.rows_max, limits.context_tokens_max));
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cuda::adapters

@@ -1,0 +1,236 @@
+// Multi-head latent attention, absorbed: the cache holds one compressed row per position for all heads, queries go into
+// its space and what attention gives comes back out of it.
+#include <array>
+
+#include "engine/compute/cuda/adapters/adapters.h"
+#include "engine/compute/cuda/adapters/attention/attend.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+using base::Result;
+using contract::Backend;
+using contract::DType;
+using contract::ExecutionContext;
+using contract::MlaAttentionParams;
+using contract::MlaSlot;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+// Rows that are in the compressed space at a time: there a row is heads * (kv_lora + d_rope) wide, 288 KiB for 128 heads
+// of 576. A step of decode fits whole.
+constexpr std::uint32_t kLatentRows = 64;
+
+struct Widths {
+  explicit Widths(const MlaAttentionParams& p)
+      : head(p.d_nope + p.d_rope),
+        q(p.heads * head),
+        first(p.q_lora != 0 ? p.q_lora : q),
+        key(p.kv_lora + p.d_rope),
+        projected(first + key),
+        latent_q(std::uint64_t{p.heads} * key),
+        latent(std::uint64_t{p.heads} * p.kv_lora),
+        attended(p.heads * p.d_v) {}
+  std::uint32_t head, q;
+  std::uint32_t first, key, projected;  // a projected row is [q or q_a | c | k_pe]
+  std::uint64_t latent_q, latent;
+  std::uint32_t attended;
+};
+
+struct Scratch {
+  Scratch(Carver& carver, const MlaAttentionParams& p, std::uint64_t rows)
+      : Scratch(carver, p, rows, std::min<std::uint64_t>(rows, kLatentRows)) {}
+  Scratch(Carver& carver, const MlaAttentionParams& p, std::uint64_t rows, std::uint64_t latent_rows)
+      : widths(p),
+        projected(carver.take<float>(rows * widths.projected)),
+        expanded(carver.take<float>(p.q_lora != 0 ? rows * widths.q : 0)),
+        latent_q(carver.take<float>(latent_rows * widths.latent_q)),
+        latent(carver.take<float>(latent_rows * widths.latent)),
+        attended(carver.take<float>(rows * widths.attended)),
+        x(carver.take_quantised(rows, p.width)),
+        q_a(carver.take_quantised(rows, p.q_lora)),
+        nope(carver.take_quantised(latent_rows * p.heads, p.d_nope)),
+        latent_quantised(carver.take_quantised(latent_rows * p.heads, p.kv_lora)),
+        attended_quantised(carver.take_quantised(rows, widths.attended)) {}
+
+  float* q(const MlaAttentionParams& p) const { return p.q_lora != 0 ? expanded : projected; }
+  std::uint64_t q_stride(const MlaAttentionParams& p) const { return p.q_lora != 0 ? widths.q : widths.projected; }
+  float* c() const { return projected + widths.first; }
+
+  Widths widths;
+  float* projected;  // [T, q or q_a | c | k_pe]
+  float* expanded;   // [T, H * (d_nope + d_rope)], with query compression
+  float* latent_q;   // [kLatentRows, H, kv_lora + d_rope]
+  float* latent;     // [kLatentRows, H, kv_lora]
+  float* attended;   // [T, H * d_v]
+  kernels::QuantisedRows x, q_a, nope, latent_quantised, attended_quantised;
+};
+
+const float* vector_of_slot(const PreparedInsn& insn, MlaSlot which) { return vector_of(insn.weight(which)); }
+
+bool is_f32(const MlaAttentionParams& p) { return static_cast<DType>(p.kv_dtype) == DType::kF32; }
+
+kernels::Rotation rotation_of(const ExecutionContext& ctx, const MlaAttentionParams& p) {
+  kernels::Rotation rotation{.layout = p.rope_layout, .dims = p.d_rope, .positions = ctx.positions};
+  if (p.rope_layout == contract::RopeLayout::kNone) return rotation;
+  ASSERT(p.rope_table_id < ctx.rope_tables.size() && ctx.rope_tables[p.rope_table_id].count * 2 == p.d_rope,
+         "table {} of {}, {} rotary dims", p.rope_table_id, ctx.rope_tables.size(), p.d_rope);
+  rotation.inv_freq = ctx.rope_tables[p.rope_table_id].inv_freq;
+  rotation.factor = ctx.rope_tables[p.rope_table_id].attn_factor;
+  return rotation;
+}
+
+// Rows into the compressed vectors, those normed, k_pe rotated, both appended; queries in their heads.
+void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const MlaAttentionParams& p,
+                  const Scratch& scratch) {
+  const CudaStream& stream = stream_of(ctx);
+  const Widths& widths = scratch.widths;
+  const MlaSlot first = p.q_lora != 0 ? MlaSlot::kQA : MlaSlot::kQ;
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .quantised = scratch.x,
+           .y_stride = widths.projected},
+          std::array{
+              Projection{weight_of(insn.weight(first)), scratch.projected, vector_of_slot(insn, MlaSlot::kQABias)},
+              Projection{weight_of(insn.weight(MlaSlot::kKvA)), scratch.c(), vector_of_slot(insn, MlaSlot::kKvABias)}});
+  const kernels::FinishLatentArgs finish{.rows = scratch.c(),
+                                         .stride = widths.projected,
+                                         .latent_dim = p.kv_lora,
+                                         .rest_dim = p.d_rope,
+                                         .norm = vector_of_slot(insn, MlaSlot::kKvANorm),
+                                         .eps = p.norm_eps,
+                                         .rotation = rotation_of(ctx, p),
+                                         .cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes)};
+  if (is_f32(p)) {
+    stream.launch<kernels::FinishLatent<DType::kF32>>({ctx.total_rows}, finish);
+  } else {
+    stream.launch<kernels::FinishLatent<DType::kF16>>({ctx.total_rows}, finish);
+  }
+  if (p.q_lora == 0) return;
+  stream.launch<kernels::RmsNorm>({1, ctx.total_rows}, {.x = scratch.projected,
+                                                        .weight = vector_of_slot(insn, MlaSlot::kQANorm),
+                                                        .y = scratch.projected,
+                                                        .x_stride = widths.projected,
+                                                        .y_stride = widths.projected,
+                                                        .width = p.q_lora,
+                                                        .eps = p.norm_eps});
+  project(stream,
+          {.x = scratch.projected,
+           .x_stride = widths.projected,
+           .rows = ctx.total_rows,
+           .quantised = scratch.q_a,
+           .y_stride = widths.q},
+          std::array{Projection{weight_of(insn.weight(MlaSlot::kQB)), scratch.expanded}});
+}
+
+// Into the compressed space, attention there, and back, for rows [first, first + rows).
+void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const MlaAttentionParams& p,
+                 const Scratch& scratch, std::uint32_t first, std::uint32_t rows, const contract::Workspace& rest) {
+  const CudaStream& stream = stream_of(ctx);
+  const Widths& widths = scratch.widths;
+  const float* q = scratch.q(p) + first * scratch.q_stride(p);
+  project(stream,
+          {.x = q,
+           .x_stride = scratch.q_stride(p),
+           .rows = rows,
+           .quantised = scratch.nope,
+           .y_stride = widths.latent_q,
+           .matrices = p.heads,
+           .x_stack_stride = widths.head,
+           .y_stack_stride = widths.key},
+          std::array{Projection{weight_of(insn.weight(MlaSlot::kKB)), scratch.latent_q}});
+  stream.launch<kernels::LatentQuery>({p.heads, rows}, {.q = q,
+                                                        .q_stride = scratch.q_stride(p),
+                                                        .d_nope = p.d_nope,
+                                                        .rest_dim = p.d_rope,
+                                                        .latent_dim = p.kv_lora,
+                                                        .heads = p.heads,
+                                                        .first_row = first,
+                                                        .latent = scratch.latent_q,
+                                                        .rotation = rotation_of(ctx, p)});
+  const kernels::AttentionArgs args{.q = scratch.latent_q,
+                                    .q_stride = widths.latent_q,
+                                    .out = scratch.latent,
+                                    .heads = p.heads,
+                                    .kv_heads = 1,
+                                    .d_qk = widths.key,
+                                    .d_v = p.kv_lora,
+                                    .scale = p.scale,
+                                    .first_row = first,
+                                    .cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes)};
+  if (is_f32(p)) {
+    attend<kernels::LatentKeys<DType::kF32>>(stream, args, rows, longest_of(ctx), rest);
+  } else {
+    attend<kernels::LatentKeys<DType::kF16>>(stream, args, rows, longest_of(ctx), rest);
+  }
+  project(stream,
+          {.x = scratch.latent,
+           .x_stride = widths.latent,
+           .rows = rows,
+           .quantised = scratch.latent_quantised,
+           .y_stride = widths.attended,
+           .matrices = p.heads,
+           .x_stack_stride = p.kv_lora,
+           .y_stack_stride = p.d_v},
+          std::array{Projection{weight_of(insn.weight(MlaSlot::kVB)),
+                                scratch.attended + std::uint64_t{first} * widths.attended}});
+}
+
+}  // namespace
+
+Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<MlaAttentionParams>();
+  const CudaStream& stream = stream_of(ctx);
+  Carver carver(ctx.workspace);
+  const Scratch scratch(carver, p, ctx.total_rows);
+  project_rows(ctx, insn, p, scratch);
+  for (std::uint32_t first = 0; first < ctx.total_rows; first += kLatentRows)
+    attend_rows(ctx, insn, p, scratch, first, std::min(kLatentRows, ctx.total_rows - first), carver.rest());
+  project(stream,
+          {.x = scratch.attended,
+           .x_stride = scratch.widths.attended,
+           .rows = ctx.total_rows,
+           .quantised = scratch.attended_quantised,
+           .y_stride = p.width},
+          std::array{
+              Projection{weight_of(insn.weight(MlaSlot::kO)), insn.output(0), vector_of_slot(insn, MlaSlot::kOBias)}});
+  return stream.status();
+}
+
+Result<const void*> MlaAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<MlaAttentionParams>(args.params);
+  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
+  TRY(require(args, kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
+  TRY(require(args, p.rope_layout != contract::RopeLayout::kVision2d, "two-axis rotation"));
+  TRY(require(args, p.d_rope % 2 == 0, "an odd rotation width"));
+  TRY(require(args, p.kv_lora + p.d_rope <= kernels::kKeyDimMax && p.kv_lora <= kernels::kValueDimMax,
+              "compressed rows of more than 576 dimensions, or latents of more than 512"));
+  TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
+  using enum MlaSlot;
+  TRY(check_weights(args, {slot(kQ), slot(kQA), slot(kQANorm), slot(kQB), slot(kKvA), slot(kKvANorm), slot(kKB),
+                           slot(kVB), slot(kO), slot(kQABias), slot(kKvABias), slot(kOBias)}));
+  const auto present = [&](MlaSlot which) { return args.weights[slot(which)].ptr != nullptr; };
+  const bool compressed = p.q_lora != 0;
+  TRY(require(args,
+              present(kQ) != compressed && present(kQA) == compressed && present(kQANorm) == compressed &&
+                  present(kQB) == compressed && (compressed || !present(kQABias)),
+              "query weights that contradict its query compression"));
+  return nullptr;
+}
+
+std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
+  const auto& p = contract::param_as<MlaAttentionParams>(params);
+  const AttentionShape shape{.heads = p.heads, .kv_heads = 1, .d_v = p.kv_lora};
+  Carver carver;
+  Scratch(carver, p, limits.rows_max);
+  carver.take<std::byte>(shape.parts_bytes_wanted(std::min(limits.rows_max, kLatentRows), limits.context_tokens_max));
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cuda::adapters

@@ -1,0 +1,154 @@
+// Adapters around projections: the dense feed-forward and the output head.
+#include "engine/compute/cuda/adapters/feed_forward.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/compute/cuda/adapters/adapters.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::FfnSlot;
+using contract::LmHeadParams;
+using contract::LmHeadSlot;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::Status;
+using contract::StepLimits;
+using contract::SwigluParams;
+
+namespace {
+
+struct LmHeadScratch {
+  LmHeadScratch(Carver& carver, const LmHeadParams& p, std::uint64_t rows)
+      : x(carver.take<float>(rows * p.width)), quantised(carver.take_quantised(rows, p.width)) {}
+  float* x;  // [O, D]
+  kernels::QuantisedRows quantised;
+};
+
+// x[i] = source[ctx.output_rows[i]].
+void copy_output_rows(const ExecutionContext& ctx, const float* source, std::uint32_t width, float* x) {
+  constexpr std::size_t kAtOnce = kernels::CopyRowsArgs::kRowsMax;
+  for (std::size_t first = 0; first < ctx.output_rows.size(); first += kAtOnce) {
+    const auto rows = ctx.output_rows.subspan(first, std::min(kAtOnce, ctx.output_rows.size() - first));
+    kernels::CopyRowsArgs args{.x = source, .y = x + first * width, .width = width, .rows = {}};
+    std::ranges::copy(rows, args.rows);
+    stream_of(ctx).launch<kernels::CopyRows>(
+        {blocks_of(width, kernels::CopyRows::kThreads), static_cast<std::uint32_t>(rows.size())}, args);
+  }
+}
+
+}  // namespace
+
+void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedForwardScratch& scratch,
+                  const FeedForwardRows& rows) {
+  const bool gated = ffn.gate != nullptr;
+  float* up = scratch.up_gate;
+  float* gate = gated ? up + ffn.ffn : nullptr;
+  const Projection projections[] = {{ffn.up, up, ffn.up_bias}, {ffn.gate, gate, ffn.gate_bias}};
+  project(stream,
+          {.x = rows.x,
+           .x_stride = ffn.width,
+           .rows = rows.rows,
+           .quantised = scratch.x,
+           .y_stride = scratch.stride,
+           .matrix_of_row = rows.matrix_of_row,
+           .rows_per_x = rows.rows_per_x},
+          std::span(projections, gated ? 2 : 1));
+  const kernels::SwigluArgs args{.gate = gated ? gate : up,
+                                 .up = gated ? up : nullptr,
+                                 .y = up,
+                                 .x_stride = scratch.stride,
+                                 .y_stride = scratch.stride,
+                                 .width = ffn.ffn,
+                                 .act = ffn.act,
+                                 .alpha = ffn.alpha,
+                                 .limit = ffn.limit};
+  stream.launch<kernels::Swiglu>({blocks_of(ffn.ffn, kernels::Swiglu::kThreads), rows.rows}, args);
+  project(stream,
+          {.x = up,
+           .x_stride = scratch.stride,
+           .rows = rows.rows,
+           .quantised = scratch.hidden,
+           .y_stride = ffn.width,
+           .matrix_of_row = rows.matrix_of_row},
+          std::array{Projection{ffn.down, rows.y, ffn.down_bias}});
+}
+
+Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<SwigluParams>();
+  const CudaStream& stream = stream_of(ctx);
+  Carver carver(ctx.workspace);
+  const FeedForwardScratch scratch(carver, p.width, p.ffn, p.gated != 0, ctx.total_rows);
+  const FeedForward ffn{.width = p.width,
+                        .ffn = p.ffn,
+                        .gate = weight_of(insn.weight(FfnSlot::kGate)),
+                        .up = weight_of(insn.weight(FfnSlot::kUp)),
+                        .down = weight_of(insn.weight(FfnSlot::kDown)),
+                        .gate_bias = vector_of(insn.weight(FfnSlot::kGateBias)),
+                        .up_bias = vector_of(insn.weight(FfnSlot::kUpBias)),
+                        .down_bias = vector_of(insn.weight(FfnSlot::kDownBias)),
+                        .act = p.act,
+                        .alpha = p.alpha,
+                        .limit = p.limit};
+  feed_forward(stream, ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows});
+  return stream.status();
+}
+
+Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<SwigluParams>(args.params);
+  if (p.act == contract::Activation::kSwigluOai)
+    TRY(require(args, p.gated != 0 && p.limit > 0, "swiglu_oai without a gate or a limit"));
+  TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown), slot(FfnSlot::kGateBias),
+                           slot(FfnSlot::kUpBias), slot(FfnSlot::kDownBias)}));
+  const auto present = [&](FfnSlot which) { return args.weights[slot(which)].ptr != nullptr; };
+  TRY(require(args, present(FfnSlot::kGate) == (p.gated != 0) && (p.gated != 0 || !present(FfnSlot::kGateBias)),
+              "a gate that params and weights disagree on"));
+  return nullptr;
+}
+
+std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                             const Backend&) noexcept {
+  const auto& p = contract::param_as<SwigluParams>(params);
+  Carver carver;
+  FeedForwardScratch(carver, p.width, p.ffn, p.gated != 0, limits.rows_max);
+  return carver.used_bytes();
+}
+
+Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<LmHeadParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const auto rows = static_cast<std::uint32_t>(ctx.output_rows.size());
+  if (rows == 0) return Status::ok();
+  Carver carver(ctx.workspace);
+  const LmHeadScratch scratch(carver, p, rows);
+  copy_output_rows(ctx, insn.input(0), p.width, scratch.x);
+  float* y = insn.output(0);
+  project(stream,
+          {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantised = scratch.quantised, .y_stride = p.rows},
+          std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
+  if (p.logit_mul != 1.0f || p.softcap > 0) {
+    const kernels::ScaleSoftcapArgs args{
+        .y = y, .count = std::uint64_t{rows} * p.rows, .scale = p.logit_mul, .softcap = p.softcap};
+    stream.launch<kernels::ScaleSoftcap>({blocks_of(args.count, kernels::ScaleSoftcap::kThreads)}, args);
+  }
+  return stream.status();
+}
+
+Result<const void*> LmHeadAdapter::prepare(const PrepareArgs& args) {
+  TRY(check_weights(args, {slot(LmHeadSlot::kWeight)}));
+  return nullptr;
+}
+
+std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                             const Backend&) noexcept {
+  Carver carver;
+  LmHeadScratch(carver, contract::param_as<LmHeadParams>(params), limits.output_rows_max);
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cuda::adapters

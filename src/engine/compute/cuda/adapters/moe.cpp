@@ -1,0 +1,162 @@
+// Mixture of experts: router, choice, the chosen experts' feed-forwards, shared expert. A row and one expert it chose are a
+// pair; pairs are rows of their own that name their matrix of the stack, so nothing of the choice is read back.
+#include <algorithm>
+#include <array>
+
+#include "engine/compute/cuda/adapters/adapters.h"
+#include "engine/compute/cuda/adapters/feed_forward.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::MoeParams;
+using contract::MoeSlot;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+// Rows whose pairs are worked on at a time: all of a step of decode, while a long one needs no k-fold copy of its rows.
+constexpr std::uint32_t kRowsAtOnce = 128;
+
+struct Scratch {
+  Scratch(Carver& carver, const MoeParams& p, std::uint64_t rows)
+      : Scratch(carver, p, rows, std::min<std::uint64_t>(rows, kRowsAtOnce) * p.experts_used) {}
+  Scratch(Carver& carver, const MoeParams& p, std::uint64_t rows, std::uint64_t pairs)
+      : logits(carver.take<float>(rows * p.experts)),
+        experts(carver.take<std::uint32_t>(rows * p.experts_used)),
+        weights(carver.take<float>(rows * p.experts_used)),
+        router_x(carver.take_quantised(rows, p.width)),
+        pairs_ffn(carver, p.width, p.ffn_expert, true, pairs),
+        pairs_y(carver.take<float>(pairs * p.width)),
+        shared(carver, p.width, p.ffn_shared, true, p.ffn_shared != 0 ? rows : 0),
+        shared_y(carver.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
+  float* logits;           // [T, E]
+  std::uint32_t* experts;  // [T, k], ascending in every row
+  float* weights;          // [T, k]
+  kernels::QuantisedRows router_x;
+  FeedForwardScratch pairs_ffn;
+  float* pairs_y;  // [pairs at once, D]
+  FeedForwardScratch shared;
+  float* shared_y;  // [T, D]
+};
+
+const CudaWeight* matrix_of(const PreparedInsn& insn, MoeSlot which) { return weight_of(insn.weight(which)); }
+
+void route(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParams& p, const Scratch& scratch) {
+  const CudaStream& stream = stream_of(ctx);
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .quantised = scratch.router_x,
+           .y_stride = p.experts},
+          std::array{Projection{matrix_of(insn, MoeSlot::kRouter), scratch.logits,
+                                vector_of(insn.weight(MoeSlot::kRouterBias))}});
+  stream.launch<kernels::Route>({ctx.total_rows}, {.logits = scratch.logits,
+                                                   .selection_bias = vector_of(insn.weight(MoeSlot::kSelectionBias)),
+                                                   .experts = scratch.experts,
+                                                   .weights = scratch.weights,
+                                                   .params = p});
+}
+
+void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParams& p, const Scratch& scratch) {
+  const CudaStream& stream = stream_of(ctx);
+  const FeedForward experts{.width = p.width,
+                            .ffn = p.ffn_expert,
+                            .gate = matrix_of(insn, MoeSlot::kGate),
+                            .up = matrix_of(insn, MoeSlot::kUp),
+                            .down = matrix_of(insn, MoeSlot::kDown),
+                            .gate_bias = vector_of(insn.weight(MoeSlot::kGateBias)),
+                            .up_bias = vector_of(insn.weight(MoeSlot::kUpBias)),
+                            .down_bias = vector_of(insn.weight(MoeSlot::kDownBias)),
+                            .act = p.act,
+                            .alpha = p.alpha,
+                            .limit = p.limit};
+  for (std::uint32_t first = 0; first < ctx.total_rows; first += kRowsAtOnce) {
+    const std::uint32_t rows = std::min(kRowsAtOnce, ctx.total_rows - first);
+    const std::uint64_t first_pair = std::uint64_t{first} * p.experts_used, at = std::uint64_t{first} * p.width;
+    feed_forward(stream, experts, scratch.pairs_ffn,
+                 {.x = insn.input(0) + at,
+                  .y = scratch.pairs_y,
+                  .rows = rows * p.experts_used,
+                  .rows_per_x = p.experts_used,
+                  .matrix_of_row = scratch.experts + first_pair});
+    stream.launch<kernels::Combine>({blocks_of(p.width, kernels::Combine::kThreads), rows},
+                                    {.expert_rows = scratch.pairs_y,
+                                     .weights = scratch.weights + first_pair,
+                                     .shared_rows = p.ffn_shared != 0 ? scratch.shared_y + at : nullptr,
+                                     .y = insn.output(0) + at,
+                                     .width = p.width,
+                                     .used = p.experts_used});
+  }
+}
+
+// Whether the gate is one and the numbers of experts, groups and choices fit each other and the kernel.
+bool is_routable(const MoeParams& p) {
+  if (p.gate < contract::MoeGate::kSoftmax || p.gate > contract::MoeGate::kSoftmaxAfterTopk) return false;
+  if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
+  if (p.experts > kernels::kExpertsMax || p.experts_used > kernels::kExpertsUsedMax) return false;
+  if (p.groups == 0) return true;
+  if (p.experts % p.groups != 0 || p.groups_used == 0 || p.groups_used > p.groups) return false;
+  const std::uint32_t size = p.experts / p.groups;
+  return p.groups <= kernels::kExpertGroupsMax && (size >= 2 || p.group_score != contract::GroupScore::kTop2Sum) &&
+         p.experts_used <= p.groups_used * size;
+}
+
+}  // namespace
+
+Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<MoeParams>();
+  const CudaStream& stream = stream_of(ctx);
+  Carver carver(ctx.workspace);
+  const Scratch scratch(carver, p, ctx.total_rows);
+  route(ctx, insn, p, scratch);
+  if (p.ffn_shared != 0)
+    feed_forward(stream,
+                 {.width = p.width,
+                  .ffn = p.ffn_shared,
+                  .gate = matrix_of(insn, MoeSlot::kSharedGate),
+                  .up = matrix_of(insn, MoeSlot::kSharedUp),
+                  .down = matrix_of(insn, MoeSlot::kSharedDown),
+                  .act = p.act,
+                  .alpha = p.alpha,
+                  .limit = p.limit},
+                 scratch.shared, {.x = insn.input(0), .y = scratch.shared_y, .rows = ctx.total_rows});
+  run_experts(ctx, insn, p, scratch);
+  return stream.status();
+}
+
+Result<const void*> MoeAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<MoeParams>(args.params);
+  using enum MoeSlot;
+  TRY(require(args, is_routable(p),
+              "a gate that is none, or numbers of experts, groups and choices that do not fit each other"));
+  TRY(require(args, p.act != contract::Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
+  TRY(check_weights(
+      args, {slot(kRouter), slot(kGate), slot(kUp), slot(kDown), slot(kRouterBias), slot(kGateBias), slot(kUpBias),
+             slot(kDownBias), slot(kSelectionBias), slot(kSharedGate), slot(kSharedUp), slot(kSharedDown)}));
+  const auto given = [&](bool wanted, std::initializer_list<MoeSlot> slots) {
+    return std::ranges::all_of(slots, [&](MoeSlot s) { return (args.weights[slot(s)].ptr != nullptr) == wanted; });
+  };
+  TRY(require(args, given(p.has_router_bias != 0, {kRouterBias}) && given(p.has_selection_bias != 0, {kSelectionBias}),
+              "biases of the router that params and weights disagree on"));
+  TRY(require(args, given(p.has_expert_bias != 0, {kGateBias, kUpBias, kDownBias}),
+              "biases of the experts that params and weights disagree on"));
+  TRY(require(args, given(p.ffn_shared != 0, {kSharedGate, kSharedUp, kSharedDown}),
+              "a shared expert that params and weights disagree on"));
+  return nullptr;
+}
+
+std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
+  Carver carver;
+  Scratch(carver, contract::param_as<MoeParams>(params), limits.rows_max);
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cuda::adapters

@@ -1,0 +1,230 @@
+// Mixers that carry a state along a sequence: Mamba-2 and the gated short convolution.
+#include <array>
+
+#include "engine/compute/cuda/adapters/adapters.h"
+#include "engine/compute/cuda/adapters/support.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::MambaMixerParams;
+using contract::MambaSlot;
+using contract::ParamBlock;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::ShortconvParams;
+using contract::ShortconvSlot;
+using contract::Status;
+using contract::StepLimits;
+
+namespace {
+
+// The part [offset, offset + bytes) of every slot's fixed-size state, and the step's rows.
+kernels::Sequences sequences_of(const ExecutionContext& ctx, const PreparedInsn& insn, std::uint64_t offset_bytes,
+                                std::uint64_t bytes) {
+  ASSERT(insn.states.size() == 1 && offset_bytes + bytes <= insn.states[0].size, "{} states, {} + {} bytes",
+         insn.states.size(), offset_bytes, bytes);
+  return {.sequence_of_row = ctx.slot_of_row,
+          .rows = ctx.total_rows,
+          .state = insn.states[0].ptr + offset_bytes,
+          .state_stride = insn.states[0].size};
+}
+
+void convolve(const CudaStream& stream, const kernels::CausalConvArgs& args) {
+  stream.launch<kernels::CausalConv>({blocks_of(args.channels, kernels::CausalConv::kThreads), args.sequences.rows},
+                                     args);
+}
+
+// Column ranges of the projected rows [T, z | x | b | c | dt].
+struct MambaColumns {
+  explicit MambaColumns(const MambaMixerParams& p)
+      : x(p.d_inner),
+        b(x + p.d_inner),
+        c(b + std::uint64_t{p.groups} * p.d_state),
+        dt(c + std::uint64_t{p.groups} * p.d_state),
+        count(dt + p.heads) {}
+  std::uint64_t x, b, c, dt, count;
+};
+
+struct MambaScratch {
+  MambaScratch(Carver& carver, const MambaMixerParams& p, std::uint64_t rows)
+      : mixed(carver.take<float>(rows * MambaColumns(p).count)),
+        x(carver.take_quantised(rows, p.width)),
+        inner(carver.take_quantised(rows, p.d_inner)) {}
+  float* mixed;  // [T, columns]
+  kernels::QuantisedRows x, inner;
+};
+
+contract::MambaStateLayout state_layout(const MambaMixerParams& p) {
+  return {.conv_rows = p.d_inner + 2 * p.groups * p.d_state,
+          .d_conv = p.d_conv,
+          .heads = p.heads,
+          .d_head = p.d_head,
+          .d_state = p.d_state};
+}
+
+// Convolution and selective state space over the projected rows, in place.
+void mix(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, float* mixed) {
+  const CudaStream& stream = stream_of(ctx);
+  const MambaColumns columns(p);
+  const contract::MambaStateLayout layout = state_layout(p);
+  float* x = mixed + columns.x;
+  convolve(stream, {.sequences = sequences_of(ctx, insn, p.state_offset_bytes, layout.conv_bytes()),
+                    .x = x,
+                    .x_stride = columns.count,
+                    .y = x,
+                    .y_stride = columns.count,
+                    .channels = layout.conv_rows,
+                    .taps = p.d_conv,
+                    .weight = vector_of(insn.weight(MambaSlot::kConvWeight)),
+                    .bias = vector_of(insn.weight(MambaSlot::kConvBias)),
+                    .silu = true});
+  stream.launch<kernels::SsmScan>(
+      {p.heads, ctx.total_rows},
+      {.sequences = sequences_of(ctx, insn, p.state_offset_bytes + layout.ssm_offset_bytes(), layout.ssm_bytes()),
+       .x = x,
+       .b = mixed + columns.b,
+       .c = mixed + columns.c,
+       .dt = mixed + columns.dt,
+       .dt_bias = vector_of(insn.weight(MambaSlot::kDtBias)),
+       .a = vector_of(insn.weight(MambaSlot::kA)),
+       .skip = vector_of(insn.weight(MambaSlot::kDSkip)),
+       .stride = columns.count,
+       .y = x,
+       .dt_min = p.dt_min,
+       .dt_max = p.dt_max,
+       .heads = p.heads,
+       .head_dim = p.d_head,
+       .state_dim = p.d_state,
+       .groups = p.groups});
+}
+
+// y = norm of y * silu(z), group by group.
+void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, float* mixed) {
+  const CudaStream& stream = stream_of(ctx);
+  const MambaColumns columns(p);
+  float* y = mixed + columns.x;
+  stream.launch<kernels::Swiglu>(
+      {blocks_of(p.d_inner, kernels::Swiglu::kThreads), ctx.total_rows},
+      {.gate = mixed, .up = y, .y = y, .x_stride = columns.count, .y_stride = columns.count, .width = p.d_inner});
+  const std::uint32_t width = p.d_inner / p.norm_groups;
+  stream.launch<kernels::RmsNorm>({p.norm_groups, ctx.total_rows}, {.x = y,
+                                                                    .weight = vector_of(insn.weight(MambaSlot::kNorm)),
+                                                                    .y = y,
+                                                                    .x_stride = columns.count,
+                                                                    .y_stride = columns.count,
+                                                                    .inner_stride = width,
+                                                                    .weight_stride = width,
+                                                                    .width = width,
+                                                                    .eps = p.norm_eps});
+}
+
+struct ShortconvScratch {
+  ShortconvScratch(Carver& carver, const ShortconvParams& p, std::uint64_t rows)
+      : bcx(carver.take<float>(rows * 3 * p.width)),
+        x(carver.take_quantised(rows, p.width)),
+        convolved(carver.take_quantised(rows, p.width)) {}
+  float* bcx;  // [T, b | c | x]
+  kernels::QuantisedRows x, convolved;
+};
+
+}  // namespace
+
+Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<MambaMixerParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const MambaColumns columns(p);
+  Carver carver(ctx.workspace);
+  const MambaScratch scratch(carver, p, ctx.total_rows);
+  project(stream,
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .quantised = scratch.x,
+           .y_stride = columns.count},
+          std::array{Projection{weight_of(insn.weight(MambaSlot::kInProj)), scratch.mixed,
+                                vector_of(insn.weight(MambaSlot::kInBias))}});
+  mix(ctx, insn, p, scratch.mixed);
+  gate(ctx, insn, p, scratch.mixed);
+  project(stream,
+          {.x = scratch.mixed + columns.x,
+           .x_stride = columns.count,
+           .rows = ctx.total_rows,
+           .quantised = scratch.inner,
+           .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(MambaSlot::kOutProj)), insn.output(0),
+                                vector_of(insn.weight(MambaSlot::kOutBias))}});
+  return stream.status();
+}
+
+Result<const void*> MambaAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<MambaMixerParams>(args.params);
+  TRY(require(args, p.d_conv >= 1 && p.d_conv <= kernels::kTapsMax, "a convolution of no or more than 8 taps"));
+  TRY(require(args, p.d_head != 0 && p.d_state != 0 && std::uint64_t{p.heads} * p.d_head == p.d_inner,
+              "heads that do not fill the inner width"));
+  TRY(require(args, p.groups != 0 && p.heads % p.groups == 0, "heads that groups do not divide"));
+  TRY(require(args, p.norm_groups != 0 && p.d_inner % p.norm_groups == 0,
+              "an inner width that norm groups do not divide"));
+  TRY(require(args, p.dt_min <= p.dt_max, "a step range that is empty"));
+  using enum MambaSlot;
+  TRY(check_weights(args, {slot(kInProj), slot(kConvWeight), slot(kA), slot(kDSkip), slot(kOutProj), slot(kConvBias),
+                           slot(kDtBias), slot(kNorm), slot(kInBias), slot(kOutBias)}));
+  return nullptr;
+}
+
+std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                            const Backend&) noexcept {
+  Carver carver;
+  MambaScratch(carver, contract::param_as<MambaMixerParams>(params), limits.rows_max);
+  return carver.used_bytes();
+}
+
+Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<ShortconvParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const std::uint64_t stride = 3 * std::uint64_t{p.width};
+  Carver carver(ctx.workspace);
+  const ShortconvScratch scratch(carver, p, ctx.total_rows);
+  project(stream,
+          {.x = insn.input(0), .x_stride = p.width, .rows = ctx.total_rows, .quantised = scratch.x, .y_stride = stride},
+          std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx,
+                                vector_of(insn.weight(ShortconvSlot::kInBias))}});
+  float* x = scratch.bcx + 2 * std::uint64_t{p.width};
+  convolve(stream, {.sequences = sequences_of(ctx, insn, p.state_offset_bytes,
+                                              contract::shortconv_state_bytes(p.width, p.l_cache)),
+                    .x = x,
+                    .gate_in = scratch.bcx,
+                    .gate_out = scratch.bcx + p.width,
+                    .x_stride = stride,
+                    .y = x,
+                    .y_stride = stride,
+                    .channels = p.width,
+                    .taps = p.l_cache,
+                    .weight = vector_of(insn.weight(ShortconvSlot::kConvWeight)),
+                    .bias = vector_of(insn.weight(ShortconvSlot::kConvBias))});
+  project(stream,
+          {.x = x, .x_stride = stride, .rows = ctx.total_rows, .quantised = scratch.convolved, .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(ShortconvSlot::kOutProj)), insn.output(0),
+                                vector_of(insn.weight(ShortconvSlot::kOutBias))}});
+  return stream.status();
+}
+
+Result<const void*> ShortconvAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<ShortconvParams>(args.params);
+  TRY(require(args, p.l_cache >= 1 && p.l_cache <= kernels::kTapsMax, "a convolution of no or more than 8 taps"));
+  using enum ShortconvSlot;
+  TRY(check_weights(
+      args, {slot(kInProj), slot(kConvWeight), slot(kOutProj), slot(kConvBias), slot(kInBias), slot(kOutBias)}));
+  return nullptr;
+}
+
+std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                const Backend&) noexcept {
+  Carver carver;
+  ShortconvScratch(carver, contract::param_as<ShortconvParams>(params), limits.rows_max);
+  return carver.used_bytes();
+}
+
+}  // namespace llorch::engine::compute::cuda::adapters

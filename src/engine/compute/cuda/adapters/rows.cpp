@@ -1,0 +1,76 @@
+// Adapters whose rows need no projection: embedding, norm, residual.
+#include "engine/compute/cuda/adapters/adapters.h"
+#include "engine/compute/cuda/adapters/support.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+using base::Result;
+using contract::ExecutionContext;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::Status;
+
+Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<contract::EmbeddingParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const CudaWeight& weight = *weight_of(insn.weight(contract::EmbeddingSlot::kWeight));
+  const kernels::GatherArgs args{.w = weight.matrix, .row_ids = ctx.row_ids, .y = insn.output(0), .scale = p.scale};
+  visit_matrix_type(weight.dtype, [&]<contract::DType kType>() {
+    using Kernel = kernels::Gather<kType>;
+    stream.launch<Kernel>({blocks_of(p.width, Kernel::kThreads), ctx.total_rows}, args);
+  });
+  return stream.status();
+}
+Result<const void*> EmbeddingAdapter::prepare(const PrepareArgs& args) {
+  TRY(check_weights(args, {slot(contract::EmbeddingSlot::kWeight)}));
+  return nullptr;
+}
+
+Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<contract::RmsNormParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const std::uint32_t width = p.rows_per_group != 0 ? p.rows_per_group : p.width;  // what one norm runs over
+  const kernels::NormArgs args{.x = insn.input(0),
+                               .weight = vector_of(insn.weight(contract::NormSlot::kWeight)),
+                               .bias = vector_of(insn.weight(contract::NormSlot::kBias)),
+                               .y = insn.output(0),
+                               .x_stride = p.width,
+                               .y_stride = p.width,
+                               .inner_stride = width,
+                               .width = width,
+                               .eps = p.eps,
+                               .weight_offset = p.weight_offset};
+  const Grid grid{p.width / width, ctx.total_rows};
+  if (p.kind == contract::NormKind::kLayerNorm) {
+    stream.launch<kernels::LayerNorm>(grid, args);
+  } else {
+    stream.launch<kernels::RmsNorm>(grid, args);
+  }
+  return stream.status();
+}
+Result<const void*> RmsNormAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<contract::RmsNormParams>(args.params);
+  TRY(require(args, p.rows_per_group == 0 || p.width % p.rows_per_group == 0, "groups that do not fill the row"));
+  if (p.kind == contract::NormKind::kLayerNorm) {
+    TRY(require(args, p.weight_offset == 0, "LayerNorm and an offset of the weight"));
+    TRY(check_weights(args, {slot(contract::NormSlot::kWeight), slot(contract::NormSlot::kBias)}));
+  } else {
+    TRY(check_weights(args, {slot(contract::NormSlot::kWeight)}));
+  }
+  return nullptr;
+}
+
+Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<contract::ResidualAddParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const kernels::ResidualAddArgs args{.a = insn.input(0),
+                                      .b = insn.input(1),
+                                      .y = insn.output(0),
+                                      .count = std::uint64_t{ctx.total_rows} * p.width,
+                                      .scale = p.scale};
+  stream.launch<kernels::ResidualAdd>({blocks_of(args.count, kernels::ResidualAdd::kThreads)}, args);
+  return stream.status();
+}
+Result<const void*> ResidualAddAdapter::prepare(const PrepareArgs&) { return nullptr; }
+
+}  // namespace llorch::engine::compute::cuda::adapters

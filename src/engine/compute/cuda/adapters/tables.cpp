@@ -1,0 +1,61 @@
+#include "engine/compute/cuda/adapters/tables.h"
+
+#include "engine/compute/cuda/adapters/adapters.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+namespace {
+
+using contract::AdapterTables;
+using contract::DType;
+using contract::dtype_bit;
+using contract::Opcode;
+
+// Every type but the integer one.
+constexpr std::uint64_t kMatrixTypes = ((std::uint64_t{1} << contract::kDTypesCount) - 1) & ~dtype_bit(DType::kI32);
+constexpr std::uint64_t kVectorTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16);
+
+template <class Adapter>
+constexpr void put(AdapterTables& tables, Opcode opcode, const contract::AdapterCapability& capability) {
+  const auto i = static_cast<std::size_t>(opcode);
+  tables.run[i] = Adapter::run;
+  tables.prepare[i] = Adapter::prepare;
+  tables.workspace_bytes[i] = Adapter::workspace_bytes;
+  tables.capabilities[i] = capability;
+}
+
+constexpr AdapterTables make_tables() {
+  constexpr contract::AdapterCapability kMatrices{.supports_batch = true, .dtype_mask_weights = kMatrixTypes};
+  constexpr contract::AdapterCapability kInPlace{.supports_batch = true, .may_alias_output = true};
+  AdapterTables tables;
+  put<RmsNormAdapter>(tables, Opcode::kRmsNorm, {.supports_batch = true, .dtype_mask_weights = kVectorTypes});
+  put<AttentionAdapter>(tables, Opcode::kMultiheadAttention, kMatrices);
+  put<SwigluAdapter>(tables, Opcode::kSwiglu, kMatrices);
+  put<MoeAdapter>(tables, Opcode::kMoe, kMatrices);
+  put<MlaAdapter>(tables, Opcode::kMlaAttention, kMatrices);
+  put<MambaAdapter>(tables, Opcode::kMambaMixer, kMatrices);
+  put<ShortconvAdapter>(tables, Opcode::kShortconv, kMatrices);
+  put<EmbeddingAdapter>(tables, Opcode::kEmbedding, kMatrices);
+  put<ResidualAddAdapter>(tables, Opcode::kResidualAdd, kInPlace);
+  put<PatchEmbedAdapter>(tables, Opcode::kVisionPatchEmbed, kMatrices);
+  put<SpatialMergeAdapter>(tables, Opcode::kVisionSpatialMerge, kMatrices);
+  put<DeepstackExtractAdapter>(tables, Opcode::kVisionDeepstackExtract, kMatrices);
+  put<ScatterAdapter>(tables, Opcode::kVisionScatter, kInPlace);
+  put<LmHeadAdapter>(tables, Opcode::kLmHead, kMatrices);
+  return tables;
+}
+
+// All of them: a new opcode does not compile until it is here.
+constexpr auto kCudaOpcodes = [] {
+  std::array<Opcode, contract::kOpcodes.size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = contract::kOpcodes[i].opcode;
+  return all;
+}();
+
+}  // namespace
+
+constexpr AdapterTables kCudaTables = make_tables();
+#ifndef __SANITIZE_ADDRESS__  // under -fsanitize=null g++ does not fold an external function's address against null
+static_assert(contract::assert_coverage(kCudaTables, kCudaOpcodes));
+#endif
+
+}  // namespace llorch::engine::compute::cuda::adapters

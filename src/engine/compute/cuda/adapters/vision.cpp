@@ -1,0 +1,236 @@
+// Patches to rows, blocks of patches to rows of the image state, and those into the rows of a batch that stand for them.
+#include <array>
+
+#include "engine/compute/cuda/adapters/adapters.h"
+#include "engine/compute/cuda/adapters/support.h"
+
+namespace llorch::engine::compute::cuda::adapters {
+
+using base::Result;
+using contract::Backend;
+using contract::ExecutionContext;
+using contract::ParamBlock;
+using contract::PatchEmbedSlot;
+using contract::PrepareArgs;
+using contract::PreparedInsn;
+using contract::ScatterMode;
+using contract::SpatialMergeSlot;
+using contract::Status;
+using contract::StepLimits;
+using contract::VisionDeepstackExtractParams;
+using contract::VisionPatchEmbedParams;
+using contract::VisionScatterParams;
+using contract::VisionSpatialMergeParams;
+
+namespace {
+
+std::uint32_t patch_row_width(const VisionPatchEmbedParams& p) { return 3 * p.temporal * p.patch * p.patch; }
+
+// What the two mergers differ in.
+struct Merger {
+  explicit Merger(const VisionSpatialMergeParams& p)
+      : width_in(p.width_in),
+        width_out(p.width_out),
+        block(p.merge_size * p.merge_size),
+        eps(p.norm_eps),
+        parts(p.parts),
+        part(0),
+        norm_width(p.width_in) {}
+  explicit Merger(const VisionDeepstackExtractParams& p)
+      : width_in(p.width_in),
+        width_out(p.width_out),
+        block(p.merge_size * p.merge_size),
+        eps(p.norm_eps),
+        parts(p.parts),
+        part(p.part),
+        norm_width(block * width_in) {}
+
+  std::uint32_t width_joined() const { return block * width_in; }
+
+  std::uint32_t width_in, width_out;
+  std::uint32_t block;  // patches per merged row
+  float eps;
+  std::uint32_t parts, part;
+  std::uint32_t norm_width;  // of a patch, or of the joined ones
+};
+
+struct MergerScratch {
+  MergerScratch(Carver& carver, const Merger& m, std::uint64_t merged)
+      : normed(carver.take<float>(merged * m.width_joined())),
+        hidden(carver.take<float>(merged * m.width_joined())),
+        out(carver.take<float>(merged * m.width_out)),
+        quantised(carver.take_quantised(merged, m.width_joined())) {}
+  float* normed;  // [T, width_in] and [merged, joined] at once: consecutive rows are what is joined
+  float* hidden;  // [merged, joined]
+  float* out;     // [merged, width_out]
+  kernels::QuantisedRows quantised;
+};
+
+kernels::ImageState image_state(const PreparedInsn& insn, std::uint32_t parts, std::uint32_t part,
+                                std::uint32_t width) {
+  ASSERT(insn.states.size() == 1, "{} states", insn.states.size());
+  return {
+      .state = insn.states[0].ptr, .state_stride = insn.states[0].size, .parts = parts, .part = part, .width = width};
+}
+
+// The merged rows of every span are where its slot keeps them.
+void check_image_rows(const ExecutionContext& ctx, const PreparedInsn& insn, std::uint32_t patches,
+                      std::uint64_t row_elements) {
+  ASSERT(ctx.image_rows.size() == ctx.batch_size, "{} spans, {} ranges of rows", ctx.batch_size, ctx.image_rows.size());
+  for (std::uint32_t b = 0; b < ctx.batch_size; ++b) {
+    const contract::ImageRows& rows = ctx.image_rows[b];
+    const std::uint32_t count = ctx.row_offsets[b + 1] - ctx.row_offsets[b];
+    ASSERT((patches == 0 || (rows.end - rows.begin) * patches == count) &&
+               rows.end * row_elements * sizeof(float) <= insn.states[0].size,
+           "rows {} to {} from {} patches, state of {} bytes", rows.begin, rows.end, count, insn.states[0].size);
+  }
+}
+
+Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger& m) {
+  const CudaStream& stream = stream_of(ctx);
+  const std::uint32_t merged = ctx.total_rows / m.block, joined = m.width_joined();
+  check_image_rows(ctx, insn, m.block, std::uint64_t{m.parts} * m.width_out);
+  Carver carver(ctx.workspace);
+  const MergerScratch scratch(carver, m, merged);
+  using enum SpatialMergeSlot;
+  stream.launch<kernels::LayerNorm>({1, static_cast<std::uint32_t>(std::uint64_t{merged} * joined / m.norm_width)},
+                                    {.x = insn.input(0),
+                                     .weight = vector_of(insn.weight(kNorm)),
+                                     .bias = vector_of(insn.weight(kNormBias)),
+                                     .y = scratch.normed,
+                                     .x_stride = m.norm_width,
+                                     .y_stride = m.norm_width,
+                                     .width = m.norm_width,
+                                     .eps = m.eps});
+  ProjectionInput input{
+      .x = scratch.normed, .x_stride = joined, .rows = merged, .quantised = scratch.quantised, .y_stride = joined};
+  project(stream, input,
+          std::array{Projection{weight_of(insn.weight(kFc1)), scratch.hidden, vector_of(insn.weight(kFc1Bias))}});
+  stream.launch<kernels::Swiglu>({blocks_of(joined, kernels::Swiglu::kThreads), merged},
+                                 {.gate = scratch.hidden,
+                                  .y = scratch.hidden,
+                                  .x_stride = joined,
+                                  .y_stride = joined,
+                                  .width = joined,
+                                  .act = contract::Activation::kGeluErf});
+  input.x = scratch.hidden, input.y_stride = m.width_out;
+  project(stream, input,
+          std::array{Projection{weight_of(insn.weight(kFc2)), scratch.out, vector_of(insn.weight(kFc2Bias))}});
+  for_frames(ctx, [&](const kernels::Frames& frames) {
+    stream.launch<kernels::KeepRows>({blocks_of(m.width_out, kernels::KeepRows::kThreads), rows_of(frames) / m.block},
+                                     {.x = scratch.out,
+                                      .patches = m.block,
+                                      .image = image_state(insn, m.parts, m.part, m.width_out),
+                                      .frames = frames});
+  });
+  return stream.status();
+}
+
+Result<const void*> prepare_merger(const PrepareArgs& args, const Merger& m) {
+  TRY(require(args, m.block != 0, "blocks of no patches"));
+  TRY(require(args, m.part < m.parts, "a part its rows do not have"));
+  using enum SpatialMergeSlot;
+  TRY(check_weights(args, {slot(kNorm), slot(kNormBias), slot(kFc1), slot(kFc1Bias), slot(kFc2), slot(kFc2Bias)}));
+  return nullptr;
+}
+
+std::uint64_t merger_workspace_bytes(const Merger& m, const StepLimits& limits) {
+  Carver carver;
+  MergerScratch(carver, m, m.block != 0 ? limits.rows_max / m.block : 0);
+  return carver.used_bytes();
+}
+
+}  // namespace
+
+Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<VisionPatchEmbedParams>();
+  const CudaStream& stream = stream_of(ctx);
+  ASSERT(ctx.grids.size() == ctx.batch_size, "{} frames, {} grids", ctx.batch_size, ctx.grids.size());
+  Carver carver(ctx.workspace);
+  const kernels::QuantisedRows patches = carver.take_quantised(ctx.total_rows, patch_row_width(p));
+  float* y = insn.output(0);
+  project(stream,
+          {.x = ctx.patch_rows,
+           .x_stride = patch_row_width(p),
+           .rows = ctx.total_rows,
+           .quantised = patches,
+           .y_stride = p.width},
+          std::array{Projection{weight_of(insn.weight(PatchEmbedSlot::kWeight)), y,
+                                vector_of(insn.weight(PatchEmbedSlot::kBias))}});
+  for_frames(ctx, [&](const kernels::Frames& frames) {
+    stream.launch<kernels::AddPositions>({blocks_of(p.width, kernels::AddPositions::kThreads), rows_of(frames)},
+                                         {.x = y,
+                                          .table = vector_of(insn.weight(PatchEmbedSlot::kPositions)),
+                                          .width = p.width,
+                                          .side = p.grid_side,
+                                          .merge = p.merge,
+                                          .frames = frames});
+  });
+  return stream.status();
+}
+
+Result<const void*> PatchEmbedAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<VisionPatchEmbedParams>(args.params);
+  TRY(require(args, p.merge != 0, "blocks of no patches"));
+  TRY(require(args, p.grid_side != 0 && p.grid_side <= 0xFFFF, "a position table that is empty or wider than 65535"));
+  TRY(check_weights(args,
+                    {slot(PatchEmbedSlot::kWeight), slot(PatchEmbedSlot::kBias), slot(PatchEmbedSlot::kPositions)}));
+  return nullptr;
+}
+
+std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                 const Backend&) noexcept {
+  Carver carver;
+  carver.take_quantised(limits.rows_max, patch_row_width(contract::param_as<VisionPatchEmbedParams>(params)));
+  return carver.used_bytes();
+}
+
+Status SpatialMergeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  return run_merger(ctx, insn, Merger(insn.param<VisionSpatialMergeParams>()));
+}
+Result<const void*> SpatialMergeAdapter::prepare(const PrepareArgs& args) {
+  return prepare_merger(args, Merger(contract::param_as<VisionSpatialMergeParams>(args.params)));
+}
+std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                   const Backend&) noexcept {
+  return merger_workspace_bytes(Merger(contract::param_as<VisionSpatialMergeParams>(params)), limits);
+}
+
+Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  return run_merger(ctx, insn, Merger(insn.param<VisionDeepstackExtractParams>()));
+}
+Result<const void*> DeepstackExtractAdapter::prepare(const PrepareArgs& args) {
+  return prepare_merger(args, Merger(contract::param_as<VisionDeepstackExtractParams>(args.params)));
+}
+std::uint64_t DeepstackExtractAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
+                                                       const Backend&) noexcept {
+  return merger_workspace_bytes(Merger(contract::param_as<VisionDeepstackExtractParams>(params)), limits);
+}
+
+Status ScatterAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
+  const auto& p = insn.param<VisionScatterParams>();
+  const CudaStream& stream = stream_of(ctx);
+  const float* x = insn.input(0);
+  float* y = insn.output(0);
+  if (x == y && ctx.image_rows.empty()) return Status::ok();
+  if (!ctx.image_rows.empty()) check_image_rows(ctx, insn, 0, std::uint64_t{p.parts} * p.width);
+  for_frames(ctx, [&](const kernels::Frames& spans) {
+    stream.launch<kernels::Scatter>({rows_of(spans)}, {.x = x,
+                                                       .y = y,
+                                                       .row_ids = ctx.row_ids,
+                                                       .image_row_ids = {p.image_row_ids[0], p.image_row_ids[1]},
+                                                       .adds = p.mode == ScatterMode::kAdd,
+                                                       .image = image_state(insn, p.parts, p.part, p.width),
+                                                       .spans = spans});
+  });
+  return stream.status();
+}
+
+Result<const void*> ScatterAdapter::prepare(const PrepareArgs& args) {
+  const auto& p = contract::param_as<VisionScatterParams>(args.params);
+  TRY(require(args, p.part < p.parts, "a part its rows do not have"));
+  TRY(require(args, p.mode == ScatterMode::kReplace || p.mode == ScatterMode::kAdd, "an unknown mode"));
+  return nullptr;
+}
+
+}  // namespace llorch::engine::compute::cuda::adapters

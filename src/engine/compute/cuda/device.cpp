@@ -1,0 +1,187 @@
+#include "engine/compute/cuda/device.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/assert.h"
+#include "engine/compute/cuda/adapters/tables.h"
+#include "engine/compute/cuda/weights.h"
+#include "engine/compute/stored_weight.h"
+
+namespace llorch::engine::compute::cuda {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+using contract::MemoryPurpose;
+using contract::StoredTensor;
+
+namespace {
+
+// Weights pass through a buffer of this size on their way to the device, so that a load needs no second copy of a tensor.
+constexpr std::size_t kStagingBytes = 8u << 20;
+
+std::string_view place_name(Residency residency) {
+  switch (residency) {
+    case Residency::kThisDevice: return "this device";
+    case Residency::kOtherDevice: return "another device";
+    case Residency::kManaged: return "managed memory";
+    case Residency::kHost: return "host memory";
+    case Residency::kUnknown: return "no memory the driver knows";
+  }
+  return "?";
+}
+
+}  // namespace
+
+CudaBackend::CudaBackend(std::unique_ptr<Driver> driver, std::uint64_t memory_budget_bytes)
+    : driver_(std::move(driver)),
+      device_class_(fmt::format("{} sm_{}{}", driver_->info().name, driver_->info().compute_major,
+                                driver_->info().compute_minor)),
+      budget_bytes_(memory_budget_bytes),
+      stream_(*driver_) {}
+
+CudaBackend::~CudaBackend() {
+  ASSERT(allocations_.empty(), "{} allocations, {} bytes still held", allocations_.size(), memory_used_bytes());
+}
+
+const contract::AdapterTables& CudaBackend::tables() const { return adapters::kCudaTables; }
+
+std::uint64_t CudaBackend::memory_used_bytes() const {
+  std::uint64_t total = 0;
+  for (std::uint64_t bytes : used_bytes_) total += bytes;
+  return total;
+}
+std::uint64_t CudaBackend::used_bytes(MemoryPurpose purpose) const {
+  return used_bytes_[static_cast<std::size_t>(purpose)];
+}
+std::size_t CudaBackend::allocations_count(MemoryPurpose purpose) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(allocations_, [&](const auto& entry) { return entry.second.purpose == purpose; }));
+}
+
+base::Error CudaBackend::out_of_memory(std::uint64_t bytes, MemoryPurpose purpose, std::string_view why) const {
+  const std::uint64_t used = memory_used_bytes(), free = budget_bytes_ - used;
+  std::string held;
+  for (std::size_t i = 0; i < used_bytes_.size(); ++i)
+    if (used_bytes_[i] != 0)
+      held += fmt::format("{}{} {}", held.empty() ? "" : ", ",
+                          contract::memory_purpose_name(static_cast<MemoryPurpose>(i)), used_bytes_[i]);
+  return base::Error{
+      ErrorCode::kOutOfDeviceMemory,
+      fmt::format(
+          "{} bytes of VRAM for {}: {}. Budget {} bytes, {} free, held: {}. Nothing is moved to host memory; use a "
+          "smaller model, context or KV type, or free the device.",
+          bytes, contract::memory_purpose_name(purpose), why, budget_bytes_, free, held.empty() ? "nothing" : held),
+      {}}
+      .with("required_bytes", static_cast<std::int64_t>(bytes))
+      .with("free_bytes", static_cast<std::int64_t>(free))
+      .with("budget_bytes", static_cast<std::int64_t>(budget_bytes_))
+      .with("purpose", std::string(contract::memory_purpose_name(purpose)));
+}
+
+Result<std::byte*> CudaBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
+  ASSERT(bytes > 0, "an allocation of nothing for {}", contract::memory_purpose_name(purpose));
+  if (bytes > budget_bytes_ - memory_used_bytes())
+    return fail(out_of_memory(bytes, purpose, "the device's budget does not cover it"));
+  std::byte* ptr = driver_->malloc(bytes);
+  if (ptr == nullptr)
+    return fail(out_of_memory(
+        bytes, purpose,
+        fmt::format("the device has {} bytes left; other processes use it too", driver_->free_memory_bytes())));
+  driver_->zero(ptr, bytes);
+  allocations_.emplace(ptr, Allocation{bytes, purpose});
+  used_bytes_[static_cast<std::size_t>(purpose)] += bytes;
+  return ptr;
+}
+
+void CudaBackend::release(std::byte* ptr) noexcept {
+  if (ptr == nullptr) return;
+  const auto it = allocations_.find(ptr);
+  ASSERT(it != allocations_.end(), "memory this device never gave out, or twice released");
+  used_bytes_[static_cast<std::size_t>(it->second.purpose)] -= it->second.bytes;
+  driver_->free(ptr);
+  allocations_.erase(it);
+}
+
+std::uint64_t CudaBackend::packed_weight_bytes(const StoredTensor& tensor) const {
+  if (is_vector(tensor)) return elements_of(tensor) * sizeof(float);
+  return matrix_bytes(matrix_shape(tensor)) * stack_count(tensor);
+}
+
+Result<void*> CudaBackend::upload_weight(const StoredTensor& tensor) {
+  TRY(check_tensor(tensor, "CUDA"));
+  auto weight = std::make_unique<CudaWeight>();
+  weight->dtype = tensor.dtype;
+  weight->memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
+  if (is_vector(tensor)) {
+    std::vector<float> values(elements_of(tensor));
+    widen(tensor, values.data());
+    driver_->copy_to_device(weight->memory, std::as_bytes(std::span(values)));
+    weight->vector = reinterpret_cast<const float*>(weight->memory);
+    return weight.release();
+  }
+  const cpu::MatrixShape shape = matrix_shape(tensor);
+  weight->matrix = {.data = weight->memory,
+                    .row_bytes = unit_bytes(shape),
+                    .stack_bytes = matrix_bytes(shape),
+                    .n = shape.rows,
+                    .k = shape.cols};
+  weight->stack_count = stack_count(tensor);
+  upload_matrices(tensor, *weight);
+  return weight.release();
+}
+
+void CudaBackend::upload_matrices(const StoredTensor& tensor, const CudaWeight& weight) {
+  const cpu::MatrixShape shape = matrix_shape(tensor);
+  const std::size_t units = units_of(shape), bytes = unit_bytes(shape),
+                    stored = tensor.bytes.size() / weight.stack_count;
+  const std::size_t at_once = std::clamp<std::size_t>(kStagingBytes / bytes, 1, units);
+  std::vector<std::byte> staging(at_once * bytes);
+  for (std::size_t i = 0; i < weight.stack_count; ++i)
+    for (std::size_t begin = 0; begin < units; begin += at_once) {
+      const std::size_t end = std::min(units, begin + at_once);
+      const auto packed = std::span(staging).first((end - begin) * bytes);
+      pack_units(shape, tensor.bytes.subspan(i * stored, stored), packed, begin, end);
+      driver_->copy_to_device(weight.memory + i * weight.matrix.stack_bytes + begin * bytes, packed);
+    }
+}
+
+void CudaBackend::release_weight(void* weight) noexcept {
+  if (weight == nullptr) return;
+  const std::unique_ptr<CudaWeight> owned(static_cast<CudaWeight*>(weight));
+  release(owned->memory);
+}
+
+void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept {
+  if (!host.empty()) driver_->copy_to_device(device, host);
+}
+void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept {
+  if (!host.empty()) driver_->copy_to_host(host, device);
+}
+void CudaBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
+  if (bytes != 0) driver_->zero(device, bytes);
+}
+void CudaBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
+  if (bytes != 0) driver_->copy_on_device(to, from, bytes);
+}
+
+Result<> CudaBackend::check_residency() {
+  for (const auto& [ptr, allocation] : allocations_) {
+    // Both ends: an allocation is one piece, but the check must not take that for granted.
+    for (const std::uint64_t offset : {std::uint64_t{0}, allocation.bytes - 1}) {
+      const Residency residency = driver_->residency(ptr + offset);
+      if (residency == Residency::kThisDevice) continue;
+      return fail(base::Error{
+          ErrorCode::kCudaError,
+          fmt::format("{} bytes of {} are in {} instead of the memory of {}", allocation.bytes,
+                      contract::memory_purpose_name(allocation.purpose), place_name(residency), device_class_),
+          {}}.with("purpose", std::string(contract::memory_purpose_name(allocation.purpose))));
+    }
+  }
+  return {};
+}
+
+}  // namespace llorch::engine::compute::cuda

@@ -1,0 +1,74 @@
+#pragma once
+// The backend object of a CUDA device, as the adapters see it. Written once over a Driver.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "engine/compute/cuda/stream.h"
+#include "engine/contract/backend.h"
+
+namespace llorch::engine::compute::cuda {
+
+// A weight on the device; Backend::upload_weight returns one of these. Either a stack of matrices or a plain f32 vector.
+struct CudaWeight {
+  contract::DType dtype = contract::DType::kF32;
+  kernels::Matrix matrix;
+  std::uint32_t stack_count = 1;
+  const float* vector = nullptr;
+  std::byte* memory = nullptr;  // of Backend::allocate
+};
+
+class CudaBackend final : public contract::Backend {
+ public:
+  CudaBackend(std::unique_ptr<Driver> driver, std::uint64_t memory_budget_bytes);
+  ~CudaBackend() override;
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  std::string_view device_class() const override { return device_class_; }
+  std::string_view numerics() const override { return "cuda-1"; }
+  std::string_view implementation() const override { return "plain"; }
+  const contract::AdapterTables& tables() const override;
+  contract::StreamHandle stream() override { return {&stream_}; }
+
+  base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
+  void release(std::byte* ptr) noexcept override;
+  std::uint64_t memory_budget_bytes() const override { return budget_bytes_; }
+  std::uint64_t memory_used_bytes() const override;
+
+  std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
+  base::Result<void*> upload_weight(const contract::StoredTensor& tensor) override;
+  void release_weight(void* weight) noexcept override;
+
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
+  void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
+  void zero(std::byte* device, std::uint64_t bytes) noexcept override;
+  void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
+  base::Result<> synchronize() override { return driver_->synchronize(); }
+
+  // Every allocation still lies in this device's own memory. Errors: CUDA_ERROR, naming the purpose and where it lies.
+  base::Result<> check_residency();
+  std::uint64_t used_bytes(contract::MemoryPurpose purpose) const;
+  std::size_t allocations_count(contract::MemoryPurpose purpose) const;
+  // Counts launches into `counters` from here on; null = not counted, which is the default.
+  void count_launches(LaunchCounters* counters) { stream_.count(counters); }
+
+ private:
+  struct Allocation {
+    std::uint64_t bytes = 0;
+    contract::MemoryPurpose purpose{};
+  };
+  base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
+  void upload_matrices(const contract::StoredTensor& tensor, const CudaWeight& weight);
+
+  std::unique_ptr<Driver> driver_;
+  std::string device_class_;
+  std::uint64_t budget_bytes_;
+  std::array<std::uint64_t, 5> used_bytes_{};  // by MemoryPurpose
+  std::unordered_map<std::byte*, Allocation> allocations_;
+  CudaStream stream_;
+};
+
+}  // namespace llorch::engine::compute::cuda

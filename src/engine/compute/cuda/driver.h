@@ -1,0 +1,59 @@
+#pragma once
+// What the CUDA backend asks of a machine: memory, copies, launches. There are two: the CUDA runtime (runtime/), and plain
+// host memory and loops (emulation/), which tests use to run every kernel where there is no GPU.
+//
+// Device memory is what malloc() gives and nothing else: no managed, mapped or host-registered memory exists at this door.
+// Everything but malloc, free and synchronize is enqueued on the driver's one stream, in order. Thread rule: one at a time.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "engine/compute/cuda/kernels/registry.h"
+
+namespace llorch::engine::compute::cuda {
+
+struct Grid {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+struct DeviceInfo {
+  std::string name;  // as the vendor writes it
+  std::uint32_t compute_major = 0;
+  std::uint32_t compute_minor = 0;
+  std::uint64_t memory_bytes = 0;
+};
+
+// Where an address is. Only kThisDevice is where weights and caches may be.
+enum class Residency : std::uint8_t { kThisDevice, kOtherDevice, kManaged, kHost, kUnknown };
+
+class Driver {
+ public:
+  virtual ~Driver() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  virtual std::uint64_t free_memory_bytes() = 0;
+  virtual Residency residency(const std::byte* ptr) = 0;
+
+  // Null when the device has none left. Aligned to 256 bytes, contents undefined.
+  virtual std::byte* malloc(std::uint64_t bytes) = 0;
+  virtual void free(std::byte* ptr) noexcept = 0;
+
+  // The host bytes may change once the call has returned.
+  virtual void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept = 0;
+  // Returns when the bytes are there.
+  virtual void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept = 0;
+  virtual void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept = 0;
+  virtual void zero(std::byte* device, std::uint64_t bytes) noexcept = 0;
+
+  // `args` is the kernel's Args. REQUIRES: no dimension of the grid is 0.
+  virtual void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept = 0;
+
+  // False once anything enqueued could not be: the first such failure stays until the driver ends.
+  virtual bool is_healthy() const noexcept = 0;
+  // Waits for everything enqueued. Errors: CUDA_ERROR with what the device said.
+  virtual base::Result<> synchronize() = 0;
+};
+
+}  // namespace llorch::engine::compute::cuda

@@ -1,0 +1,181 @@
+// Attention over pages: within rounding of a double oracle, and one set of bits however rows are cut into splits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/compute/cpu/kernel_test_support.h"
+#include "engine/compute/cuda/adapters/attention/attend.h"
+#include "engine/compute/cuda/emulation/driver.h"
+#include "engine/compute/reference/exact.h"
+#include "engine/compute/reference/oracle.h"
+
+namespace llorch::engine::compute::cuda::emulation {
+namespace {
+
+using contract::DType;
+using cpu::testing::Random;
+using cpu::testing::same_bits;
+using kernels::kPage;
+
+struct Case {
+  std::uint32_t heads = 6, kv_heads = 2, d_qk = 24, d_v = 20, window = 0;
+  float softcap = 0;
+  bool sinks = false;
+};
+
+// One sequence in pages filled by FinishHeads, and the plain keys and values they hold.
+template <DType kKv>
+class Cache {
+ public:
+  Cache(const Case& shape, std::uint32_t positions, Random& random) : shape_(shape) {
+    const contract::KvLayout layout{.dtype = kKv, .kv_heads = shape.kv_heads, .d_qk = shape.d_qk, .d_v = shape.d_v};
+    const std::uint32_t pages_count = (positions + kPage - 1) / kPage;
+    // What a recycled page holds is no number.
+    memory_.assign(pages_count * layout.page_bytes(), std::byte{0xFF});
+    for (std::uint32_t i = 0; i < pages_count; ++i)
+      pages_.push_back(memory_.data() + (pages_count - 1 - i) * layout.page_bytes());
+    const std::uint32_t width = (shape.heads + shape.kv_heads) * shape.d_qk + shape.kv_heads * shape.d_v;
+    sequence_.assign(positions, 0);
+    for (std::uint32_t p = 0; p < positions; ++p) positions_.push_back(p);
+    rows_ = random.normals(std::size_t{positions} * width);
+    auto driver = make_driver({});
+    CudaStream(*driver).launch<kernels::FinishHeads<kKv>>({shape.heads + 2 * shape.kv_heads, positions},
+                                                          {.rows = rows_.data(),
+                                                           .stride = width,
+                                                           .heads = shape.heads,
+                                                           .kv_heads = shape.kv_heads,
+                                                           .d_qk = shape.d_qk,
+                                                           .d_v = shape.d_v,
+                                                           .cache = pages(0)});
+    width_ = width;
+  }
+  kernels::KvPages pages(std::uint32_t first_row) const {
+    return {.pages = pages_.data(),
+            .pages_stride = pages_.size(),
+            .sequence_of_row = sequence_.data() + first_row,
+            .positions = positions_.data() + first_row};
+  }
+  // Of one head, [positions, dims], as the cache returns them.
+  std::vector<float> column(std::uint32_t begin, std::uint32_t dims) const {
+    std::vector<float> out;
+    for (std::size_t p = 0; p < positions_.size(); ++p)
+      for (std::uint32_t i = 0; i < dims; ++i)
+        out.push_back(kernels::Element<kKv>::value(kernels::Element<kKv>::stored(rows_[p * width_ + begin + i])));
+    return out;
+  }
+  std::vector<float> keys(std::uint32_t kv_head) const {
+    return column((shape_.heads + kv_head) * shape_.d_qk, shape_.d_qk);
+  }
+  std::vector<float> values(std::uint32_t kv_head) const {
+    return column((shape_.heads + shape_.kv_heads) * shape_.d_qk + kv_head * shape_.d_v, shape_.d_v);
+  }
+
+ private:
+  Case shape_;
+  std::uint32_t width_ = 0;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> pages_;
+  std::vector<std::uint32_t> sequence_, positions_;
+  std::vector<float> rows_;
+};
+
+template <DType kKv>
+void check(const Case& shape, std::uint32_t positions, Random& random) {
+  const Cache<kKv> cache(shape, positions, random);
+  const auto sinks = random.normals(shape.heads);
+  // The last row alone, so that it is cut into splits, and the last twelve together.
+  for (const std::uint32_t rows : {1u, 12u}) {
+    const std::uint32_t first = positions - rows;
+    const auto q = random.normals(std::size_t{rows} * shape.heads * shape.d_qk);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(shape.d_qk));
+    std::vector<float> whole(std::size_t{rows} * shape.heads * shape.d_v), split = whole;
+    kernels::AttentionArgs args{.q = q.data(),
+                                .q_stride = std::uint64_t{shape.heads} * shape.d_qk,
+                                .out = whole.data(),
+                                .heads = shape.heads,
+                                .kv_heads = shape.kv_heads,
+                                .d_qk = shape.d_qk,
+                                .d_v = shape.d_v,
+                                .scale = scale,
+                                .softcap = shape.softcap,
+                                .window = shape.window,
+                                .sinks = shape.sinks ? sinks.data() : nullptr,
+                                .cache = cache.pages(first)};
+    auto driver = make_driver({}), backwards = make_driver({.backwards = true});
+    CudaStream stream(*driver), other(*backwards);
+    adapters::attend<kernels::PagedKeys<kKv>>(stream, args, rows, positions, {});
+    args.out = split.data();
+    const adapters::AttentionShape sizes{
+        .heads = shape.heads, .kv_heads = shape.kv_heads, .d_v = shape.d_v, .window = shape.window};
+    std::vector<std::byte> parts(sizes.part_bytes(rows, sizes.parts(positions)), std::byte{0xFF});
+    LaunchCounters counters;
+    other.count(&counters);
+    adapters::attend<kernels::PagedKeys<kKv>>(other, args, rows, positions, {parts.data(), parts.size()});
+    EXPECT_EQ(counters.total, sizes.parts(positions) > 1 ? 2U : 1U);
+    EXPECT_TRUE(same_bits(split, whole)) << positions << " positions, " << rows << " rows";
+    for (std::uint32_t r = 0; r < rows; ++r)
+      for (std::uint32_t h = 0; h < shape.heads; ++h) {
+        const std::uint32_t kv_head = h / (shape.heads / shape.kv_heads);
+        const auto expected =
+            reference::attention_reference(std::span(q).subspan((r * shape.heads + h) * shape.d_qk, shape.d_qk),
+                                           cache.keys(kv_head), cache.values(kv_head),
+                                           {.position = first + r,
+                                            .window = shape.window,
+                                            .scale = scale,
+                                            .softcap = shape.softcap,
+                                            .sink = shape.sinks ? std::optional<double>(sinks[h]) : std::nullopt});
+        // Scores err by d_qk roundings of values below ~6, the sums by a rounding per position and join.
+        for (std::uint32_t i = 0; i < shape.d_v; ++i)
+          EXPECT_NEAR(whole[(r * shape.heads + h) * shape.d_v + i], expected[i], 2e-5) << h << ' ' << i;
+      }
+  }
+}
+
+class Attention : public testing::TestWithParam<Case> {};
+
+TEST_P(Attention, OneSetOfBitsNearTheOracle) {
+  Random random(20);
+  SCOPED_TRACE(random.note());
+  for (const std::uint32_t positions : {12u, 64u, 65u, 256u, 257u, 700u})
+    check<DType::kF32>(GetParam(), positions, random);
+  check<DType::kF16>(GetParam(), 600, random);
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         testing::Values(Case{}, Case{.window = 100}, Case{.window = 300, .sinks = true},
+                                         Case{.softcap = 5.0f, .sinks = true},
+                                         Case{.heads = 22, .kv_heads = 2, .d_v = 70}));
+
+// Inside one page the order is the CPU device's.
+TEST(OnePage, HasTheCpuDevicesBits) {
+  Random random(21);
+  SCOPED_TRACE(random.note());
+  const Case shape{.window = 40};
+  for (const std::uint32_t positions : {1u, 33u, 64u}) {
+    const Cache<DType::kF16> cache(shape, positions, random);
+    const auto q = random.normals(shape.heads * shape.d_qk);
+    std::vector<float> out(shape.heads * shape.d_v), expected;
+    auto driver = make_driver({});
+    CudaStream stream(*driver);
+    adapters::attend<kernels::PagedKeys<DType::kF16>>(stream,
+                                                      {.q = q.data(),
+                                                       .out = out.data(),
+                                                       .heads = shape.heads,
+                                                       .kv_heads = shape.kv_heads,
+                                                       .d_qk = shape.d_qk,
+                                                       .d_v = shape.d_v,
+                                                       .scale = 0.3f,
+                                                       .window = shape.window,
+                                                       .cache = cache.pages(positions - 1)},
+                                                      1, positions, {});
+    for (std::uint32_t h = 0; h < shape.heads; ++h) {
+      const auto row = reference::attention_exact(std::span(q).subspan(h * shape.d_qk, shape.d_qk), cache.keys(h / 3),
+                                                  cache.values(h / 3),
+                                                  {.position = positions - 1, .window = shape.window, .scale = 0.3f});
+      expected.insert(expected.end(), row.begin(), row.end());
+    }
+    EXPECT_TRUE(same_bits(out, expected)) << positions;
+  }
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cuda::emulation

@@ -1,0 +1,142 @@
+// The backend object: accounting, refusals, residency, counters.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "engine/compute/cuda/adapters/tables.h"
+#include "engine/compute/cuda/backend.h"
+#include "engine/compute/cuda/emulation/driver.h"
+
+namespace llorch::engine::compute::cuda::emulation {
+namespace {
+
+using base::ErrorCode;
+using contract::DType;
+using contract::MemoryPurpose;
+using contract::WeightUse;
+
+contract::StoredTensor tensor(DType dtype, std::uint32_t rows, std::uint32_t cols, std::span<const std::byte> bytes,
+                              WeightUse use = WeightUse::kMatrix) {
+  return {.dtype = dtype, .rank = 2, .shape = {rows, cols}, .bytes = bytes, .uses = static_cast<std::uint8_t>(use)};
+}
+
+// A full device says what was wanted, what is free and who holds the rest, and goes on working.
+TEST(CudaDevice, RefusesWithNumbersAndSurvives) {
+  const auto backend = make_backend({.memory_bytes = 1 << 20});
+  std::byte* held = backend->allocate(600 << 10, MemoryPurpose::kState).value();
+  const auto refused = backend->allocate(500 << 10, MemoryPurpose::kActivations);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfDeviceMemory);
+  for (const char* part : {"512000 bytes of VRAM for activations", "Budget 1048576", "434176 free", "state 614400"})
+    EXPECT_NE(refused.error().message.find(part), std::string::npos) << refused.error().message;
+  std::byte* more = backend->allocate(400 << 10, MemoryPurpose::kActivations).value();
+  EXPECT_EQ(backend->memory_used_bytes(), 1000u << 10);
+  EXPECT_EQ(backend->used_bytes(MemoryPurpose::kActivations), 400u << 10);
+  EXPECT_EQ(backend->allocations_count(MemoryPurpose::kState), 1u);
+  backend->release(held);
+  backend->release(more);
+  EXPECT_EQ(backend->memory_used_bytes(), 0u);
+}
+
+// The budget is there, the memory is not: another process has it.
+TEST(CudaDevice, TellsAFullDeviceFromASpentBudget) {
+  CudaBackend backend(make_driver({.memory_bytes = 1 << 20}), 1 << 24);
+  const auto refused = backend.allocate(2 << 20, MemoryPurpose::kWeights);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_NE(refused.error().message.find("the device has 1048576 bytes left"), std::string::npos);
+}
+
+TEST(CudaDevice, MemoryIsZeroed) {
+  const auto backend = make_backend({});
+  std::byte* ptr = backend->allocate(4096, MemoryPurpose::kState).value();
+  std::vector<std::byte> bytes(4096, std::byte{1});
+  backend->copy_to_host(bytes, ptr);
+  EXPECT_EQ(bytes, std::vector<std::byte>(4096));
+  backend->release(ptr);
+}
+
+TEST(CudaDevice, PackedWeightsTakeWhatWasPromised) {
+  const auto backend = make_backend({});
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kMXFP4}) {
+    const auto info = contract::dtype_info(dtype);
+    const std::uint32_t cols = contract::is_quantised(dtype) ? 512 : 13;
+    const std::vector<std::byte> bytes(std::size_t{19} * cols / info.block_elements * info.block_bytes);
+    const auto stored = tensor(dtype, 19, cols, bytes);
+    void* weight = backend->upload_weight(stored).value();
+    EXPECT_EQ(backend->used_bytes(MemoryPurpose::kWeights), backend->packed_weight_bytes(stored)) << info.name;
+    backend->release_weight(weight);
+  }
+  EXPECT_EQ(backend->upload_weight(tensor(DType::kI32, 2, 2, std::vector<std::byte>(16))).error().code,
+            ErrorCode::kWeightDTypeUnsupported);
+  EXPECT_EQ(backend->upload_weight(tensor(DType::kQ8_0, 2, 33, std::vector<std::byte>(68))).error().code,
+            ErrorCode::kWeightShapeMismatch);
+}
+
+// A driver whose memory has moved.
+class Elsewhere final : public Driver {
+ public:
+  explicit Elsewhere(Residency place) : inner_(make_driver({})), place_(place) {}
+  const DeviceInfo& info() const override { return inner_->info(); }
+  std::uint64_t free_memory_bytes() override { return inner_->free_memory_bytes(); }
+  Residency residency(const std::byte*) override { return place_; }
+  std::byte* malloc(std::uint64_t bytes) override { return inner_->malloc(bytes); }
+  void free(std::byte* ptr) noexcept override { inner_->free(ptr); }
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override {
+    inner_->copy_to_device(device, host);
+  }
+  void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override {
+    inner_->copy_to_host(host, device);
+  }
+  void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override {
+    inner_->copy_on_device(to, from, bytes);
+  }
+  void zero(std::byte* device, std::uint64_t bytes) noexcept override { inner_->zero(device, bytes); }
+  void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
+    inner_->launch(kernel, grid, args);
+  }
+  bool is_healthy() const noexcept override { return true; }
+  base::Result<> synchronize() override { return {}; }
+
+ private:
+  std::unique_ptr<Driver> inner_;
+  Residency place_;
+};
+
+// SYS-2.2.1: memory that is not the device's own is noticed, whatever it is instead.
+TEST(CudaDevice, NoticesWhatIsNotResident) {
+  for (const auto& [place, word] : {std::pair{Residency::kHost, "host memory"},
+                                    {Residency::kManaged, "managed memory"},
+                                    {Residency::kOtherDevice, "another device"}}) {
+    CudaBackend backend(std::make_unique<Elsewhere>(place), 1 << 20);
+    EXPECT_TRUE(backend.check_residency());
+    std::byte* ptr = backend.allocate(64, MemoryPurpose::kState).value();
+    const auto checked = backend.check_residency();
+    ASSERT_FALSE(checked);
+    EXPECT_EQ(checked.error().code, ErrorCode::kCudaError);
+    EXPECT_NE(checked.error().message.find(word), std::string::npos) << checked.error().message;
+    backend.release(ptr);
+  }
+}
+
+TEST(CudaDevice, SaysWhatItIs) {
+  const auto backend = make_backend({});
+  EXPECT_EQ(backend->device_class(), "emulated sm_90");
+  EXPECT_EQ(backend->numerics(), "cuda-1");
+}
+
+// Every opcode has its adapter; what an adapter cannot do is refused when the model is loaded.
+TEST(CudaDevice, HasEveryOpcode) {
+  for (const contract::OpcodeInfo& row : contract::kOpcodes)
+    EXPECT_NE(adapters::kCudaTables.run[static_cast<std::size_t>(row.opcode)], nullptr) << row.name;
+}
+
+TEST(CudaDevice, DevicesByName) {
+  EXPECT_EQ(parse_device("3").value(), 3u);
+  EXPECT_EQ(parse_device("cuda:12").value(), 12u);
+  for (const char* text : {"", "cuda:", "cuda:x", "1x", "-1", "gpu"})
+    EXPECT_EQ(parse_device(text).error().code, ErrorCode::kGpuUnavailable) << text;
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cuda::emulation

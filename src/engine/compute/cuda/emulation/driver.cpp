@@ -1,0 +1,111 @@
+#include "engine/compute/cuda/emulation/driver.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+
+#include "base/assert.h"
+
+namespace llorch::engine::compute::cuda::emulation {
+namespace {
+
+using kernels::AllKernels;
+using kernels::BlockIndex;
+using kernels::HostBlock;
+
+using RunFn = void (*)(const Grid&, const void* args, bool backwards);
+
+// Shared memory begins as bytes no kernel may count on.
+constexpr int kGarbage = 0xFF;
+
+template <class Kernel>
+void run_grid(const Grid& grid, const void* args, bool backwards) {
+  typename Kernel::Args own;
+  std::memcpy(&own, args, sizeof own);  // as a launch copies them
+  typename Kernel::Shared shared;
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const std::uint64_t at = backwards ? blocks - 1 - i : i;
+    std::memset(static_cast<void*>(&shared), kGarbage, sizeof shared);
+    HostBlock<Kernel::kThreads> block(
+        {static_cast<std::uint32_t>(at % grid.x), static_cast<std::uint32_t>(at / grid.x % grid.y),
+         static_cast<std::uint32_t>(at / grid.x / grid.y)},
+        backwards);
+    Kernel::run(block, shared, own);
+  }
+}
+
+class EmulatedDriver final : public Driver {
+ public:
+  explicit EmulatedDriver(const EmulationOptions& options)
+      : options_(options),
+        info_{.name = "emulated", .compute_major = 9, .compute_minor = 0, .memory_bytes = options.memory_bytes},
+        run_(AllKernels::table<RunFn>([]<class Kernel>() -> RunFn { return run_grid<Kernel>; })) {}
+  ~EmulatedDriver() override { ASSERT(allocations_.empty(), "{} allocations left", allocations_.size()); }
+
+  const DeviceInfo& info() const override { return info_; }
+  std::uint64_t free_memory_bytes() override { return options_.memory_bytes - used_bytes_; }
+  Residency residency(const std::byte* ptr) override {
+    auto it = allocations_.upper_bound(const_cast<std::byte*>(ptr));
+    if (it == allocations_.begin()) return Residency::kHost;
+    --it;
+    return ptr < it->first + it->second ? Residency::kThisDevice : Residency::kHost;
+  }
+
+  std::byte* malloc(std::uint64_t bytes) override {
+    if (bytes > free_memory_bytes()) return nullptr;
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    auto* ptr = static_cast<std::byte*>(memory);
+    allocations_.emplace(ptr, bytes);
+    used_bytes_ += bytes;
+    return ptr;
+  }
+  void free(std::byte* ptr) noexcept override {
+    const auto it = allocations_.find(ptr);
+    ASSERT(it != allocations_.end(), "no memory of this device");
+    used_bytes_ -= it->second;
+    ::munmap(ptr, it->second);
+    allocations_.erase(it);
+  }
+
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override {
+    std::memcpy(device, host.data(), host.size());
+  }
+  void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override {
+    std::memcpy(host.data(), device, host.size());
+  }
+  void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override {
+    std::memcpy(to, from, bytes);
+  }
+  void zero(std::byte* device, std::uint64_t bytes) noexcept override { std::memset(device, 0, bytes); }
+
+  void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
+    // What a device would refuse.
+    ASSERT(grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= 0x7FFFFFFFu && grid.y <= 0xFFFFu && grid.z <= 0xFFFFu,
+           "a grid of {} x {} x {} for kernel {}", grid.x, grid.y, grid.z, static_cast<int>(kernel));
+    run_[static_cast<std::size_t>(kernel)](grid, args, options_.backwards);
+  }
+  bool is_healthy() const noexcept override { return true; }
+  base::Result<> synchronize() override { return {}; }
+
+ private:
+  EmulationOptions options_;
+  DeviceInfo info_;
+  std::array<RunFn, AllKernels::kCount> run_;
+  std::map<std::byte*, std::uint64_t> allocations_;
+  std::uint64_t used_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Driver> make_driver(const EmulationOptions& options) {
+  return std::make_unique<EmulatedDriver>(options);
+}
+
+std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options) {
+  return std::make_unique<CudaBackend>(make_driver(options), options.memory_bytes);
+}
+
+}  // namespace llorch::engine::compute::cuda::emulation

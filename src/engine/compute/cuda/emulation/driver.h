@@ -1,0 +1,21 @@
+#pragma once
+// A machine without a GPU that runs every kernel: device memory is host memory, a launch runs the kernel's body block by
+// block and thread by thread, at once. Test code; no product links it.
+#include <memory>
+
+#include "engine/compute/cuda/device.h"
+
+namespace llorch::engine::compute::cuda::emulation {
+
+struct EmulationOptions {
+  std::uint64_t memory_bytes = 1u << 30;  // what malloc() can give
+  // Threads of a block run from the last to the first, and blocks too: a body that leans on an order the device does not
+  // promise shows by other bits.
+  bool backwards = false;
+};
+std::unique_ptr<Driver> make_driver(const EmulationOptions& options);
+
+// The CUDA backend on an emulated device, numerics "cuda-1".
+std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options);
+
+}  // namespace llorch::engine::compute::cuda::emulation

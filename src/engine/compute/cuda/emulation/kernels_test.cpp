@@ -1,0 +1,354 @@
+// Every kernel that has a written order (docs/internals/numerics.md) gives the bits of its scalar twin.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ranges>
+
+#include "engine/compute/cpu/kernel_test_support.h"
+#include "engine/compute/cuda/adapters/support.h"
+#include "engine/compute/cuda/emulation/driver.h"
+#include "engine/compute/cuda/weights.h"
+#include "engine/compute/reference/exact.h"
+#include "engine/compute/reference/mixers.h"
+#include "engine/compute/reference/routing.h"
+
+namespace llorch::engine::compute::cuda::emulation {
+namespace {
+
+using contract::DType;
+using cpu::MatrixShape;
+using cpu::testing::Random;
+using cpu::testing::random_matrix;
+using cpu::testing::same_bits;
+
+// An emulated machine; kernels get plain host memory.
+struct Machine {
+  std::unique_ptr<Driver> driver = make_driver({});
+  CudaStream stream{*driver};
+};
+
+constexpr DType kMatrixTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
+                                  DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
+                                  DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
+                                  DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+
+// A weight as the backend would have uploaded it.
+struct Uploaded {
+  Uploaded(const MatrixShape& shape, std::span<const std::byte> stored) : bytes(matrix_bytes(shape)) {
+    pack_units(shape, stored, bytes, 0, units_of(shape));
+    weight = {.dtype = shape.dtype,
+              .matrix = {.data = bytes.data(),
+                         .row_bytes = unit_bytes(shape),
+                         .stack_bytes = bytes.size(),
+                         .n = shape.rows,
+                         .k = shape.cols}};
+  }
+  std::vector<std::byte> bytes;
+  CudaWeight weight;
+};
+
+// The order of a float dot product, one scalar step after the other.
+float float_dot(std::span<const float> w, std::span<const float> x) {
+  std::array<float, 32> lanes{};
+  for (std::size_t k = 0; k < (w.size() + 7) / 8 * 8; ++k) {
+    float& lane = lanes[k / 8 % 32];
+    lane = k < w.size() ? std::fma(w[k], x[k], lane) : std::fma(0.0f, 0.0f, lane);
+  }
+  for (std::size_t half = 16; half >= 1; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+TEST(Scalar, ElementaryFunctionsAreTheReferences) {
+  Random random(1);
+  SCOPED_TRACE(random.note());
+  std::vector<float> inputs{0.0f, -0.0f, 88.0f, 89.0f, -88.0f, -87.3f, 20.0f, 0.625f, 1.0f, 4.0f, INFINITY, -INFINITY};
+  for (int i = 0; i < 20000; ++i) inputs.push_back(random.normal() * static_cast<float>(1 << random.below(7)));
+  for (int i = 0; i < 2000; ++i) inputs.push_back(random.hostile());
+  for (const float x : inputs) {
+    const auto same = [&](float got, float expected, const char* what) {
+      EXPECT_EQ(cpu::testing::bits_of(got), cpu::testing::bits_of(expected)) << what << " of " << x;
+    };
+    same(kernels::exponential(x), reference::exp_exact(x), "exp");
+    same(kernels::hyperbolic_tangent(x), reference::tanh_exact(x), "tanh");
+    same(kernels::error_function(x), reference::erf_exact(x), "erf");
+    same(kernels::softplus(x), reference::softplus_exact(x), "softplus");
+    if (std::fabs(x) > 0x1p20f) continue;
+    float s = 0, c = 0, expected_s = 0, expected_c = 0;
+    kernels::sine_cosine(x, s, c);
+    reference::sincos_exact(x, expected_s, expected_c);
+    same(s, expected_s, "sin");
+    same(c, expected_c, "cos");
+  }
+  EXPECT_TRUE(std::isnan(kernels::exponential(NAN)));
+}
+
+TEST(Scalar, ByteProductsAreExact) {
+  Random random(2);
+  for (int i = 0; i < 1000; ++i) {
+    const auto a = static_cast<std::uint32_t>(random.bits()), b = static_cast<std::uint32_t>(random.bits());
+    std::int32_t expected = 7;
+    for (int byte = 0; byte < 32; byte += 8)
+      expected += int{static_cast<std::int8_t>(a >> byte)} * int{static_cast<std::int8_t>(b >> byte)};
+    EXPECT_EQ(kernels::dot4(a, b, 7), expected);
+  }
+}
+
+// Widths below, at and past what is staged at a time.
+TEST(Rows, Norms) {
+  Machine machine;
+  Random random(3);
+  SCOPED_TRACE(random.note());
+  for (const std::uint32_t width : {1u, 16u, 100u, 4096u, 5000u}) {
+    const auto x = random.normals(2 * width), weight = random.normals(width), bias = random.normals(width);
+    std::vector<float> y(2 * width), expected, expected_layer;
+    kernels::NormArgs args{.x = x.data(),
+                           .weight = weight.data(),
+                           .y = y.data(),
+                           .x_stride = width,
+                           .y_stride = width,
+                           .width = width,
+                           .eps = 1e-5f,
+                           .weight_offset = 1.0f};
+    machine.stream.launch<kernels::RmsNorm>({1, 2}, args);
+    for (std::size_t row = 0; row < 2; ++row) {
+      const auto source = std::span(x).subspan(row * width, width);
+      const auto rms = reference::rms_norm_exact(source, weight, {.eps = 1e-5f, .weight_offset = 1.0f});
+      const auto layer = reference::layer_norm_exact(source, weight, bias, 1e-5f);
+      expected.insert(expected.end(), rms.begin(), rms.end());
+      expected_layer.insert(expected_layer.end(), layer.begin(), layer.end());
+    }
+    EXPECT_TRUE(same_bits(y, expected)) << width;
+    args.bias = bias.data();
+    machine.stream.launch<kernels::LayerNorm>({1, 2}, args);
+    EXPECT_TRUE(same_bits(y, expected_layer)) << width;
+  }
+}
+
+TEST(Rows, Activations) {
+  Machine machine;
+  Random random(4);
+  const auto gate = random.hostiles(300), up = random.normals(300);
+  std::vector<float> y(300);
+  const auto run = [&](contract::Activation act, const float* second) {
+    machine.stream.launch<kernels::Swiglu>(
+        {2, 1},
+        {.gate = gate.data(), .up = second, .y = y.data(), .width = 300, .act = act, .alpha = 1.702f, .limit = 0.9f});
+    return y;
+  };
+  const auto expected = [&](const auto& value) {
+    std::vector<float> out;
+    for (std::size_t i = 0; i < gate.size(); ++i) out.push_back(value(gate[i], up[i]));
+    return out;
+  };
+  using enum contract::Activation;
+  EXPECT_TRUE(
+      same_bits(run(kSilu, up.data()), expected([](float g, float u) { return reference::silu_exact(g) * u; })));
+  EXPECT_TRUE(same_bits(run(kGeluErf, nullptr), expected([](float g, float) { return reference::gelu_erf_exact(g); })));
+  EXPECT_TRUE(same_bits(run(kGeluTanh, up.data()),
+                        expected([](float g, float u) { return reference::gelu_tanh_exact(g) * u; })));
+  EXPECT_TRUE(same_bits(run(kSwigluOai, up.data()), expected([](float g, float u) {
+                          return reference::swiglu_oai_exact(g, u, {.alpha = 1.702f, .limit = 0.9f});
+                        })));
+}
+
+TEST(Matmul, QuantisesLikeTheReference) {
+  Machine machine;
+  Random random(5);
+  SCOPED_TRACE(random.note());
+  auto x = random.hostiles(3 * 320);
+  x[40] = INFINITY, x[100] = NAN;
+  for (int i = 0; i < 32; ++i) x[320 + i] = 1e-35f;
+  std::vector<std::int8_t> q(x.size());
+  std::vector<float> scales(x.size() / 32);
+  machine.stream.launch<kernels::Quantise>({1, 3},
+                                           {.x = x.data(), .x_stride = 320, .out = {q.data(), scales.data(), 320}});
+  const reference::QuantisedRow expected = reference::quantise_exact(x);
+  EXPECT_EQ(q, expected.q);
+  for (std::size_t i = 0; i < scales.size(); ++i)
+    EXPECT_TRUE(scales[i] == expected.scales[i] || (std::isnan(scales[i]) && std::isnan(expected.scales[i]))) << i;
+}
+
+// Every type, rows that fill no group, more columns than are staged at a time, one row and several.
+TEST(Matmul, OneOrderForAnyNumberOfRows) {
+  Machine machine;
+  Random random(6);
+  SCOPED_TRACE(random.note());
+  for (const DType dtype : kMatrixTypes) {
+    const bool quantised = contract::is_quantised(dtype);
+    for (const std::uint32_t cols : quantised ? std::vector{256u, 2304u} : std::vector{5u, 1003u, 4104u}) {
+      const MatrixShape shape{.dtype = dtype, .rows = 21, .cols = cols};
+      const auto stored = random_matrix(random, shape);
+      const Uploaded uploaded(shape, stored);
+      const std::vector<float> values = reference::dequantise(dtype, stored, shape.rows, cols);
+      constexpr std::uint32_t kRows = 9;
+      const auto x = random.normals(kRows * cols), bias = random.normals(shape.rows);
+      std::vector<float> expected;
+      for (std::uint32_t r = 0; r < kRows; ++r) {
+        const auto row = std::span(x).subspan(r * cols, cols);
+        const auto sums = quantised ? reference::matmul_exact(dtype, stored, shape.rows, row) : std::vector<float>();
+        for (std::uint32_t n = 0; n < shape.rows; ++n)
+          expected.push_back((quantised ? sums[n] : float_dot(std::span(values).subspan(n * cols, cols), row)) +
+                             bias[n]);
+      }
+      for (const std::uint32_t rows : {1u, 3u, kRows}) {
+        std::vector<float> y(rows * shape.rows);
+        std::vector<std::byte> scratch(rows * cols * 2 + 4096);
+        adapters::Carver carver({scratch.data(), scratch.size()});
+        adapters::project(machine.stream,
+                          {.x = x.data(),
+                           .x_stride = cols,
+                           .rows = rows,
+                           .quantised = carver.take_quantised(rows, cols),
+                           .y_stride = shape.rows},
+                          std::array{adapters::Projection{&uploaded.weight, y.data(), bias.data()}});
+        EXPECT_TRUE(same_bits(y, std::span(expected).first(y.size())))
+            << contract::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
+      }
+    }
+  }
+}
+
+// What the order itself may cost: |error| <= (K / 32 + 8) 2^-24 sum |w x|, one rounding per step of the longest chain.
+TEST(Matmul, FloatSumsAreWithinTheirBound) {
+  Random random(7);
+  for (int i = 0; i < 50; ++i) {
+    const std::size_t k = random.between(1, 5000);
+    const auto w = random.normals(k), x = random.normals(k);
+    double exact = 0, size = 0;
+    for (std::size_t j = 0; j < k; ++j) exact += double{w[j]} * x[j], size += std::fabs(double{w[j]} * x[j]);
+    EXPECT_LE(std::fabs(float_dot(w, x) - exact), (static_cast<double>(k) / 32 + 13) * 0x1p-24 * size) << k;
+  }
+}
+
+TEST(Matmul, GatherDequantisesExactly) {
+  Machine machine;
+  Random random(8);
+  SCOPED_TRACE(random.note());
+  for (const DType dtype : kMatrixTypes) {
+    const MatrixShape shape{.dtype = dtype, .rows = 35, .cols = 512};
+    const auto stored = random_matrix(random, shape);
+    const Uploaded uploaded(shape, stored);
+    const std::uint32_t ids[] = {34, 0, 17, 17};
+    std::vector<float> y(4 * 512), expected;
+    for (const std::uint32_t id : ids)
+      for (const float value : reference::dequantise(dtype, stored, shape.rows, shape.cols) |
+                                   std::views::drop(id * shape.cols) | std::views::take(shape.cols))
+        expected.push_back(1.5f * value);
+    adapters::visit_matrix_type(dtype, [&]<DType kType>() {
+      machine.stream.launch<kernels::Gather<kType>>(
+          {2, 4}, {.w = uploaded.weight.matrix, .row_ids = ids, .y = y.data(), .scale = 1.5f});
+    });
+    EXPECT_TRUE(same_bits(y, expected)) << contract::dtype_info(dtype).name;
+  }
+}
+
+TEST(Moe, ChoosesLikeTheReference) {
+  Machine machine;
+  Random random(9);
+  SCOPED_TRACE(random.note());
+  for (int i = 0; i < 300; ++i) {
+    contract::MoeParams p{};
+    p.groups = random.below(2) == 0 ? 0 : 4;
+    p.groups_used = 2;
+    p.experts = static_cast<std::uint32_t>(4 * random.between(2, 40));
+    p.experts_used =
+        static_cast<std::uint32_t>(random.between(1, p.groups != 0 ? p.experts / 2 : std::min(p.experts, 64u)));
+    p.experts_used = std::min(p.experts_used, kernels::kExpertsUsedMax);
+    p.gate = static_cast<contract::MoeGate>(random.between(1, 3));
+    p.group_score = static_cast<contract::GroupScore>(random.below(2));
+    p.norm_topk = static_cast<std::uint8_t>(random.below(2));
+    p.norm_epsilon = 1e-20f;
+    p.weights_scale = 2.5f;
+    std::vector<float> logits = random.normals(p.experts), bias = random.normals(p.experts);
+    for (float& logit : logits)
+      if (random.below(3) == 0) logit = 1.0f;  // ties
+    const bool biased = random.below(2) == 0;
+    std::vector<std::uint32_t> experts(p.experts_used);
+    std::vector<float> weights(p.experts_used);
+    machine.stream.launch<kernels::Route>({1}, {.logits = logits.data(),
+                                                .selection_bias = biased ? bias.data() : nullptr,
+                                                .experts = experts.data(),
+                                                .weights = weights.data(),
+                                                .params = p});
+    const auto expected =
+        reference::route_exact(logits, biased ? std::span<const float>(bias) : std::span<const float>(), p);
+    EXPECT_EQ(experts, expected.experts);
+    EXPECT_TRUE(same_bits(weights, expected.weights));
+  }
+}
+
+// Two sequences of several rows in one launch, then one more row each: the state carries over.
+TEST(Sequences, ConvolutionAndScan) {
+  Machine machine;
+  Random random(10);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kHeads = 4, kDim = 20, kState = 24, kGroups = 2, kTaps = 4;
+  constexpr std::uint32_t kInner = kHeads * kDim, kChannels = kInner + 2 * kGroups * kState,
+                          kWidth = kChannels + kHeads;
+  const auto weight = random.normals(kChannels * kTaps), bias = random.normals(kChannels), a = random.normals(kHeads),
+             skip = random.normals(kHeads), dt_bias = random.normals(kHeads);
+  std::vector<float> conv_state(2 * (kTaps - 1) * kChannels), ssm_state(2 * kInner * kState);
+  std::vector<std::vector<reference::ConvChannel>> channels(2);
+  std::vector<std::vector<reference::SsmHead>> heads(2);
+  for (std::size_t s = 0; s < 2; ++s) {
+    for (std::size_t c = 0; c < kChannels; ++c)
+      channels[s].emplace_back(std::span(weight).subspan(c * kTaps, kTaps), bias[c]);
+    heads[s].assign(kHeads, reference::SsmHead(kDim, kState));
+  }
+  for (const std::vector<std::uint32_t>& sequence_of_row :
+       {std::vector<std::uint32_t>{0, 0, 0, 0, 0, 1, 1}, std::vector<std::uint32_t>{0, 1}}) {
+    const auto rows = static_cast<std::uint32_t>(sequence_of_row.size());
+    std::vector<float> x = random.normals(rows * kWidth), expected = x;
+    const auto sequences = [&](std::vector<float>& state) {
+      return kernels::Sequences{.sequence_of_row = sequence_of_row.data(),
+                                .rows = rows,
+                                .state = reinterpret_cast<std::byte*>(state.data()),
+                                .state_stride = state.size() / 2 * sizeof(float)};
+    };
+    machine.stream.launch<kernels::CausalConv>({2, rows}, {.sequences = sequences(conv_state),
+                                                           .x = x.data(),
+                                                           .x_stride = kWidth,
+                                                           .y = x.data(),
+                                                           .y_stride = kWidth,
+                                                           .channels = kChannels,
+                                                           .taps = kTaps,
+                                                           .weight = weight.data(),
+                                                           .bias = bias.data(),
+                                                           .silu = true});
+    machine.stream.launch<kernels::SsmScan>({kHeads, rows}, {.sequences = sequences(ssm_state),
+                                                             .x = x.data(),
+                                                             .b = x.data() + kInner,
+                                                             .c = x.data() + kInner + kGroups * kState,
+                                                             .dt = x.data() + kChannels,
+                                                             .dt_bias = dt_bias.data(),
+                                                             .a = a.data(),
+                                                             .skip = skip.data(),
+                                                             .stride = kWidth,
+                                                             .y = x.data(),
+                                                             .dt_min = 0.001f,
+                                                             .dt_max = 3.0f,
+                                                             .heads = kHeads,
+                                                             .head_dim = kDim,
+                                                             .state_dim = kState,
+                                                             .groups = kGroups});
+    for (std::uint32_t r = 0; r < rows; ++r) {
+      float* row = expected.data() + r * kWidth;
+      const std::uint32_t s = sequence_of_row[r];
+      for (std::size_t c = 0; c < kChannels; ++c) row[c] = reference::silu_exact(channels[s][c].next_exact(row[c]));
+      for (std::size_t h = 0; h < kHeads; ++h) {
+        const std::span<const float> b(row + kInner + h / 2 * kState, kState), c(b.data() + kGroups * kState, kState);
+        const auto step = reference::ssm_step_exact(
+            {.dt = row[kChannels + h], .bias = dt_bias[h], .a = a[h], .dt_min = 0.001f, .dt_max = 3.0f});
+        const auto y = heads[s][h].next_exact({row + h * kDim, kDim}, b, c, step, skip[h]);
+        std::copy(y.begin(), y.end(), row + h * kDim);
+      }
+    }
+    EXPECT_TRUE(same_bits(x, expected)) << rows << " rows";
+  }
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cuda::emulation

@@ -1,0 +1,167 @@
+#pragma once
+// Which experts a row goes to, and what they gave it. Steps as numerics.md has them under `moe`.
+#include "engine/compute/cuda/kernels/rows.h"
+
+namespace llorch::engine::compute::cuda::kernels {
+
+inline constexpr std::uint32_t kExpertsMax = 1024;
+inline constexpr std::uint32_t kExpertsUsedMax = 64;
+inline constexpr std::uint32_t kExpertGroupsMax = 64;
+
+// The `count` largest of scores[0, size), largest first, equal ones by lower number.
+LLORCH_KERNEL void choose_largest(const float* scores, std::uint32_t size, float* best, std::uint32_t* out,
+                                  std::uint32_t count) {
+  std::uint32_t held = 0;
+  for (std::uint32_t i = 0; i < size; ++i) {
+    const float score = scores[i];
+    if (held == count && !(score > best[count - 1])) continue;
+    std::uint32_t at = held < count ? held++ : count - 1;
+    for (; at > 0 && score > best[at - 1]; --at) best[at] = best[at - 1], out[at] = out[at - 1];
+    best[at] = score, out[at] = i;
+  }
+}
+LLORCH_KERNEL void sort_ascending(std::uint32_t* values, std::uint32_t count) {
+  for (std::uint32_t i = 1; i < count; ++i) {
+    const std::uint32_t value = values[i];
+    std::uint32_t at = i;
+    for (; at > 0 && values[at - 1] > value; --at) values[at] = values[at - 1];
+    values[at] = value;
+  }
+}
+
+// Grid: rows.
+struct RouteArgs {
+  const float* logits = nullptr;          // [rows, experts], bias included
+  const float* selection_bias = nullptr;  // [experts] or null; steers the choice, not the weights
+  std::uint32_t* experts = nullptr;       // [rows, used], ascending
+  float* weights = nullptr;               // [rows, used]
+  contract::MoeParams params{};           // REQUIRES: routable
+};
+struct Route {
+  using Args = RouteArgs;
+  static constexpr std::uint32_t kThreads = 128;
+  struct Shared {
+    LaneSum sum;
+    float shares[kExpertsMax];
+    float scores[kExpertsMax];
+    float largest;
+    float best[kExpertsUsedMax];
+    std::uint32_t chosen[kExpertsUsedMax];
+    float group_scores[kExpertGroupsMax];
+    std::uint32_t groups[kExpertGroupsMax];
+  };
+
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const contract::MoeParams& p = args.params;
+    const float* logits = args.logits + std::uint64_t{block.x()} * p.experts;
+    block.each([&](std::uint32_t thread) {
+      for (std::uint32_t e = thread; e < p.experts; e += kThreads)
+        shared.shares[e] = p.gate == contract::MoeGate::kSigmoid ? sigmoid(logits[e]) : logits[e];
+    });
+    if (p.gate == contract::MoeGate::kSoftmax) softmax(block, shared, shared.shares, p.experts);
+    block.each([&](std::uint32_t thread) {
+      for (std::uint32_t e = thread; e < p.experts; e += kThreads)
+        shared.scores[e] =
+            args.selection_bias != nullptr ? shared.shares[e] + args.selection_bias[e] : shared.shares[e];
+    });
+    block.each([&](std::uint32_t thread) {
+      if (thread != 0) return;
+      if (p.groups != 0) keep_best_groups(shared, p);
+      choose_largest(shared.scores, p.experts, shared.best, shared.chosen, p.experts_used);
+      sort_ascending(shared.chosen, p.experts_used);
+      for (std::uint32_t j = 0; j < p.experts_used; ++j) shared.best[j] = shared.shares[shared.chosen[j]];
+    });
+    if (p.gate == contract::MoeGate::kSoftmaxAfterTopk) softmax(block, shared, shared.best, p.experts_used);
+    block.each([&](std::uint32_t thread) {
+      if (thread == 0) write(shared, args, std::uint64_t{block.x()} * p.experts_used);
+    });
+  }
+
+ private:
+  // In place; a sum in the order of `probabilities`.
+  template <class Block>
+  static LLORCH_KERNEL void softmax(Block& block, Shared& shared, float* x, std::uint32_t count) {
+    block.each([&](std::uint32_t thread) {
+      if (thread != 0) return;
+      float largest = x[0];
+      for (std::uint32_t i = 1; i < count; ++i) largest = largest < x[i] ? x[i] : largest;
+      shared.largest = largest;
+    });
+    block.each([&](std::uint32_t thread) {
+      for (std::uint32_t i = thread; i < count; i += kThreads) x[i] = exponential(x[i] - shared.largest);
+    });
+    lane_sum(
+        block, shared.sum, count, [&](std::uint32_t i) { return x[i]; }, AddPlain());
+    block.each([&](std::uint32_t thread) {
+      for (std::uint32_t i = thread; i < count; i += kThreads) x[i] = divide(x[i], shared.sum.total);
+    });
+  }
+  // Scores outside the best groups become -infinity.
+  static LLORCH_KERNEL void keep_best_groups(Shared& shared, const contract::MoeParams& p) {
+    const std::uint32_t size = p.experts / p.groups;
+    for (std::uint32_t g = 0; g < p.groups; ++g) {
+      float first = minus_infinity(), second = first;
+      for (std::uint32_t i = 0; i < size; ++i) {
+        const float score = shared.scores[g * size + i];
+        if (score > first) {
+          second = first, first = score;
+        } else if (score > second) {
+          second = score;
+        }
+      }
+      shared.group_scores[g] = p.group_score == contract::GroupScore::kTop2Sum ? first + second : first;
+    }
+    choose_largest(shared.group_scores, p.groups, shared.best, shared.groups, p.groups_used);
+    sort_ascending(shared.groups, p.groups_used);
+    std::uint32_t next = 0;
+    for (std::uint32_t g = 0; g < p.groups; ++g) {
+      if (next < p.groups_used && shared.groups[next] == g) {
+        ++next;
+        continue;
+      }
+      for (std::uint32_t i = 0; i < size; ++i) shared.scores[g * size + i] = minus_infinity();
+    }
+  }
+  static LLORCH_KERNEL void write(Shared& shared, const Args& args, std::uint64_t at) {
+    const contract::MoeParams& p = args.params;
+    float sum = 0.0f;
+    for (std::uint32_t j = 0; j < p.experts_used; ++j) sum = sum + shared.best[j];
+    sum = sum + p.norm_epsilon;
+    for (std::uint32_t j = 0; j < p.experts_used; ++j) {
+      const float weight = p.norm_topk != 0 ? divide(shared.best[j], sum) : shared.best[j];
+      args.experts[at + j] = shared.chosen[j];
+      args.weights[at + j] = weight * p.weights_scale;
+    }
+  }
+};
+
+// y = what the row's experts gave it, in ascending order of the expert's number, then the shared expert's. Grid: columns /
+// kThreads, rows.
+struct CombineArgs {
+  const float* expert_rows = nullptr;  // [rows, used, width]
+  const float* weights = nullptr;      // [rows, used]
+  const float* shared_rows = nullptr;  // [rows, width] or null
+  float* y = nullptr;                  // [rows, width]
+  std::uint32_t width = 0;
+  std::uint32_t used = 0;
+};
+struct Combine {
+  using Args = CombineArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t i = block.x() * kThreads + thread;
+      if (i >= args.width) return;
+      const std::uint64_t first = std::uint64_t{block.y()} * args.used, at = std::uint64_t{block.y()} * args.width + i;
+      float y = 0.0f;
+      for (std::uint32_t j = 0; j < args.used; ++j)
+        y = fma(args.weights[first + j], args.expert_rows[(first + j) * args.width + i], y);
+      args.y[at] = args.shared_rows != nullptr ? fma(1.0f, args.shared_rows[at], y) : y;
+    });
+  }
+};
+
+}  // namespace llorch::engine::compute::cuda::kernels

@@ -1,0 +1,167 @@
+#pragma once
+// Quantised weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), taken apart word by word, and
+// activations as int8 blocks of 32. A word is four codes, those of elements 4g .. 4g + 3 of a block.
+#include "engine/compute/cpu/quant_layout.h"
+#include "engine/compute/cuda/kernels/rows.h"
+
+namespace llorch::engine::compute::cuda::kernels {
+
+inline constexpr std::uint32_t kPackRows = cpu::kPackRows;
+inline constexpr std::uint32_t kBlockElements = contract::kQuantBlockElements;
+
+// One row of a packed group. Blocks of 32 elements are numbered along the row.
+template <contract::DType kType>
+class PackedRow {
+  // Device code may use a constant's value, not the object: all of the layout that it needs stands here as numbers.
+  static constexpr cpu::QuantLayout kLayout = cpu::quant_layout(kType);
+  static constexpr cpu::SmallScale kSmall = kLayout.small;
+  static constexpr std::uint32_t kCodeBytes = static_cast<std::uint32_t>(kLayout.code_bytes());
+  static constexpr std::uint32_t kSmallBytes = static_cast<std::uint32_t>(kLayout.small_bytes());
+  static constexpr std::uint32_t kFactorBytes = static_cast<std::uint32_t>(kLayout.factor_bytes());
+  static constexpr std::uint32_t kFactorBlocks = static_cast<std::uint32_t>(kLayout.factor_blocks);
+  static constexpr bool kExponent = kLayout.exponent_factor;
+  static constexpr bool kLevels = kLayout.has_levels;
+  static constexpr std::uint32_t kOffset = static_cast<std::uint32_t>(kLayout.offset);
+
+ public:
+  LLORCH_KERNEL PackedRow(const std::byte* group, std::uint32_t blocks, std::uint32_t row)
+      : codes_(reinterpret_cast<const std::uint8_t*>(group) + 4 * row),
+        small_(reinterpret_cast<const std::uint8_t*>(group) + std::uint64_t{blocks} * kCodeBytes + row),
+        factors_(reinterpret_cast<const std::uint8_t*>(group) + std::uint64_t{blocks} * (kCodeBytes + kSmallBytes) +
+                 row * (kExponent ? 1u : 2u)) {}
+
+  // The signed integers of word g (0 .. 7), one to a byte.
+  LLORCH_KERNEL std::uint32_t integers(std::uint32_t block, std::uint32_t g) const {
+    const std::uint8_t* plane = codes_ + std::uint64_t{block} * kCodeBytes;
+    std::uint32_t codes = 0, shift = 0;
+    if constexpr (kLayout.byte_plane) codes = word(plane, g);
+    if constexpr (kLayout.nibble_plane) {
+      codes = word(plane, g % 4) >> (g / 4 * 4) & 0x0F0F0F0Fu;
+      plane += 256, shift = 4;
+    }
+    if constexpr (kLayout.pair_plane) {
+      codes |= (word(plane, g / 4) >> (g % 4 * 2) & 0x03030303u) << shift;
+      plane += 128, shift += 2;
+    }
+    if constexpr (kLayout.bit_plane) codes |= (word(plane, 0) >> g & 0x01010101u) << shift;
+    if constexpr (kLevels) {
+      std::uint32_t levels = 0;
+      for (std::uint32_t i = 0; i < 32; i += 8) levels |= level(codes >> i & 15u) << i;
+      return levels;
+    }
+    // Bytewise minus offset: the high bit keeps bytes from borrowing of each other, and comes off again.
+    if constexpr (kOffset == 128) return codes ^ 0x80808080u;
+    return ((codes | 0x80808080u) - 0x01010101u * kOffset) ^ 0x80808080u;
+  }
+
+  // Small scale and min of a half (16 elements) of a block; 1 where the type has none.
+  LLORCH_KERNEL std::int32_t scale(std::uint32_t block, std::uint32_t half) const {
+    const std::uint8_t* small = small_ + std::uint64_t{block} * kSmallBytes;
+    switch (kSmall) {
+      case cpu::SmallScale::kNone: return 1;
+      case cpu::SmallScale::kSigned: return static_cast<std::int8_t>(small[0]);
+      case cpu::SmallScale::kSignedHalves: return static_cast<std::int8_t>(small[half * kPackRows]);
+      case cpu::SmallScale::kUnsignedMin: return small[0];
+      case cpu::SmallScale::kHalvesWithMins: return small[half * kPackRows] & 15;
+    }
+    return 1;
+  }
+  LLORCH_KERNEL std::int32_t min(std::uint32_t block, std::uint32_t half) const {
+    const std::uint8_t* small = small_ + std::uint64_t{block} * kSmallBytes;
+    if constexpr (kSmall == cpu::SmallScale::kUnsignedMin) return small[kPackRows];
+    if constexpr (kSmall == cpu::SmallScale::kHalvesWithMins) return small[half * kPackRows] >> 4;
+    return 1;
+  }
+
+  // What multiplies the integers, and what multiplies the mins: subtracted where the type has small mins, else added.
+  static constexpr bool kHasMin = kLayout.has_min;
+  static constexpr bool kMinSubtracted = kSmall != cpu::SmallScale::kNone;
+  LLORCH_KERNEL float factor(std::uint32_t block) const {
+    const std::uint8_t* unit = factors_ + std::uint64_t{block / kFactorBlocks} * kFactorBytes;
+    if constexpr (kExponent)
+      return float_of(*unit < 2 ? 0x00200000u << *unit : static_cast<std::uint32_t>(*unit - 1) << 23);
+    return half_value(*reinterpret_cast<const std::uint16_t*>(unit));
+  }
+  LLORCH_KERNEL float min_factor(std::uint32_t block) const {
+    const std::uint8_t* unit = factors_ + std::uint64_t{block / kFactorBlocks} * kFactorBytes;
+    return half_value(*reinterpret_cast<const std::uint16_t*>(unit + 2 * kPackRows));
+  }
+
+  // One element, dequantised as numerics.md says under `gather`.
+  LLORCH_KERNEL float value(std::uint32_t element) const {
+    const std::uint32_t block = element / 32, e = element % 32;
+    const auto integer = static_cast<std::int8_t>(integers(block, e / 4) >> (e % 4 * 8) & 0xFF);
+    const float scaled = factor(block) * static_cast<float>(scale(block, e / 16)) * static_cast<float>(integer);
+    if constexpr (!kHasMin) {
+      return scaled;
+    } else {
+      const float part = min_factor(block) * static_cast<float>(min(block, e / 16));
+      return kMinSubtracted ? scaled - part : scaled + part;
+    }
+  }
+
+ private:
+  static LLORCH_KERNEL std::uint32_t word(const std::uint8_t* plane, std::uint32_t index) {
+    return *reinterpret_cast<const std::uint32_t*>(plane + index * (4 * kPackRows));
+  }
+  // Levels 4w .. 4w + 3 as the bytes of a constant.
+  template <std::uint32_t kWord>
+  static constexpr std::uint32_t kLevelWord =
+      static_cast<std::uint32_t>(static_cast<std::uint8_t>(kLayout.levels[4 * kWord])) |
+      static_cast<std::uint32_t>(static_cast<std::uint8_t>(kLayout.levels[4 * kWord + 1])) << 8 |
+      static_cast<std::uint32_t>(static_cast<std::uint8_t>(kLayout.levels[4 * kWord + 2])) << 16 |
+      static_cast<std::uint32_t>(static_cast<std::uint8_t>(kLayout.levels[4 * kWord + 3])) << 24;
+  static LLORCH_KERNEL std::uint32_t level(std::uint32_t code) {
+    const std::uint32_t low = code & 4u ? kLevelWord<1> : kLevelWord<0>,
+                        high = code & 4u ? kLevelWord<3> : kLevelWord<2>;
+    return (code & 8u ? high : low) >> (code % 4 * 8) & 0xFFu;
+  }
+
+  const std::uint8_t* codes_;
+  const std::uint8_t* small_;
+  const std::uint8_t* factors_;
+};
+
+// Rows of activations as int8 blocks of 32: x ~ scale * q, scale = max|x| / 127, q in [-127, 127].
+struct QuantisedRows {
+  std::int8_t* q = nullptr;  // [rows, width]
+  float* scales = nullptr;   // [rows, width / 32]
+  std::uint32_t width = 0;   // a multiple of 32
+};
+
+// A source row has `grid.z` parts of `width` elements, inner_stride apart; they become consecutive rows of `out`.
+// Grid: blocks of a part / kThreads, rows, parts of a row.
+struct QuantiseArgs {
+  const float* x = nullptr;  // row stride x_stride
+  std::uint64_t x_stride = 0;
+  std::uint32_t inner_stride = 0;
+  std::uint32_t parts = 1;
+  QuantisedRows out;
+};
+struct Quantise {
+  using Args = QuantiseArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 128;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t b = block.x() * kThreads + thread, blocks = args.out.width / kBlockElements;
+      if (b >= blocks) return;
+      const std::uint64_t row = std::uint64_t{block.y()} * args.parts + block.z();
+      const float* x =
+          args.x + block.y() * args.x_stride + std::uint64_t{block.z()} * args.inner_stride + b * kBlockElements;
+      std::int8_t* q = args.out.q + row * args.out.width + b * kBlockElements;
+      std::uint32_t largest = 0;
+      for (std::uint32_t i = 0; i < kBlockElements; ++i) largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
+      const float amax = float_of(largest);
+      const bool finite = largest < 0x7F800000u, usable = finite && amax >= 0x1p-100f;
+      const float inverse = usable ? divide(127.0f, amax) : 0.0f;
+      for (std::uint32_t i = 0; i < kBlockElements; ++i)
+        q[i] =
+            usable ? static_cast<std::int8_t>(static_cast<std::int32_t>(round_even(x[i] * inverse))) : std::int8_t{0};
+      args.out.scales[row * blocks + b] = usable ? divide(amax, 127.0f) : finite ? 0.0f : float_of(0x7FC00000u);
+    });
+  }
+};
+
+}  // namespace llorch::engine::compute::cuda::kernels

@@ -1,0 +1,76 @@
+#pragma once
+// Every kernel there is, and its number. Whoever can launch kernels has a table with one entry for each.
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "engine/compute/cuda/kernels/attention.h"
+#include "engine/compute/cuda/kernels/matmul.h"
+#include "engine/compute/cuda/kernels/moe.h"
+#include "engine/compute/cuda/kernels/sequences.h"
+#include "engine/compute/cuda/kernels/vision.h"
+
+namespace llorch::engine::compute::cuda::kernels {
+
+enum class KernelId : std::uint16_t {};
+
+template <class... Kernels>
+struct KernelList {
+  static constexpr std::size_t kCount = sizeof...(Kernels);
+
+  template <class Kernel>
+  static constexpr KernelId id() {
+    constexpr std::array<bool, kCount> same{std::is_same_v<Kernel, Kernels>...};
+    for (std::size_t i = 0; i < kCount; ++i)
+      if (same[i]) return static_cast<KernelId>(i);
+    return static_cast<KernelId>(kCount);
+  }
+  // One entry per kernel, in order.
+  template <class Entry, class Visitor>
+  static std::array<Entry, kCount> table(const Visitor& visitor) {
+    return {visitor.template operator()<Kernels>()...};
+  }
+};
+
+template <class... Lists>
+struct Joined;
+template <class... A>
+struct Joined<KernelList<A...>> {
+  using List = KernelList<A...>;
+};
+template <class... A, class... B, class... Rest>
+struct Joined<KernelList<A...>, KernelList<B...>, Rest...> {
+  using List = typename Joined<KernelList<A..., B...>, Rest...>::List;
+};
+
+// Kernels by stored type, and by the rows of x that share a pass over the weights.
+inline constexpr std::uint32_t kTileRows = 8;
+template <DType kType>
+using FloatKernels = KernelList<Gather<kType>, FloatMatmul<kType, 1>, FloatMatmul<kType, kTileRows>>;
+template <DType kType>
+using QuantKernels = KernelList<Gather<kType>, QuantMatmul<kType, 1>, QuantMatmul<kType, kTileRows>>;
+template <class Keys>
+using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionPart<Keys>, AttentionJoin<Keys>>;
+
+using PlainKernels = KernelList<RmsNorm, LayerNorm, Swiglu, ResidualAdd, ScaleSoftcap, CopyRows, Quantise, Route,
+                                Combine, CausalConv, SsmScan, LatentQuery, AddPositions, KeepRows, Scatter>;
+using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
+                                FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
+using AllKernels = Joined<
+    PlainKernels, CacheKernels, AttentionKernels<PagedKeys<DType::kF32>>, AttentionKernels<PagedKeys<DType::kF16>>,
+    AttentionKernels<LatentKeys<DType::kF32>>, AttentionKernels<LatentKeys<DType::kF16>>, FloatKernels<DType::kF32>,
+    FloatKernels<DType::kF16>, FloatKernels<DType::kBF16>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
+    QuantKernels<DType::kQ4_1>, QuantKernels<DType::kQ5_0>, QuantKernels<DType::kQ5_1>, QuantKernels<DType::kQ2_K>,
+    QuantKernels<DType::kQ3_K>, QuantKernels<DType::kQ4_K>, QuantKernels<DType::kQ5_K>, QuantKernels<DType::kQ6_K>,
+    QuantKernels<DType::kIQ4_NL>, QuantKernels<DType::kIQ4_XS>, QuantKernels<DType::kMXFP4>>::List;
+
+template <class Kernel>
+constexpr KernelId kernel_id() {
+  constexpr KernelId id = AllKernels::id<Kernel>();
+  static_assert(static_cast<std::size_t>(id) < AllKernels::kCount, "a kernel that no table has");
+  static_assert(std::is_trivially_copyable_v<typename Kernel::Args> && sizeof(typename Kernel::Args) <= 4096);
+  static_assert(sizeof(typename Kernel::Shared) <= 48 * 1024);
+  return id;
+}
+
+}  // namespace llorch::engine::compute::cuda::kernels

@@ -1,0 +1,220 @@
+#pragma once
+// Kernels that take rows one by one: norms, activations, sums, copies.
+#include "engine/compute/cuda/kernels/scalar.h"
+#include "engine/contract/params.h"
+
+namespace llorch::engine::compute::cuda::kernels {
+
+// Shared memory of a sum over a row: the row passes through `stage`, so that sixteen threads add what all have fetched.
+struct LaneSum {
+  static constexpr std::uint32_t kStaged = 4096;  // a multiple of 16
+  float stage[kStaged];
+  float total;
+};
+
+// sum.total = the sum over i < count of value(i) as numerics.md has it: sixteen sums, lane i mod 16, i increasing,
+// sums[lane] = add(sums[lane], value), then the tree.
+template <class Block, class Value, class Add>
+LLORCH_KERNEL void lane_sum(Block& block, LaneSum& sum, std::uint32_t count, const Value& value, const Add& add) {
+  typename Block::template PerThread<float> lanes;
+  for (std::uint32_t first = 0; first < count; first += LaneSum::kStaged) {
+    const std::uint32_t staged = smaller(count - first, LaneSum::kStaged);
+    block.each([&](std::uint32_t thread) {
+      for (std::uint32_t i = thread; i < staged; i += Block::kThreads) sum.stage[i] = value(first + i);
+    });
+    block.each([&](std::uint32_t thread) {
+      if (thread >= 16) return;
+      for (std::uint32_t i = thread; i < staged; i += 16) lanes[thread] = add(lanes[thread], sum.stage[i]);
+    });
+  }
+  block.template sum_tree<16>(lanes, [](float& lane) -> float& { return lane; });
+  block.each([&](std::uint32_t thread) {
+    if (thread == 0) sum.total = lanes[0];
+  });
+}
+
+struct AddSquare {
+  LLORCH_KERNEL float operator()(float sum, float x) const { return fma(x, x, sum); }
+};
+struct AddPlain {
+  LLORCH_KERNEL float operator()(float sum, float x) const { return sum + x; }
+};
+
+// Norms run over `width` elements; a row has `grid.x` of them, inner_stride apart.
+struct NormArgs {
+  const float* x = nullptr;       // row stride x_stride
+  const float* weight = nullptr;  // [width] of the first norm of a row, weight_stride to the next one's
+  const float* bias = nullptr;    // [width]; LayerNorm only, or null
+  float* y = nullptr;             // row stride y_stride; may be x
+  std::uint64_t x_stride = 0;
+  std::uint64_t y_stride = 0;
+  std::uint32_t inner_stride = 0;
+  std::uint32_t weight_stride = 0;
+  std::uint32_t width = 0;
+  float eps = 0;
+  float weight_offset = 0;
+};
+
+// Grid: norms of a row, rows.
+struct RmsNorm {
+  using Args = NormArgs;
+  using Shared = LaneSum;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const std::uint64_t inner = std::uint64_t{block.x()} * args.inner_stride;
+    const float* x = args.x + block.y() * args.x_stride + inner;
+    const float* weight = args.weight + std::uint64_t{block.x()} * args.weight_stride;
+    float* y = args.y + block.y() * args.y_stride + inner;
+    lane_sum(
+        block, shared, args.width, [&](std::uint32_t i) { return x[i]; }, AddSquare());
+    block.each([&](std::uint32_t thread) {
+      const float mean = divide(shared.total, static_cast<float>(args.width));
+      const float r = divide(1.0f, square_root(mean + args.eps));
+      for (std::uint32_t i = thread; i < args.width; i += kThreads)
+        y[i] = (x[i] * r) * (weight[i] + args.weight_offset);
+    });
+  }
+};
+
+// Grid: norms of a row, rows.
+struct LayerNorm {
+  using Args = NormArgs;
+  using Shared = LaneSum;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const std::uint64_t inner = std::uint64_t{block.x()} * args.inner_stride;
+    const float* x = args.x + block.y() * args.x_stride + inner;
+    float* y = args.y + block.y() * args.y_stride + inner;
+    const auto count = static_cast<float>(args.width);
+    typename Block::template PerThread<float> means;
+    lane_sum(
+        block, shared, args.width, [&](std::uint32_t i) { return x[i]; }, AddPlain());
+    block.each([&](std::uint32_t thread) { means[thread] = divide(shared.total, count); });
+    lane_sum(
+        block, shared, args.width, [&](std::uint32_t i) { return x[i] - means[i % kThreads]; }, AddSquare());
+    block.each([&](std::uint32_t thread) {
+      const float r = divide(1.0f, square_root(divide(shared.total, count) + args.eps));
+      for (std::uint32_t i = thread; i < args.width; i += kThreads)
+        y[i] = fma((x[i] - means[thread]) * r, args.weight[i], args.bias != nullptr ? args.bias[i] : 0.0f);
+    });
+  }
+};
+
+struct Nothing {};
+
+LLORCH_KERNEL float activated(contract::Activation act, float gate) {
+  switch (act) {
+    case contract::Activation::kGeluTanh:
+      return divide(gate, 1.0f + exponential(0.0f - gate * fma(gate * gate, 0x1.2444f2p-4f, 0x1.988454p+0f)));
+    case contract::Activation::kGeluErf: return (0.5f * gate) * (1.0f + error_function(gate * 0x1.6a09e6p-1f));
+    default: return divide(gate, 1.0f + exponential(0.0f - gate));  // silu
+  }
+}
+
+// y = act(gate) * up, or act(gate) without up. Grid: columns / kThreads, rows.
+struct SwigluArgs {
+  const float* gate = nullptr;  // row stride x_stride
+  const float* up = nullptr;    // row stride x_stride, or null
+  float* y = nullptr;           // row stride y_stride; may be gate or up
+  std::uint64_t x_stride = 0;
+  std::uint64_t y_stride = 0;
+  std::uint32_t width = 0;
+  contract::Activation act = contract::Activation::kSilu;
+  float alpha = 0;
+  float limit = 0;
+};
+struct Swiglu {
+  using Args = SwigluArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t i = block.x() * kThreads + thread;
+      if (i >= args.width) return;
+      const float gate = args.gate[block.y() * args.x_stride + i];
+      float* y = args.y + block.y() * args.y_stride + i;
+      if (args.up == nullptr) {
+        *y = activated(args.act, gate);
+        return;
+      }
+      const float up = args.up[block.y() * args.x_stride + i];
+      if (args.act != contract::Activation::kSwigluOai) {
+        *y = activated(args.act, gate) * up;
+        return;
+      }
+      const float g = args.limit < gate ? args.limit : gate;
+      const float low = up < -args.limit ? -args.limit : up, u = args.limit < low ? args.limit : low;
+      *y = (u + 1.0f) * divide(g, 1.0f + exponential(0.0f - args.alpha * g));
+    });
+  }
+};
+
+// y = a + scale * b. Grid: elements / kThreads.
+struct ResidualAddArgs {
+  const float* a = nullptr;
+  const float* b = nullptr;
+  float* y = nullptr;  // may be a
+  std::uint64_t count = 0;
+  float scale = 1;
+};
+struct ResidualAdd {
+  using Args = ResidualAddArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint64_t i = std::uint64_t{block.x()} * kThreads + thread;
+      if (i < args.count) args.y[i] = fma(args.scale, args.b[i], args.a[i]);
+    });
+  }
+};
+
+// y = softcap * tanh((scale * y) / softcap), or scale * y without softcap. Grid: elements / kThreads.
+struct ScaleSoftcapArgs {
+  float* y = nullptr;
+  std::uint64_t count = 0;
+  float scale = 1;
+  float softcap = 0;
+};
+struct ScaleSoftcap {
+  using Args = ScaleSoftcapArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint64_t i = std::uint64_t{block.x()} * kThreads + thread;
+      if (i < args.count) args.y[i] = soft_capped(args.y[i] * args.scale, args.softcap);
+    });
+  }
+};
+
+// y[i] = x[rows[i]]. The list travels with the launch: no copy to wait for, no buffer whose life must be watched. Grid:
+// columns / kThreads, rows listed.
+struct CopyRowsArgs {
+  static constexpr std::uint32_t kRowsMax = 512;
+  const float* x = nullptr;  // [., width]
+  float* y = nullptr;        // [rows listed, width]
+  std::uint32_t width = 0;
+  std::uint32_t rows[kRowsMax];
+};
+struct CopyRows {
+  using Args = CopyRowsArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t i = block.x() * kThreads + thread;
+      if (i < args.width)
+        args.y[std::uint64_t{block.y()} * args.width + i] =
+            args.x[std::uint64_t{args.rows[block.y()]} * args.width + i];
+    });
+  }
+};
+
+}  // namespace llorch::engine::compute::cuda::kernels

@@ -1,0 +1,156 @@
+#pragma once
+// Kernels that carry a state along a sequence, one row after the other. Rows of a sequence are consecutive; the block whose
+// row is the first of one works through all of it, the others have nothing to do.
+#include "engine/compute/cuda/kernels/rows.h"
+
+namespace llorch::engine::compute::cuda::kernels {
+
+struct Sequences {
+  const std::uint32_t* sequence_of_row = nullptr;  // [rows]
+  std::uint32_t rows = 0;
+  std::byte* state = nullptr;  // sequence s at state + s * state_stride
+  std::uint64_t state_stride = 0;
+
+  LLORCH_KERNEL bool begins(std::uint32_t row) const {
+    return row == 0 || sequence_of_row[row - 1] != sequence_of_row[row];
+  }
+  LLORCH_KERNEL bool goes_on(std::uint32_t row, std::uint32_t first) const {
+    return row < rows && sequence_of_row[row] == sequence_of_row[first];
+  }
+  LLORCH_KERNEL float* state_of(std::uint32_t row) const {
+    return reinterpret_cast<float*>(state + sequence_of_row[row] * state_stride);
+  }
+};
+
+inline constexpr std::uint32_t kTapsMax = 8;
+
+// Causal depthwise convolution. v = x, or gate_in * x; w = bias + sum_k weight[c][k] v[k - taps + 1 rows away]; y = w,
+// silu(w), or gate_out * w. State: the last taps - 1 rows of v, oldest first, [taps - 1][channels]. Grid: channels /
+// kThreads, rows.
+struct CausalConvArgs {
+  Sequences sequences;
+  const float* x = nullptr;  // row stride x_stride, as the gates
+  const float* gate_in = nullptr;
+  const float* gate_out = nullptr;
+  std::uint64_t x_stride = 0;
+  float* y = nullptr;  // row stride y_stride; may be x
+  std::uint64_t y_stride = 0;
+  std::uint32_t channels = 0;
+  std::uint32_t taps = 0;         // 1 .. kTapsMax
+  const float* weight = nullptr;  // [channels, taps], the last tap meets the row itself
+  const float* bias = nullptr;    // [channels] or null
+  bool silu = false;
+};
+struct CausalConv {
+  using Args = CausalConvArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 128;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    if (!args.sequences.begins(block.y())) return;
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t channel = block.x() * kThreads + thread;
+      if (channel < args.channels) run_channel(args, block.y(), channel);
+    });
+  }
+
+ private:
+  static LLORCH_KERNEL void run_channel(const Args& args, std::uint32_t first, std::uint32_t channel) {
+    float* state = args.sequences.state_of(first) + channel;
+    const std::uint32_t past = args.taps - 1;
+    float window[kTapsMax], weight[kTapsMax];  // tap k of `taps` stands at kTapsMax - taps + k
+    LLORCH_UNROLL
+    for (std::uint32_t i = 0; i < kTapsMax; ++i) {
+      const bool used = i + args.taps >= kTapsMax;
+      const std::uint32_t k = i + args.taps - kTapsMax;
+      weight[i] = used ? args.weight[channel * args.taps + k] : 0.0f;
+      window[i] = used && k < past ? state[std::uint64_t{k} * args.channels] : 0.0f;
+    }
+    for (std::uint32_t row = first; args.sequences.goes_on(row, first); ++row) {
+      const std::uint64_t at = row * args.x_stride + channel;
+      window[kTapsMax - 1] = args.gate_in != nullptr ? args.gate_in[at] * args.x[at] : args.x[at];
+      float w = args.bias != nullptr ? args.bias[channel] : 0.0f;
+      LLORCH_UNROLL
+      for (std::uint32_t i = 0; i < kTapsMax; ++i)
+        if (i + args.taps >= kTapsMax) w = fma(weight[i], window[i], w);
+      if (args.silu) w = activated(contract::Activation::kSilu, w);
+      args.y[row * args.y_stride + channel] = args.gate_out != nullptr ? args.gate_out[at] * w : w;
+      LLORCH_UNROLL
+      for (std::uint32_t i = 0; i + 1 < kTapsMax; ++i) window[i] = window[i + 1];
+    }
+    LLORCH_UNROLL
+    for (std::uint32_t i = 0; i + 1 < kTapsMax; ++i)
+      if (i + args.taps >= kTapsMax) state[std::uint64_t{i + args.taps - kTapsMax} * args.channels] = window[i];
+  }
+};
+
+// Selective state space. delta = clamp(softplus(dt + dt_bias), dt_min, dt_max), decay = e^(delta * a);
+// S = decay * S + (delta * x) b^T; y = S c + skip * x. State: S, [heads][head_dim][state_dim]. Grid: heads, rows.
+struct SsmScanArgs {
+  Sequences sequences;
+  const float* x = nullptr;  // [rows, heads * head_dim], row stride `stride`, as b, c and dt
+  const float* b = nullptr;  // [rows, groups * state_dim]; head h reads group h / (heads / groups)
+  const float* c = nullptr;
+  const float* dt = nullptr;       // [rows, heads]
+  const float* dt_bias = nullptr;  // [heads]
+  const float* a = nullptr;        // [heads]
+  const float* skip = nullptr;     // [heads]
+  std::uint64_t stride = 0;
+  float* y = nullptr;  // row stride `stride`; may be x
+  float dt_min = 0;
+  float dt_max = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t state_dim = 0;
+  std::uint32_t groups = 0;
+};
+struct SsmScan {
+  using Args = SsmScanArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 256;
+  static constexpr std::uint32_t kDims = kThreads / 16;  // sixteen lanes to a dimension of the head
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    const std::uint32_t first = block.y(), head = block.x();
+    if (!args.sequences.begins(first)) return;
+    float* state = args.sequences.state_of(first) + std::uint64_t{head} * args.head_dim * args.state_dim;
+    for (std::uint32_t row = first; args.sequences.goes_on(row, first); ++row) {
+      const float step = softplus(args.dt[row * args.stride + head] + args.dt_bias[head]);
+      const float low = step < args.dt_min ? args.dt_min : step, delta = args.dt_max < low ? args.dt_max : low;
+      const float decay = exponential(delta * args.a[head]);
+      for (std::uint32_t dim = 0; dim < args.head_dim; dim += kDims)
+        step_dims(block, args, state, row, dim, delta, decay);
+    }
+  }
+
+ private:
+  template <class Block>
+  static LLORCH_KERNEL void step_dims(Block& block, const Args& args, float* state, std::uint32_t row,
+                                      std::uint32_t first_dim, float delta, float decay) {
+    const std::uint32_t head = block.x();
+    const std::uint64_t group = std::uint64_t{head / (args.heads / args.groups)} * args.state_dim;
+    const float* x = args.x + row * args.stride + std::uint64_t{head} * args.head_dim;
+    const float* b = args.b + row * args.stride + group;
+    const float* c = args.c + row * args.stride + group;
+    typename Block::template PerThread<float> sums;
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t dim = first_dim + thread / 16;
+      if (dim >= args.head_dim) return;
+      const float dx = delta * x[dim];
+      float* s = state + std::uint64_t{dim} * args.state_dim;
+      for (std::uint32_t n = thread % 16; n < args.state_dim; n += 16) {
+        s[n] = fma(decay, s[n], dx * b[n]);
+        sums[thread] = fma(s[n], c[n], sums[thread]);
+      }
+    });
+    block.template sum_tree<16>(sums, [](float& sum) -> float& { return sum; });
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t dim = first_dim + thread / 16;
+      if (dim >= args.head_dim || thread % 16 != 0) return;
+      args.y[row * args.stride + std::uint64_t{head} * args.head_dim + dim] =
+          fma(args.skip[head], x[dim], sums[thread]);
+    });
+  }
+};
+
+}  // namespace llorch::engine::compute::cuda::kernels

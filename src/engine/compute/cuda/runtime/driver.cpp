@@ -1,0 +1,180 @@
+// The CUDA runtime as a Driver, and the door of a build that has it. The runtime is linked in and opens the driver itself;
+// what of it we call is listed in symbols.txt, and a test compares.
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include "base/assert.h"
+#include "engine/compute/cuda/backend.h"
+#include "engine/compute/cuda/device.h"
+#include "engine/compute/cuda/runtime/kernels.h"
+
+namespace llorch::engine::compute::cuda {
+namespace {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+
+// The driver keeps some memory of its own: kernel code, stacks, launch queues.
+constexpr std::uint64_t kReserveBytes = 512u << 20;
+
+base::Error unavailable(std::uint32_t device, const std::string& message) {
+  return base::Error{ErrorCode::kGpuUnavailable, message, {}}.with("gpu_id", static_cast<std::int64_t>(device));
+}
+
+class CudaDriver final : public Driver {
+ public:
+  // Errors: GPU_UNAVAILABLE, CUDA_ERROR.
+  static Result<std::unique_ptr<CudaDriver>> open(std::uint32_t device);
+
+  ~CudaDriver() override {
+    make_current();
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  CudaDriver(const CudaDriver&) = delete;
+  CudaDriver& operator=(const CudaDriver&) = delete;
+
+  const DeviceInfo& info() const override { return info_; }
+  std::uint64_t free_memory_bytes() override {
+    make_current();
+    std::size_t free = 0, total = 0;
+    note(cudaMemGetInfo(&free, &total), "reading the free memory");
+    return free;
+  }
+  Residency residency(const std::byte* ptr) override {
+    make_current();
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, ptr) != cudaSuccess) {
+      cudaGetLastError();  // an address it does not know is an answer
+      return Residency::kUnknown;
+    }
+    switch (attributes.type) {
+      case cudaMemoryTypeDevice:
+        if (attributes.hostPointer != nullptr) return Residency::kHost;
+        return attributes.device == static_cast<int>(device_) ? Residency::kThisDevice : Residency::kOtherDevice;
+      case cudaMemoryTypeManaged: return Residency::kManaged;
+      case cudaMemoryTypeHost:
+      case cudaMemoryTypeUnregistered: return Residency::kHost;
+    }
+    return Residency::kUnknown;
+  }
+
+  std::byte* malloc(std::uint64_t bytes) override {
+    make_current();
+    void* ptr = nullptr;
+    const cudaError_t error = cudaMalloc(&ptr, bytes);
+    if (error == cudaSuccess) return static_cast<std::byte*>(ptr);
+    cudaGetLastError();  // not having room is no fault of the device
+    if (error != cudaErrorMemoryAllocation) note(error, "allocating");
+    return nullptr;
+  }
+  void free(std::byte* ptr) noexcept override {
+    make_current();
+    note(cudaFree(ptr), "releasing memory");
+  }
+
+  // The source is pageable, so the runtime has taken a copy of it when the call returns.
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override {
+    make_current();
+    note(cudaMemcpyAsync(device, host.data(), host.size(), cudaMemcpyHostToDevice, stream_), "copying to the device");
+  }
+  void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override {
+    make_current();
+    note(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_), "copying to the host");
+    note(cudaStreamSynchronize(stream_), "waiting for a copy");
+  }
+  void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override {
+    make_current();
+    note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copying on the device");
+  }
+  void zero(std::byte* device, std::uint64_t bytes) noexcept override {
+    make_current();
+    note(cudaMemsetAsync(device, 0, bytes, stream_), "clearing memory");
+  }
+
+  void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
+    make_current();
+    const runtime::DeviceKernel& entry = kernels_[static_cast<std::size_t>(kernel)];
+    void* parameters[] = {const_cast<void*>(args)};
+    note(cudaLaunchKernel(entry.function, dim3(grid.x, grid.y, grid.z), dim3(entry.threads), parameters, 0, stream_),
+         "launching a kernel");
+  }
+  bool is_healthy() const noexcept override { return error_ == cudaSuccess; }
+  Result<> synchronize() override {
+    make_current();
+    note(cudaStreamSynchronize(stream_), "waiting for the device");
+    if (is_healthy()) return {};
+    return fail(base::Error{
+        ErrorCode::kCudaError,
+        fmt::format("{} reported while {}: {} ({}). The device's state is lost; start the process again.", info_.name,
+                    doing_, cudaGetErrorString(error_), cudaGetErrorName(error_)),
+        {}}.with("gpu_id", static_cast<std::int64_t>(device_)));
+  }
+
+ private:
+  explicit CudaDriver(std::uint32_t device) : device_(device), kernels_(runtime::device_kernels()) {}
+
+  // The runtime's current device is the calling thread's.
+  void make_current() noexcept {
+    static thread_local std::int64_t current = -1;
+    if (current == device_) return;
+    note(cudaSetDevice(static_cast<int>(device_)), "choosing the device");
+    current = device_;
+  }
+  void note(cudaError_t error, const char* doing) noexcept {
+    if (error == cudaSuccess || error_ != cudaSuccess) return;
+    error_ = error;
+    doing_ = doing;
+  }
+
+  std::uint32_t device_;
+  const std::array<runtime::DeviceKernel, kernels::AllKernels::kCount>& kernels_;
+  DeviceInfo info_;
+  cudaStream_t stream_ = nullptr;
+  cudaError_t error_ = cudaSuccess;  // the first, and what was being done
+  const char* doing_ = "";
+};
+
+Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess)
+    return fail(unavailable(
+        device, fmt::format("no NVIDIA GPU can be used: {} ({}). Check that the driver is installed and new "
+                            "enough (nvidia-smi), or name the CPU reference device, cpu.",
+                            cudaGetErrorString(error), cudaGetErrorName(error))));
+  if (device >= static_cast<std::uint32_t>(count))
+    return fail(
+        unavailable(device, fmt::format("GPU {} does not exist: {} visible, numbered from 0. CUDA_VISIBLE_DEVICES "
+                                        "decides which are.",
+                                        device, count)));
+  std::unique_ptr<CudaDriver> driver(new CudaDriver(device));
+  driver->make_current();
+  cudaDeviceProp properties{};
+  driver->note(cudaGetDeviceProperties(&properties, static_cast<int>(device)), "reading its properties");
+  driver->info_ = {.name = properties.name,
+                   .compute_major = static_cast<std::uint32_t>(properties.major),
+                   .compute_minor = static_cast<std::uint32_t>(properties.minor),
+                   .memory_bytes = properties.totalGlobalMem};
+  cudaFuncAttributes attributes{};
+  if (const cudaError_t error = cudaFuncGetAttributes(&attributes, driver->kernels_[0].function); error != cudaSuccess)
+    return fail(unavailable(
+        device,
+        fmt::format("{} has compute capability {}.{}, for which this build has no kernels ({}); it was built for {}.",
+                    properties.name, properties.major, properties.minor, cudaGetErrorName(error),
+                    LLORCH_CUDA_ARCHS_TEXT)));
+  driver->note(cudaStreamCreateWithFlags(&driver->stream_, cudaStreamNonBlocking), "making a stream");
+  TRY(driver->synchronize());
+  return driver;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
+  std::unique_ptr<CudaDriver> driver = TRY(CudaDriver::open(options.device));
+  const std::uint64_t free = driver->free_memory_bytes();
+  const std::uint64_t usable = free > kReserveBytes ? free - kReserveBytes : 0;
+  const std::uint64_t budget = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : usable;
+  return std::make_unique<CudaBackend>(std::move(driver), budget);
+}
+
+}  // namespace llorch::engine::compute::cuda

@@ -1,0 +1,25 @@
+#pragma once
+// How stored matrices lie on the device (kernels/matmul.h, Matrix), and their conversion, done once at load on the host.
+//
+// F32, F16, BF16: rows as stored, zero-padded to eight elements. Quantised types: groups of sixteen rows as the CPU device
+// packs them (compute/cpu/pack.h): a repack, never a requantisation. Unit: a row, or a group.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/compute/cpu/pack.h"
+
+namespace llorch::engine::compute::cuda {
+
+// Pure functions; REQUIRES cpu::packable(shape).
+std::size_t unit_rows(const cpu::MatrixShape& shape);
+std::size_t units_of(const cpu::MatrixShape& shape);
+std::size_t unit_bytes(const cpu::MatrixShape& shape);
+inline std::size_t matrix_bytes(const cpu::MatrixShape& shape) { return units_of(shape) * unit_bytes(shape); }
+
+// Packs units [begin, end) of the row-major stored matrix `source` to `packed`, which begins with unit `begin` and has room
+// for them.
+void pack_units(const cpu::MatrixShape& shape, std::span<const std::byte> source, std::span<std::byte> packed,
+                std::size_t begin, std::size_t end);
+
+}  // namespace llorch::engine::compute::cuda

@@ -1,0 +1,89 @@
+#include "engine/compute/stored_weight.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <string>
+
+#include "engine/compute/half.h"
+
+namespace llorch::engine::compute {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+using contract::DType;
+using contract::StoredTensor;
+
+namespace {
+bool has_use(const StoredTensor& tensor, contract::WeightUse use) {
+  return (tensor.uses & static_cast<std::uint8_t>(use)) != 0;
+}
+}  // namespace
+
+bool is_vector(const StoredTensor& tensor) { return has_use(tensor, contract::WeightUse::kVector); }
+
+std::uint64_t elements_of(const StoredTensor& tensor) {
+  std::uint64_t count = 1;
+  for (std::size_t i = 0; i < tensor.rank; ++i) count *= tensor.shape[i];
+  return count;
+}
+
+cpu::MatrixShape matrix_shape(const StoredTensor& tensor) {
+  return {.dtype = tensor.dtype, .rows = tensor.shape[tensor.rank - 2u], .cols = tensor.shape[tensor.rank - 1u]};
+}
+std::uint32_t stack_count(const StoredTensor& tensor) { return tensor.rank == 3 ? tensor.shape[0] : 1; }
+
+namespace {
+std::string describe(const StoredTensor& tensor) {
+  std::string shape;
+  for (std::size_t i = 0; i < tensor.rank; ++i) shape += fmt::format("{}{}", i == 0 ? "" : " x ", tensor.shape[i]);
+  return fmt::format("a {} tensor of {}", contract::dtype_info(tensor.dtype).name, shape);
+}
+
+}  // namespace
+
+Result<> check_tensor(const StoredTensor& tensor, std::string_view device) {
+  const auto info = contract::dtype_info(tensor.dtype);
+  if (is_vector(tensor)) {
+    if (tensor.uses != static_cast<std::uint8_t>(contract::WeightUse::kVector) || info.block_elements != 1 ||
+        tensor.dtype == DType::kI32)
+      return fail(ErrorCode::kWeightDTypeUnsupported,
+                  fmt::format("the {} device reads element by element only F32, F16 and BF16, and such a tensor has no "
+                              "other use; this is {} with uses {:#x}",
+                              device, describe(tensor), tensor.uses));
+  } else {
+    const bool stack = tensor.rank == 3 && tensor.uses == static_cast<std::uint8_t>(contract::WeightUse::kMatrix);
+    if (tensor.rank != 2 && !stack)
+      return fail(ErrorCode::kWeightShapeMismatch,
+                  fmt::format("the {} device takes matrices of rank 2, and stacks of rank 3 of which no rows are "
+                              "looked up; this is {} with uses {:#x}",
+                              device, describe(tensor), tensor.uses));
+    if (tensor.dtype == DType::kI32)
+      return fail(ErrorCode::kWeightDTypeUnsupported, fmt::format("no {} kernel takes {}", device, describe(tensor)));
+    if (!cpu::packable(matrix_shape(tensor)))
+      return fail(ErrorCode::kWeightShapeMismatch,
+                  fmt::format("rows of {} elements do not fill blocks of {}: {}", tensor.shape[tensor.rank - 1u],
+                              info.block_elements, describe(tensor)));
+  }
+  const std::uint64_t stored = elements_of(tensor) / info.block_elements * info.block_bytes;
+  if (elements_of(tensor) == 0 || tensor.bytes.size() != stored)
+    return fail(ErrorCode::kWeightShapeMismatch,
+                fmt::format("{} takes {} bytes, {} are given", describe(tensor), stored, tensor.bytes.size()));
+  return {};
+}
+
+void widen(const StoredTensor& tensor, float* out) {
+  const std::uint64_t count = elements_of(tensor);
+  if (tensor.dtype == DType::kF32) {
+    std::memcpy(out, tensor.bytes.data(), count * sizeof(float));
+    return;
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, tensor.bytes.data() + i * sizeof bits, sizeof bits);
+    out[i] = tensor.dtype == DType::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
+  }
+}
+
+}  // namespace llorch::engine::compute

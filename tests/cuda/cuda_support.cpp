@@ -1,0 +1,62 @@
+#include "cuda_support.h"
+
+#include "base/assert.h"
+
+namespace llorch::cuda_test {
+
+using engine::inference::Engine;
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const char* family : {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3",
+                             "qwen3_moe", "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "mamba2", "lfm2",
+                             "deepseek_v2", "deepseek_v3", "qwen3_vl", "qwen3_vl_moe"})
+    for (const auto& [format, suffix] :
+         {std::pair{golden::Format::kGguf, "_gguf"}, {golden::Format::kHuggingFace, "_hf"}})
+      if (golden::family_model(family, format)) names.push_back(std::string(family) + suffix);
+  return names;
+}
+
+Model read_model(const std::string& name) {
+  const bool gguf = name.ends_with("_gguf");
+  Model model{.name = name, .family = name.substr(0, name.size() - (gguf ? 5 : 3))};
+  const auto folder = golden::family_folder(model.family);
+  model.path = *golden::family_model(model.family, gguf ? golden::Format::kGguf : golden::Format::kHuggingFace);
+  model.reference = golden::read_golden(folder / "golden.bin");
+  if (std::filesystem::exists(folder / "pixels.bin")) {
+    model.pixels = golden::read_pixels(folder / "pixels.bin", model.reference.tokens.size());
+    if (gguf) model.projector = folder / "mmproj.gguf";
+  }
+  return model;
+}
+
+std::unique_ptr<Engine> load(const Model& model, const RunOptions& options, engine::contract::Backend& backend) {
+  engine::inference::EngineOptions wanted{.context_tokens = 512,
+                                          .slots = options.slots,
+                                          .kv_dtype = options.kv_dtype,
+                                          .prefill_chunk = options.chunk,
+                                          .output_rows_max = options.chunk};
+  if (!model.projector.empty()) {
+    wanted.projector = model.projector;
+    wanted.image_token = base::TokenId{5};  // the fixture's vocabulary is made up
+  }
+  auto engine = Engine::load(model.path, wanted, backend);
+  ASSERT(engine.has_value(), "{}: {}", model.name, engine.has_value() ? "" : engine.error().message);
+  if (model.pixels) {
+    const auto encoded = (*engine)->encode_images(0, model.pixels->images, model.pixels->patch_rows);
+    ASSERT(encoded.has_value(), "{}: {}", model.name, encoded.has_value() ? "" : encoded.error().message);
+  }
+  return *std::move(engine);
+}
+
+std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::contract::Backend& backend) {
+  const auto engine = load(model, options, backend);
+  std::vector<float> logits;
+  const auto done = engine->score(0, model.reference.tokens, [&](std::size_t, std::span<const float> row) {
+    logits.insert(logits.end(), row.begin(), row.end());
+  });
+  ASSERT(done.has_value(), "{}: {}", model.name, done.has_value() ? "" : done.error().message);
+  return logits;
+}
+
+}  // namespace llorch::cuda_test

@@ -1,0 +1,44 @@
+#pragma once
+// Engines on a CUDA backend, whatever machine is behind it.
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/token_id.h"
+#include "engine/compute/cuda/emulation/driver.h"
+#include "engine/inference/engine.h"
+#include "golden_support.h"
+
+namespace llorch::cuda_test {
+
+using engine::compute::cuda::emulation::EmulationOptions;
+
+// A model of tests/golden with its reference, images too where it takes them.
+struct Model {
+  std::string name;  // as test names and the launch table write it
+  std::filesystem::path path;
+  std::filesystem::path projector;  // empty: none
+  std::string family;               // empty: the demonstration model
+  golden::Golden reference;
+  std::optional<golden::Pixels> pixels;
+};
+// Every family in every format it has, the ones with images last.
+std::vector<std::string> model_names();
+Model read_model(const std::string& name);
+
+struct RunOptions {
+  engine::contract::DType kv_dtype = engine::contract::DType::kF32;
+  std::uint32_t chunk = 128;
+  std::uint32_t slots = 1;
+};
+
+// An engine on `backend`, the model's images in slot 0; aborts the test when it cannot be.
+std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOptions& options,
+                                                engine::contract::Backend& backend);
+// Teacher-forced logits of the reference's tokens, [tokens, vocab].
+std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::contract::Backend& backend);
+
+}  // namespace llorch::cuda_test

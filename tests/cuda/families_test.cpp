@@ -1,0 +1,159 @@
+// Every model family on the emulated CUDA device: against the float64 references, against itself, and its launches and buffers
+// against the committed table.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include "base/error_code.h"
+#include "cuda_support.h"
+
+namespace llorch::cuda_test {
+namespace {
+
+using engine::compute::cuda::LaunchCounters;
+using engine::compute::cuda::emulation::make_backend;
+using engine::contract::DType;
+using engine::contract::MemoryPurpose;
+using engine::inference::RowsWanted;
+using engine::inference::SlotRows;
+using golden::relative_error;
+using golden::same_bits;
+
+std::vector<float> run(const Model& model, const RunOptions& options, const EmulationOptions& device = {}) {
+  const auto backend = make_backend(device);
+  return logits_of(model, options, *backend);
+}
+
+class Families : public testing::TestWithParam<std::string> {
+ protected:
+  Model model_ = read_model(GetParam());
+};
+
+// The references' own f32 runs differ by 4e-7 of the largest logit. One row at a time, and with threads and blocks running
+// backwards, the bits are the same.
+TEST_P(Families, AgreeToRoundingWithAnF32Cache) {
+  const std::vector<float> logits = run(model_, {});
+  const double error = relative_error(logits, model_.reference.logits);
+  RecordProperty("relative_error", fmt::format("{:.3g}", error));
+  EXPECT_LE(error, 5e-5);
+  const std::uint32_t vocab = model_.reference.vocab;
+  for (std::size_t i = 0; i < model_.reference.tokens.size(); ++i)
+    EXPECT_EQ(golden::argmax(std::span(logits).subspan(i * vocab, vocab)), golden::argmax(model_.reference.row(i)))
+        << "after token " << i;
+  EXPECT_TRUE(same_bits(run(model_, {.chunk = 1}, {.backwards = true}), logits));
+}
+
+// F16 keeps 11 bits, so k and v move by up to 2^-12 relative each.
+TEST_P(Families, AgreeToTheCacheTypeWithAnF16Cache) {
+  const std::vector<float> logits = run(model_, {.kv_dtype = DType::kF16});
+  const double error = relative_error(logits, model_.reference.logits);
+  RecordProperty("relative_error", fmt::format("{:.3g}", error));
+  EXPECT_LE(error, 2e-3);
+  EXPECT_TRUE(same_bits(run(model_, {.kv_dtype = DType::kF16, .chunk = 7}), logits));
+}
+
+// SYS-2.3.2, SYS-2.3.4: a slot among others, in steps cut otherwise, gives the bits it gives alone.
+TEST_P(Families, NeighboursDoNotMatter) {
+  const std::vector<float> alone = run(model_, {});
+  const auto backend = make_backend({});
+  const auto engine = load(model_, {.chunk = 64, .slots = 3}, *backend);
+  const std::span<const base::TokenId> tokens = model_.reference.tokens;
+  const auto expected = [&](std::size_t i) {
+    return std::span<const float>(alone).subspan(i * model_.reference.vocab, model_.reference.vocab);
+  };
+  ASSERT_TRUE(engine->prefill(2, tokens.first(5)));
+  const std::vector<SlotRows> mixed{{0, tokens.first(20), RowsWanted::kLast},
+                                    {1, tokens.subspan(3, 9), RowsWanted::kNone},
+                                    {2, tokens.subspan(5, 1), RowsWanted::kLast}};
+  auto output = engine->step(mixed);
+  ASSERT_TRUE(output) << output.error().message;
+  EXPECT_TRUE(same_bits(output->row(0), expected(19)));
+  const std::vector<SlotRows> decode{{0, tokens.subspan(20, 1), RowsWanted::kLast},
+                                     {1, tokens.subspan(12, 1), RowsWanted::kLast},
+                                     {2, tokens.subspan(6, 1), RowsWanted::kLast}};
+  output = engine->step(decode);
+  ASSERT_TRUE(output) << output.error().message;
+  EXPECT_TRUE(same_bits(output->row(0), expected(20)));
+  EXPECT_GT(backend->used_bytes(MemoryPurpose::kWeights), 0U);
+  EXPECT_TRUE(backend->check_residency());
+}
+
+TEST_P(Families, MemoryIsPredictedToTheByte) {
+  using engine::inference::Engine;
+  engine::inference::EngineOptions options{.context_tokens = 200, .slots = 2, .prefill_chunk = 16};
+  if (!model_.projector.empty()) options.projector = model_.projector, options.image_token = base::TokenId{5};
+  const auto backend = make_backend({});
+  const auto predicted = Engine::predict(model_.path, options, *backend).value();
+  const auto engine = Engine::load(model_.path, options, *backend).value();
+  EXPECT_EQ(predicted.total_bytes(), backend->memory_used_bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Families, testing::ValuesIn(model_names()),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+struct Costs {
+  std::uint64_t prefill_launches = 0, decode_launches = 0, buffers = 0;
+  bool operator==(const Costs&) const = default;
+};
+
+Costs costs_of(const Model& model) {
+  const auto backend = make_backend({});
+  const auto engine = load(model, {.chunk = 64}, *backend);
+  LaunchCounters counters;
+  const auto tokens = std::span(model.reference.tokens);
+  Costs costs{.buffers = backend->allocations_count(MemoryPurpose::kActivations)};
+  backend->count_launches(&counters);
+  EXPECT_TRUE(engine->prefill(0, tokens.first(16)));
+  costs.prefill_launches = counters.total;
+  EXPECT_TRUE(engine->decode(0, tokens[16]));
+  costs.decode_launches = counters.total - costs.prefill_launches;
+  backend->count_launches(nullptr);
+  EXPECT_TRUE(engine->decode(0, tokens[17]));
+  EXPECT_EQ(counters.total, costs.prefill_launches + costs.decode_launches)
+      << "launches were counted that nobody asked for";
+  return costs;
+}
+
+// What a token costs in launches, and a plan in buffers. More of either is a regression; fewer is a better table.
+// LLORCH_UPDATE_LAUNCHES=1 rewrites it.
+TEST(Launches, AsCommitted) {
+  const std::filesystem::path path = std::filesystem::path(LLORCH_SOURCE_DIR) / "tests/cuda/launches.txt";
+  std::string table =
+      "# Kernel launches of a prefill of 16 rows and of one decoded token, and activation buffers, per model.\n"
+      "# model prefill decode buffers\n";
+  for (const std::string& name : model_names()) {
+    const Costs costs = costs_of(read_model(name));
+    table += fmt::format("{} {} {} {}\n", name, costs.prefill_launches, costs.decode_launches, costs.buffers);
+  }
+  if (std::getenv("LLORCH_UPDATE_LAUNCHES") != nullptr) {
+    std::ofstream(path) << table;
+    GTEST_SKIP() << path << " is rewritten";
+  }
+  std::ifstream file(path);
+  EXPECT_EQ(table, std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+// Quantised weights meet the same int8 blocks on both devices. Float sums differ in order in matrices of float types and where
+// attention joins pages: inside the first page a quantised model has the CPU device's bits.
+class Demo : public testing::TestWithParam<std::string> {};
+
+TEST_P(Demo, IsTheCpuDevices) {
+  const auto path = golden::repository() / "tests/golden/demo" / ("tale-" + GetParam() + ".bin");
+  Model model{.name = GetParam(), .path = golden::demo_model(GetParam()), .reference = golden::read_golden(path)};
+  model.reference.tokens.resize(std::min<std::size_t>(model.reference.tokens.size(), engine::contract::kPageTokens));
+  const auto cpu =
+      engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();
+  const std::vector<float> expected = logits_of(model, {}, *cpu), logits = run(model, {});
+  EXPECT_LE(relative_error(logits, expected), 5e-5);
+  EXPECT_TRUE(same_bits(logits, expected) || GetParam() == "f16");
+  EXPECT_TRUE(same_bits(run(model, {.chunk = 9}, {.backwards = true}), logits));
+}
+INSTANTIATE_TEST_SUITE_P(Cuda, Demo, testing::Values("f16", "q8_0", "q4_0"),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+}  // namespace
+}  // namespace llorch::cuda_test

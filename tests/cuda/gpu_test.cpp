@@ -1,0 +1,95 @@
+// A real GPU against the emulated one, bit by bit, and against itself. Without a GPU every test says so and is skipped;
+// LLORCH_REQUIRE_GPU=1 makes that a failure.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cuda_support.h"
+#include "engine/compute/cuda/backend.h"
+
+namespace llorch::cuda_test {
+namespace {
+
+using engine::compute::cuda::CudaBackend;
+using engine::compute::cuda::emulation::make_backend;
+using engine::contract::DType;
+using engine::inference::RowsWanted;
+using engine::inference::SlotRows;
+using golden::same_bits;
+
+// Some memory is left to others, so that two engines fit beside each other.
+constexpr std::uint64_t kBudgetBytes = 4ULL << 30;
+
+class Gpu : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    auto made = engine::compute::cuda::make_cuda_backend({.device = 0, .memory_budget_bytes = kBudgetBytes});
+    if (made) {
+      backend_ = *std::move(made);
+      return;
+    }
+    ASSERT_EQ(made.error().code, base::ErrorCode::kGpuUnavailable) << made.error().message;
+    ASSERT_EQ(std::getenv("LLORCH_REQUIRE_GPU"), nullptr) << made.error().message;
+    GTEST_SKIP() << made.error().message;
+  }
+  std::vector<float> emulated(const RunOptions& options) const {
+    const auto emulation = make_backend({});
+    return logits_of(model_, options, *emulation);
+  }
+
+  Model model_ = read_model(GetParam());
+  std::unique_ptr<engine::contract::Backend> backend_;
+};
+
+TEST_P(Gpu, HasTheEmulationsBits) {
+  for (const DType kv_dtype : {DType::kF32, DType::kF16}) {
+    const std::vector<float> logits = logits_of(model_, {.kv_dtype = kv_dtype}, *backend_);
+    EXPECT_TRUE(same_bits(logits, emulated({.kv_dtype = kv_dtype}))) << golden::relative_error(logits, emulated({}));
+    for (const std::uint32_t chunk : {1U, 7U, 64U})
+      EXPECT_TRUE(same_bits(logits_of(model_, {.kv_dtype = kv_dtype, .chunk = chunk}, *backend_), logits)) << chunk;
+  }
+  EXPECT_TRUE(backend_->synchronize());
+}
+
+// Batches of 1 .. 16 slots that do the same give every slot the bits it has alone.
+TEST_P(Gpu, AnyBatchHasOneSetOfBits) {
+  const std::vector<float> alone = logits_of(model_, {}, *backend_);
+  const std::span<const base::TokenId> tokens = model_.reference.tokens;
+  const auto engine = load(model_, {.chunk = 512, .slots = 16}, *backend_);
+  for (std::uint32_t slot = 1; slot < 16 && model_.pixels; ++slot)
+    ASSERT_TRUE(engine->encode_images(slot, model_.pixels->images, model_.pixels->patch_rows));
+  const auto expected = [&](std::size_t i) {
+    return std::span<const float>(alone).subspan(i * model_.reference.vocab, model_.reference.vocab);
+  };
+  std::size_t at = 0;
+  for (const std::uint32_t slots : {16U, 16U, 9U, 4U, 2U, 1U}) {
+    const std::size_t rows = at == 0 ? 20 : 1;
+    std::vector<SlotRows> step;
+    for (std::uint32_t slot = 0; slot < slots; ++slot)
+      step.push_back({slot, tokens.subspan(at, rows), RowsWanted::kLast});
+    const auto output = engine->step(step);
+    ASSERT_TRUE(output) << output.error().message;
+    at += rows;
+    for (std::uint32_t slot = 0; slot < slots; ++slot)
+      EXPECT_TRUE(same_bits(output->row(slot), expected(at - 1))) << slots;
+  }
+  EXPECT_TRUE(static_cast<CudaBackend&>(*backend_).check_residency());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Gpu, testing::ValuesIn(model_names()),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+TEST(GpuMemory, AFullDeviceRefusesAndGoesOn) {
+  auto made = engine::compute::cuda::make_cuda_backend({.device = 0, .memory_budget_bytes = 1ULL << 50});
+  if (!made) GTEST_SKIP() << made.error().message;
+  const auto refused = (*made)->allocate(1ULL << 45, engine::contract::MemoryPurpose::kWeights);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, base::ErrorCode::kOutOfDeviceMemory);
+  std::byte* ptr = (*made)->allocate(1 << 20, engine::contract::MemoryPurpose::kState).value();
+  EXPECT_TRUE((*made)->synchronize());
+  EXPECT_TRUE(static_cast<CudaBackend&>(**made).check_residency());
+  (*made)->release(ptr);
+}
+
+}  // namespace
+}  // namespace llorch::cuda_test
