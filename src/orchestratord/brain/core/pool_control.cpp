@@ -64,7 +64,7 @@ void Brain::State::on(DrainPool& e) {
                                                                  "The pool is being reloaded or drained. "
                                                                  "Try again when that is over."))});
   }
-  if (control.draining) {  // only the deadline is new
+  if (control.draining && !control.unsettled) {  // only the deadline is new
     arm_deadline(e.pool_id, control, e.deadline_ms);
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "draining", ids_of(*pool)}});
   }
@@ -82,7 +82,7 @@ void Brain::State::on(UndrainPool& e) {
                                                                  "The pool is being reloaded or drained. "
                                                                  "Try again when that is over."))});
   }
-  if (it == controls.end() || !it->second.draining) {
+  if (it == controls.end() || (!it->second.draining && !it->second.unsettled)) {
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "serving", {}}});
   }
   commit_draining(e.pool_id, {.request = e.request, .pool_id = e.pool_id, .draining = false, .deadline_ms = 0});
@@ -108,12 +108,14 @@ bool Brain::State::draining_committed(CommitId id, const Error* error) {
   }
   PoolControl& control = it->second;
   control.commit_pending = false;
+  control.unsettled = error != nullptr;
   if (error) {
     emit(AnswerPoolControl{
-        commit.request, base::fail(Error{ErrorCode::kStoreUnavailable,
-                                         "The job store cannot write now, so nothing was changed. Free disk space or "
-                                         "repair the state directory, then try again.",
-                                         {}})});
+        commit.request,
+        base::fail(Error{ErrorCode::kStoreUnavailable,
+                         "The job store cannot write now, so nothing changes before a restart. Free disk "
+                         "space or repair the state directory, then try again.",
+                         {}})});
     return true;
   }
   dirty = true;

@@ -41,6 +41,7 @@ struct Reload {
 struct PoolControl {
   bool draining = false;         // durable
   bool commit_pending = false;   // `draining` is on its way to the disk
+  bool unsettled = false;        // the last commit failed: the disk may hold what it was to write
   bool forced = false;           // the deadline is over: what runs went back to the queue
   std::int64_t deadline_ms = 0;  // monotonic; of the drain or reload that runs
   std::optional<TimerQueue::Handle> deadline_timer;

@@ -144,6 +144,27 @@ TEST(Drain, OfAFailingStoreChangesNothing) {
   EXPECT_TRUE(d.health().ready);
 }
 
+// A commit that failed may still be found by a restart: what is asked next is written again, also if it is so already.
+TEST(Drain, IsWrittenAgainAfterAFailedCommit) {
+  Operated d;
+  d.add_worker();
+  d.drain(0);
+  d.auto_commit = false;
+  d.undrain();
+  const auto failed = d.only<CommitDraining>();
+  EXPECT_FALSE(failed.draining);
+  d.send(CommitFailed{{failed.commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+  EXPECT_EQ(d.refused(), ErrorCode::kStoreUnavailable);
+  d.drain(0);
+  const auto again = d.only<CommitDraining>();
+  EXPECT_TRUE(again.draining);
+  EXPECT_TRUE(d.none<AnswerPoolControl>()) << "told before it was durable";
+  d.send(Committed{{again.commit}});
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "draining");
+  d.drain(0);
+  EXPECT_TRUE(d.none<CommitDraining>());
+}
+
 TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsGoodbye) {
   Operated d({}, Restored{.jobs = {}, .pool_endpoints = {"http://pool-1"}, .draining_pools = {kPool}});
   EXPECT_TRUE(d.health().draining) << "before the pool was heard of";
