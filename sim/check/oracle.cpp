@@ -7,6 +7,7 @@
 
 #include "contract/json.h"
 #include "orchestratord/retry/backoff.h"
+#include "orchestratord/scheduling/preference.h"
 
 namespace llorch::sim {
 
@@ -173,16 +174,23 @@ void Oracle::check_reason(const std::string& job, const Story& story, const brai
     violate(fmt::format("{} ended with {} ({}) and nobody did that", job, c.error->name(), c.error->message));
 }
 
+// Simulated wishes name pools only.
+bool Oracle::accepts(const Story& story, const base::PoolId& pool) {
+  using orchestratord::scheduling::Tier;
+  return orchestratord::scheduling::tier_of(story.request.placement, pool, "") != Tier::kExcluded;
+}
+
 std::pair<int, std::uint64_t> Oracle::rank(const Story& story) const {
   const bool promoted = loop_.now_ms() - story.submitted_ms >= options_.brain.queue.batch_promotion_ms;
   const bool batch = story.request.priority == contract::Priority::kBatch && !promoted;
   return {batch ? 1 : 0, story.arrival};
 }
 
-void Oracle::check_order(const std::string& job, const Story& story) {
+void Oracle::check_order(const std::string& job, const Story& story, const base::PoolId& pool) {
   if (story.request.priority == contract::Priority::kBatch && rank(story).first == 0) reached("batch job promoted");
   for (const auto& [other_job, other] : stories_) {
     if (!other.waits || other.request.model != story.request.model || other_job == job) continue;
+    if (!accepts(other, pool)) continue;
     if (rank(other) < rank(story)) {
       violate(
           fmt::format("{} of class {} overtook {} of class {}", job, rank(story).first, other_job, rank(other).first));
@@ -195,6 +203,8 @@ void Oracle::on(const brain::Execute& c, const Disk& disk) {
   Story& story = stories_.at(job);
   if (!disk.rows.contains(job)) violate("dispatched before its admission was on disk: " + job);
   if (story.decided) violate("dispatched after its end: " + job);
+  if (!accepts(story, c.pool_id)) violate("dispatched where it must not run: " + job);
+  if (story.request.placement != contract::Placement{}) reached("job with a placement dispatched");
   std::erase_if(attempts_, [&](const auto& item) {
     return item.second.aborted_ms &&
            loop_.now_ms() >= *item.second.aborted_ms + options_.brain.timeout.cancellation_deadline_ms;
@@ -208,7 +218,7 @@ void Oracle::on(const brain::Execute& c, const Disk& disk) {
   check_open(c.pool_id, "a job");
   attempts_[c.execution.value] = {job, c.worker_id.value, c.pool_id.value, loop_.now_ms(), {}};
   // A retried job is exempt: how long its backoff lasts is the brain's own.
-  if (story.waits) check_order(job, story);
+  if (story.waits) check_order(job, story, c.pool_id);
   story.waits = false;
 }
 

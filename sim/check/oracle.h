@@ -112,7 +112,8 @@ class Oracle {
   void check_stop_reason(std::string_view worker, std::string_view reason);
   template <class T>
   void on(const T&, const Disk&) {}
-  void check_order(const std::string& job, const Story& story);
+  static bool accepts(const Story& story, const base::PoolId& pool);
+  void check_order(const std::string& job, const Story& story, const base::PoolId& pool);
   void check_reason(const std::string& job, const Story& story, const brain::Finish& c);
   std::pair<int, std::uint64_t> rank(const Story& story) const;
   void settle(const std::string& worker);

@@ -54,6 +54,8 @@ inline constexpr auto kProbes = std::to_array<std::string_view>({
     "cancel of a running job",
     "cancel met the end",
     "batch job promoted",
+    "job with a placement dispatched",
+    "long queue reviewed",
     "evicted an idle worker",
     "claimed a worker for a model that waited",
     "worker crashed while loading",

@@ -7,7 +7,16 @@
 
 namespace llorch::sim {
 
-enum class DiceStream : std::uint32_t { kOptions, kNetwork, kFaults, kWorkload, kProcesses, kStore, kOperations };
+enum class DiceStream : std::uint32_t {
+  kOptions,
+  kNetwork,
+  kFaults,
+  kWorkload,
+  kProcesses,
+  kStore,
+  kOperations,
+  kPlacement
+};
 
 class Dice {
  public:

@@ -41,7 +41,7 @@ store::Admission admission_of(const World& world, const Row& row) {
   const ModelOptions& model = world.options.models[static_cast<std::size_t>(r.model)];
   job.model = model.name;
   job.model_ref = job.facts.model_ref = "file:/" + model.name;
-  job.params = "{}";
+  job.params = contract::encode(contract::StoredParams{r.placement});
   job.max_tokens = r.max_tokens;
   job.seed = r.seed;
   job.on_disconnect = r.on_disconnect;
@@ -63,7 +63,8 @@ Row row_of(const World& world, const store::JobRecord& job) {
                  .max_tokens = job.max_tokens,
                  .seed = job.seed,
                  .timeout_ms = job.timeout_ms,
-                 .deadline_ms = job.deadline_ms};
+                 .deadline_ms = job.deadline_ms,
+                 .placement = *contract::decode<contract::StoredParams>(job.params).value().placement};
   row.submitted_unix_ms = job.submitted_unix_ms;
   return changed(std::move(row), job.progress);
 }

@@ -78,6 +78,16 @@ void draw_operations(Dice& dice, Options& o) {
   o.faults.clock_jump_ms = mean_ms(dice, 2'000, 20'000);
 }
 
+void draw_placement(Options& o) {
+  Dice dice(o.seed, DiceStream::kPlacement);
+  if (dice.chance(250)) o.brain.scheduling.algorithm = contract::PlacementAlgorithm::kPredictedEnd;
+  o.brain.queue_optimizer = {.enabled = dice.chance(700),
+                             .threshold_jobs = dice.below(6),
+                             .interval_ms = dice.between(500, 30'000),
+                             .max_runtime_ms = 5'000};
+  o.work.placements = dice.chance(500) ? static_cast<int>(dice.between(1, 700)) : 0;
+}
+
 }  // namespace
 
 const char* name(Plant plant) {
@@ -158,6 +168,7 @@ Options swarm_options(std::uint64_t seed) {
   o.fresh_disk = dice.chance(60);
   o.checkpoint_pages = dice.between(3, 80);
   o.power_failures = static_cast<int>(dice.below(1'000));
+  draw_placement(o);
   return o;
 }
 

@@ -97,6 +97,7 @@ struct WorkloadOptions {
   int cancels = 100;
   int deadlines = 50;
   int timeouts = 50;
+  int placements = 0;  // pin, prefer or avoid a pool
 };
 
 // What an operator does, while faults happen; mean times, 0: nothing of this kind.

@@ -41,7 +41,8 @@ jobs::JobSpec spec_of(const JobRequest& r, const Options& o) {
           .tokens_in = r.tokens_in,
           .max_tokens = r.max_tokens,
           .timeout_ms = r.timeout_ms,
-          .deadline_ms = r.deadline_ms};
+          .deadline_ms = r.deadline_ms,
+          .placement = r.placement};
 }
 
 }  // namespace
@@ -472,6 +473,14 @@ void Orchestrator::run(brain::Execute& c) {
   const auto progress = live.stream->progress(world_.loop.now_ms());
   if (progress.tokens_count > 0 && progress.clients_count > 0) world_.oracle.reached("replay under a reading client");
   life_->relay.execute(c, live.request, live.stream);
+}
+
+void Orchestrator::run(brain::ReviewQueue& c) {
+  world_.oracle.reached("long queue reviewed");
+  world_.loop.post(world_.orchestrator_process, 1'000,
+                   [this, report = orchestratord::queue_optimizer::review(c.snapshot, [] { return false; })] {
+                     post(brain::QueueReviewed{report});
+                   });
 }
 
 void Orchestrator::run(brain::AbortExecute& c) { life_->relay.abort(c.execution.value); }

@@ -104,6 +104,7 @@ class Orchestrator {
   void run(orchestratord::brain::Log&) {}
   void run(orchestratord::brain::Count&) {}
   void run(orchestratord::brain::CountPlacement&) {}
+  void run(orchestratord::brain::ReviewQueue& c);
   void run(orchestratord::brain::Drained&) {}
   template <class Answer>
   void run(Answer& c);

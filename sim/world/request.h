@@ -21,6 +21,7 @@ struct JobRequest {
   std::int64_t max_tokens = 10;
   std::uint64_t seed = 0;
   std::optional<std::int64_t> timeout_ms, deadline_ms;
+  contract::Placement placement;
 
   bool operator==(const JobRequest&) const = default;
 };

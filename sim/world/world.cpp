@@ -133,8 +133,19 @@ void World::start() {
 
 void World::add_client(ClientPlan plan) { clients.push_back(std::make_unique<Client>(*this, std::move(plan))); }
 
+contract::Placement World::draw_placement(Dice& dice) const {
+  using contract::PlacementMode;
+  const auto any_pool = [&] { return fmt::format("pool-{}", dice.below(static_cast<std::int64_t>(pools.size()))); };
+  switch (dice.below(3)) {
+    case 0: return {.mode = PlacementMode::kPin, .pin_pool_id = any_pool()};
+    case 1: return {.mode = PlacementMode::kPrefer, .prefer_pools = {any_pool()}, .allow_fallback = dice.chance(600)};
+    default: return {.avoid_pools = {any_pool()}};
+  }
+}
+
 void World::draw_workload() {
   Dice& dice = dice_work;
+  Dice placements(options.seed, DiceStream::kPlacement);
   const WorkloadOptions& w = options.work;
   for (int j = 0; j < w.jobs; ++j) {
     ClientPlan plan;
@@ -147,6 +158,7 @@ void World::draw_workload() {
     r.seed = static_cast<std::uint64_t>(dice.below(1'000'000'000));
     if (dice.chance(w.deadlines)) r.deadline_ms = dice.between(0, 60'000);
     if (dice.chance(w.timeouts)) r.timeout_ms = dice.between(50, 20'000);
+    if (placements.chance(w.placements)) r.placement = draw_placement(placements);
     plan.submit_at_ms = dice.below(w.arrivals_ms) + 1;
     plan.polls = dice.chance(w.never_reads);
     while (dice.chance(w.disconnects) && plan.disconnects_at.size() < 4) {

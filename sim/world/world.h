@@ -81,6 +81,7 @@ struct World {
  private:
   bool step();
   bool everything_ended() const;
+  contract::Placement draw_placement(Dice& dice) const;
   void draw_workload();
 
   const FaultOptions no_faults_;

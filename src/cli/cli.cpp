@@ -138,6 +138,14 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
       ->check(CLI::IsMember({"interactive", "batch"}))
       ->capture_default_str();
   prompt->add_option("--session", run.session, "Session whose budgets the job takes from");
+  CLI::Option* pin = prompt->add_option("--pin-pool", run.pin_pool, "This pool and no other; no fallback");
+  CLI::Option* prefer =
+      prompt->add_option("--prefer-pool", run.prefer_pools, "Try this pool before the others; repeatable");
+  prefer->allow_extra_args(false)->excludes(pin);
+  prompt->add_option("--avoid-pool", run.avoid_pools, "Never this pool; repeatable")->allow_extra_args(false);
+  prompt->add_option("--device-mask", run.device_mask, "Only on the device with this gpu_id");
+  prompt->add_flag("--no-fallback", run.no_fallback, "Wait for a preferred pool instead of taking another")
+      ->needs(prefer);
   prompt->add_flag("--stats", run.stats, "Queue wait, time to first token and tokens/s on standard error");
   prompt->callback([&] { code = run_prompt(global, run); });
 

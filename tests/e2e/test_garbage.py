@@ -178,7 +178,7 @@ def test_a_port_in_use_is_said(tmp_path):
 
 
 def test_non_loopback_needs_a_token(tmp_path):
-    """AUTH-1002 SYS-9.1.1 HME-002: every daemon refuses, from the first day."""
+    """AUTH-1002 SYS-9.1.1 HME-002 OC-CONFIG-6032: every daemon refuses, from the first day."""
     commands = {
         "orchestratord": ["--state-dir", str(tmp_path), "--bind", "0.0.0.0:0"],
         "pool-managerd": ["--state-dir", str(tmp_path), "--bind", "0.0.0.0:0", "--cpu"],

@@ -1,13 +1,17 @@
 """One prompt through three real daemons."""
 
 import hashlib
+import http.client
+import json
 import time
+import uuid
 
 from stack import ALIAS, EventStream, ResumingClient, Stack, request, wait_for
 
 
 def test_a_job_runs_and_its_stream_is_in_order(stack):
-    """SYS-5.1.1 SYS-5.1.2 SYS-5.1.3 OC-CTRL-2020 OC-CTRL-2022 SYS-4.3.1 SYS-4.3.2: queued, started, token*, end."""
+    """SYS-5.1.1 SYS-5.1.2 SYS-5.1.3 OC-CTRL-2020 OC-CTRL-2022 SYS-4.3.1 SYS-4.3.2 ORCH-3310 ORCH-2002 ORCH-3029 OC-CTRL-2050:
+    queued, started with the position and the predicted start of the admission, token*, end."""
     reply = stack.submit(max_tokens=12)
     assert reply["status"] == "queued" and reply["job_id"] and reply["task_id"]
     assert reply["events_url"] == f"/v2/tasks/{reply['job_id']}/events"
@@ -15,12 +19,17 @@ def test_a_job_runs_and_its_stream_is_in_order(stack):
     numbered = [e for e in events if e.id]
     assert [e.name for e in numbered[:2]] == ["queued", "started"]
     assert numbered[-1].name == "end"
+    for name in ("queue_position", "predicted_start_ms"):
+        assert numbered[1].data[name] == numbered[0].data[name] >= 0
+    accepted = [json.loads(line) for line in stack.log("orchestratord").splitlines() if '"admission.accepted"' in line]
+    assert any(a["job_id"] == reply["job_id"] and a["queue_position"] >= 0 and a["predicted_start_ms"] >= 0 for a in accepted)
     tokens = [e for e in numbered if e.name == "token"]
     assert [t.data["i"] for t in tokens] == list(range(12))
     assert [int(e.id.split("-")[0]) for e in numbered] == list(range(len(numbered)))
     end = numbered[-1].data
     assert end["tokens_out"] == 12 and end["stop_reason"] == "max_tokens"
     assert end["receipt"]["seed"] == 7 and end["receipt"]["device_class"] == "cpu-x86"
+    assert end["decode_time_ms"] >= 0 and "decode_ms" not in end
 
 
 def test_event_ids_prove_their_prefix(stack):
@@ -69,7 +78,9 @@ def test_a_wrong_prefix_is_told_never_spliced(stack):
 
 
 def test_status_pools_health_capabilities_and_metrics(stack):
-    """SYS-10.1.1 OC-CTRL-2060 ORCH-3095 ORCH-3096: what a person and a scraper ask for."""
+    """SYS-10.1.1 OC-CTRL-2004 OC-CTRL-2060 OC-CTRL-2062 ORCH-3095 ORCH-3096: what a person and a scraper ask for.
+
+    Discovery is by capabilities; /v1/replicasets is not served."""
     job = stack.submit(max_tokens=4)["job_id"]
     stack.wait_terminal(job)
     view = stack.job(job)
@@ -87,8 +98,39 @@ def test_status_pools_health_capabilities_and_metrics(stack):
     assert stack.request("GET", "/v1/replicasets").status == 404
 
 
+def test_every_job_has_an_id_of_its_own(stack):
+    """ORCH-3024: unguessable, and never given twice."""
+    jobs = {stack.submit(max_tokens=1, seed=1)["job_id"] for _ in range(20)}
+    assert len(jobs) == 20 and all(uuid.UUID(j).version == 4 for j in jobs)
+    for job in jobs:
+        stack.wait_terminal(job)
+
+
+def test_streams_are_plain_http_1_1_and_never_compressed(stack):
+    """OC-CTRL-2025: a client that offers HTTP/2 and gzip is served with HTTP/1.1 and plain text."""
+    job = stack.submit(max_tokens=2)["job_id"]
+    stack.wait_terminal(job)
+    connection = http.client.HTTPConnection(stack.bind, timeout=20)
+    connection.request("GET", f"/v2/tasks/{job}/events", headers={
+        "Accept-Encoding": "gzip, br", "Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABkAARAAAAA"})
+    response = connection.getresponse()
+    assert response.status == 200 and response.version == 11
+    assert response.getheader("Content-Encoding") is None
+    assert b"event: end" in response.read()
+    connection.close()
+
+
 def test_correlation_id_is_echoed_everywhere(stack):
-    """SYS-5.6.1 OC-CTRL-2052: accepted, echoed, and in error bodies."""
+    """SYS-5.6.1 OC-CTRL-2052 SYS-10.3.1: accepted or made, echoed, in error bodies, and in the logs of who worked on the job."""
+    made = stack.request("GET", "/v2/health").headers["x-correlation-id"]
+    assert uuid.UUID(made).version == 4
+    response = stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": "x", "max_tokens": 2},
+                             headers={"X-Correlation-Id": "corr-of-a-job"})
+    assert response.headers["x-correlation-id"] == "corr-of-a-job"
+    stack.wait_terminal(response.json["job_id"])
+    assert '"correlation_id":"corr-of-a-job"' in stack.log("orchestratord")
+    workers = "".join(p.read_text(errors="replace") for p in (stack.dir / "logs").glob("worker-*.log"))
+    assert '"correlation_id":"corr-of-a-job"' in workers
     for path in ("/v2/health", "/v2/tasks/nope", "/no/such/path"):
         response = stack.request("GET", path, headers={"X-Correlation-Id": "corr-accept-1"})
         assert response.headers["x-correlation-id"] == "corr-accept-1"

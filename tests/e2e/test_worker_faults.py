@@ -49,6 +49,44 @@ def test_a_worker_inherits_no_socket_of_its_pool():
         assert sockets(pool) and not sockets(pool) & sockets(fds)
 
 
+def test_workers_are_processes_apart():
+    """SYS-2.4.1 SYS-2.4.2 SYS-6.3.2: one process per worker, and none shares memory it could write with another.
+
+    SYS-2.5.1: what manages pools and what decides loads nothing to compute with."""
+    with Stack(settings={"orchestratord.limits.workers_per_gpu": "2"}) as stack:
+        for model in ("demo", "demo-f16"):
+            stack.wait_terminal(stack.submit(max_tokens=2, model=model)["job_id"])
+        pids = [w["pid"] for w in stack.workers() if w["status"] in ("ready", "busy")]
+        assert len(set(pids)) == 2 and stack.pool.pid not in pids
+
+        def maps(pid):
+            with open(f"/proc/{pid}/maps") as lines:
+                return [line.split(maxsplit=5) for line in lines]
+
+        def shared_and_writable(pid):
+            return {(m[3], m[4]) for m in maps(pid) if "w" in m[1] and m[1].endswith("s")}
+
+        for one in (stack.pool.pid, *pids):
+            for other in pids:
+                assert one == other or not shared_and_writable(one) & shared_and_writable(other)
+        for pid in (stack.pool.pid, stack.orchestrator.pid):
+            assert not [m for m in maps(pid) if len(m) > 5 and ("libcuda" in m[5] or "libcublas" in m[5])]
+
+
+def test_pools_report_and_obey_and_decide_nothing():
+    """SYS-4.1.1 SYS-4.2.1 SYS-4.4.1: a lost worker is a fact that goes up; another one comes by a command that goes down."""
+    with Stack() as stack:
+        stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+        lost = stack.ready_worker()
+        os.kill(lost["pid"], signal.SIGKILL)
+        wait_for("orchestratord to know", lambda: not [w for p in stack.pools() for w in p["workers"]], 10)
+        time.sleep(1.5)
+        assert stack.workers() == []  # nobody asked for another one
+        job = stack.submit(max_tokens=2)["job_id"]
+        assert stack.wait_terminal(job)["status"] == "completed"
+        assert stack.ready_worker()["worker_id"] == stack.job(job)["worker_id"] != lost["worker_id"]
+
+
 def test_memory_accounting_returns_to_zero():
     """POOL-2043 GPUINV-12031: allocated memory follows the workers, up and down."""
     with Stack(slow=True) as stack:
@@ -155,7 +193,9 @@ def test_kill_9_of_the_pool_takes_its_workers_along_and_jobs_survive():
 
 
 def test_a_worker_used_alone(tmp_path):
-    """ORCH-3001 M0-W-1310 M0-W-1320 M0-W-1330: standalone execute, health, cancel, shutdown."""
+    """ORCH-3001 M0-W-1310 M0-W-1320 M0-W-1330 SYS-6.3.1: one model in memory of its own; execute, health, cancel, shutdown.
+
+    SYS-5.4.1: started, tokens and metrics, one terminal event; the correlation id comes back."""
     import json
     import subprocess
 
@@ -170,8 +210,11 @@ def test_a_worker_used_alone(tmp_path):
         health = request(url, path="/health").json
         assert health["status"] == "healthy" and health["quant_kind"] == "Q8_0" and health["resident"] is True
         body = {"job_id": "j1", "prompt": "Once upon a time", "max_tokens": 5, "temperature": 0}
-        done = request(url, "POST", "/execute", body)
+        done = request(url, "POST", "/execute", body, headers={"X-Correlation-Id": "corr-1"})
         assert done.headers["content-type"].startswith("text/event-stream")
+        assert done.headers["x-correlation-id"] == "corr-1"
+        names = [line[7:] for line in done.body.decode().splitlines() if line.startswith("event: ")]
+        assert names[0] == "started" and names[-1] == "end" and set(names[1:-1]) <= {"token", "metrics"}
         assert done.body.count(b"event: token") == 5 and done.body.count(b"event: end") == 1
         assert request(url, "POST", "/cancel", {"job_id": "nobody"}).status == 202
         bad = request(url, "POST", "/execute", {"job_id": "j1", "prompt": "", "max_tokens": 5})

@@ -59,6 +59,23 @@ base::Result<> read_input(const RunOptions& options, contract::SubmitRequest& re
   return {};
 }
 
+// Absent when the options wish for nothing: the request says no more than its user did.
+std::optional<contract::Placement> placement_of(const RunOptions& options) {
+  contract::Placement placement{.pin_pool_id = {},
+                                .prefer_pools = options.prefer_pools,
+                                .avoid_pools = options.avoid_pools,
+                                .require_device_mask = {},
+                                .allow_fallback = !options.no_fallback};
+  if (!options.pin_pool.empty()) {
+    placement.mode = contract::PlacementMode::kPin;
+    placement.pin_pool_id = options.pin_pool;
+  } else if (!options.prefer_pools.empty()) {
+    placement.mode = contract::PlacementMode::kPrefer;
+  }
+  if (!options.device_mask.empty()) placement.require_device_mask = options.device_mask;
+  return placement == contract::Placement{} ? std::nullopt : std::optional(std::move(placement));
+}
+
 }  // namespace
 
 std::string model_reference(const std::string& model) {
@@ -79,6 +96,7 @@ base::Result<contract::SubmitRequest> make_request(const RunOptions& options) {
                                   .stop = options.stop,
                                   .seed = options.seed,
                                   .on_disconnect = contract::OnDisconnect::kResume};
+  request.placement = placement_of(options);
   TRY(read_input(options, request));
   request.priority =
       contract::enum_from_name<contract::Priority>(options.priority).value_or(contract::Priority::kInteractive);

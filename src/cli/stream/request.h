@@ -25,7 +25,12 @@ struct RunOptions {
   std::vector<std::string> stop;
   std::string priority = "interactive";
   std::optional<std::string> session;
-  bool stats = false;  // queue wait, time to first token and tokens/s on standard error
+  std::string pin_pool;                   // this pool and no other; empty: no wish
+  std::vector<std::string> prefer_pools;  // these first
+  std::vector<std::string> avoid_pools;
+  std::string device_mask;   // the gpu_id it must run on; empty: any
+  bool no_fallback = false;  // of prefer_pools
+  bool stats = false;        // queue wait, time to first token and tokens/s on standard error
 };
 
 namespace stream {

@@ -154,7 +154,7 @@ struct AuthCase {
   bool optional;
   std::string want;  // identity or code
 };
-// AUTH-1001, AUTH-1003, AUTH-1004, AUTH-1008, SEC-AUTH-2003
+// AUTH-1001, AUTH-1003, AUTH-1004, AUTH-1008, SEC-AUTH-2003, OC-CONFIG-6033
 TEST(Auth, Matrix) {
   const std::string other(32, 'b');
   const std::string identity = "token:" + token_fp6(kToken);

@@ -256,6 +256,7 @@ void Orchestrator::Parts::stop() {
   if (hub) hub->abort_clients();
   if (server) server->stop(kServerGraceMs);
   if (brain) brain->stop();
+  if (runner) runner->stop();
   if (port) port->drop_all();
   // Late answers of the store still reach handlers, and these the client: it goes after everything that may use it.
   if (store) store->stop();

@@ -15,6 +15,7 @@
 #include "orchestratord/brain/view.h"
 #include "orchestratord/jobs/ids.h"
 #include "orchestratord/jobs/job.h"
+#include "orchestratord/queue_optimizer/optimizer.h"
 #include "orchestratord/sessions/session_table.h"
 
 namespace llorch::orchestratord::brain {
@@ -177,6 +178,13 @@ struct AskPoolState {
   std::string endpoint;
 };
 
+// ---- queue optimizer ------------------------------------------------------------------------------------------------
+// Look over this copy of the queue, elsewhere and for no longer than max_runtime_ms; QueueReviewed comes back.
+struct ReviewQueue {
+  queue_optimizer::Snapshot snapshot;
+  std::int64_t max_runtime_ms = 0;
+};
+
 // ---- records ------------------------------------------------------------------------------------------------------
 struct Log {
   base::LogLevel level = base::LogLevel::kInfo;
@@ -187,24 +195,27 @@ struct Log {
 };
 
 enum class Metric : std::uint8_t {
-  kEnqueued,            // label accepted | rejected; priority
-  kRejected,            // label: error code
-  kQueueDropped,        // label: policy
-  kDispatched,          // label: worker_id; priority
-  kDispatchEnded,       // label success | failure
-  kFinished,            // label completed | failed | cancelled
-  kCancelled,           // label: reason
-  kTimeouts,            // label: stage
-  kRetries,             // label: error code
-  kWorkerStarts,        // label success | failure
-  kWorkerStops,         // label: evict | idle | threshold | drain | reload | purge | start_timeout
-  kDrains,              // label: drain | reload | purge; pool_id
-  kHeartbeatsReceived,  // label: pool_id
-  kTokensIn,            // value
-  kTokensOut,           // value
-  kQueueWaitMs,         // value, histogram; priority
-  kFirstTokenMs,        // value, histogram: from admission; priority
-  kDecodeMs,            // value, histogram; priority
+  kEnqueued,               // label accepted | rejected; priority
+  kRejected,               // label: error code
+  kQueueDropped,           // label: policy
+  kDispatched,             // label: worker_id; priority
+  kDispatchEnded,          // label success | failure
+  kFinished,               // label completed | failed | cancelled
+  kCancelled,              // label: reason
+  kTimeouts,               // label: stage
+  kRetries,                // label: error code
+  kWorkerStarts,           // label success | failure
+  kWorkerStops,            // label: evict | idle | threshold | drain | reload | purge | start_timeout
+  kDrains,                 // label: drain | reload | purge; pool_id
+  kHeartbeatsReceived,     // label: pool_id
+  kOptimizerRuns,          // label completed | aborted
+  kOptimizerSuggestions,   // label: kind
+  kOptimizerImprovements,  // label: kind; the scheduling pass did it
+  kTokensIn,               // value
+  kTokensOut,              // value
+  kQueueWaitMs,            // value, histogram; priority
+  kFirstTokenMs,           // value, histogram: from admission; priority
+  kDecodeMs,               // value, histogram; priority
 };
 struct Count {
   Metric metric = Metric::kEnqueued;
@@ -223,10 +234,11 @@ struct CountPlacement {
 // Shutdown is complete: nothing runs and every commit was answered.
 struct Drained {};
 
-using Command = std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                             CommitDraining, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs,
-                             AnswerQueryPools, AnswerQueryGauges, AnswerSession, AnswerQuerySessions, AnswerPool,
-                             AnswerPoolControl, AnswerPoolHealth, PublishQueued, SealStream, Finish, Execute,
-                             AbortExecute, StartWorker, StopWorker, AskPoolState, Log, Count, CountPlacement, Drained>;
+using Command =
+    std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
+                 CommitDraining, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
+                 AnswerQueryGauges, AnswerSession, AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth,
+                 PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, AskPoolState,
+                 ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::brain

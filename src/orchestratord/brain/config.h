@@ -11,6 +11,7 @@ namespace llorch::orchestratord::brain {
 struct BrainConfig {
   contract::QueueConfig queue;
   contract::SchedulingConfig scheduling;
+  contract::QueueOptimizerConfig queue_optimizer;
   contract::EvictionConfig eviction;
   contract::TimeoutConfig timeout;
   contract::HeartbeatConfig heartbeat;

@@ -10,6 +10,7 @@
 #include "contract/task.h"
 #include "orchestratord/jobs/ids.h"
 #include "orchestratord/jobs/job.h"
+#include "orchestratord/queue_optimizer/optimizer.h"
 #include "orchestratord/sessions/session.h"
 
 namespace llorch::orchestratord::brain {
@@ -170,6 +171,12 @@ struct ExecuteEnded {
   std::optional<base::Error> error;  // REQUIRES: exactly one of end and error
 };
 
+// ---- queue optimizer ------------------------------------------------------------------------------------------------
+// Exactly one per ReviewQueue.
+struct QueueReviewed {
+  queue_optimizer::Report report;
+};
+
 // ---- process ------------------------------------------------------------------------------------------------------
 // Time passed. Brain::next_wakeup_ms() says when one is needed at the latest.
 struct Tick {};
@@ -179,10 +186,10 @@ struct Shutdown {
   std::int64_t grace_ms = 0;
 };
 
-using Event =
-    std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, OpenSession, QuerySession,
-                 QuerySessions, CloseSession, StreamCounted, Restored, Committed, CommitFailed, PoolSeen,
-                 PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered, DrainPool, UndrainPool,
-                 ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted, ExecuteProgress, ExecuteEnded, Tick, Shutdown>;
+using Event = std::variant<Submit, CancelRequested, QueryJob, QueryJobs, QueryPools, QueryGauges, OpenSession,
+                           QuerySession, QuerySessions, CloseSession, StreamCounted, Restored, Committed, CommitFailed,
+                           PoolSeen, PoolUnreachable, PoolLeft, WorkerReady, WorkerFailed, StartWorkerAnswered,
+                           DrainPool, UndrainPool, ReloadPool, PurgePool, QueryPoolHealth, ExecuteStarted,
+                           ExecuteProgress, ExecuteEnded, QueueReviewed, Tick, Shutdown>;
 
 }  // namespace llorch::orchestratord::brain

@@ -123,7 +123,13 @@ Prospects prospects(const Devices& devices, const PlacementInput& input) {
 // No device has room: what is on its way out, what may be sent out, what to wait for.
 Decision find_room(const Devices& devices, const PlacementInput& input) {
   const Prospects p = prospects(devices, input);
-  if (input.has_worker) return Wait{WaitCode::kSlot, p.room_bytes_max};
+  if (input.has_worker) {
+    const bool add = input.may_add_worker && !p.on_its_way && input.eviction != contract::EvictionPolicy::kManual;
+    if (auto idle = add ? idle_departure(devices, input) : std::nullopt) {
+      return Evict{idle->device, std::move(idle->workers)};
+    }
+    return Wait{WaitCode::kSlot, p.room_bytes_max};
+  }
   if (!p.could_hold && p.devices > 0 && !input.pools_expected) {
     // What a worker just left may be missing from the report; what a stranger holds may come back.
     if (p.large_enough && !input.impatient) return Wait{WaitCode::kMemory, p.room_bytes_max};

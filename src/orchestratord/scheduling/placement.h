@@ -89,6 +89,7 @@ struct PlacementInput {
   bool start_backing_off = false;             // the last start failed a moment ago
   std::vector<std::uint32_t> failed_devices;  // where the last start of the model failed
   bool impatient = false;                     // waited long enough to claim memory from models with later jobs
+  bool may_add_worker = false;                // evict idle workers for it although it has one already
   bool pools_expected = false;                // pools that did not answer yet may have what nobody has
   std::int64_t workers_per_device = 1;
 };

@@ -232,6 +232,21 @@ TEST(Placement, LaterJobsStartNothingOnADeviceThatIsBeingCleared) {
   EXPECT_EQ(c.expect<StartOn>().device, 0u);
 }
 
+// ORCH-1103: devices of different sizes work together: the model goes where it fits, with most room first.
+// OC-POOL-3021: nothing is ever split over devices unasked: their sum does not count.
+TEST(Placement, MixedDevicesAreEachTheirOwn) {
+  Case c;
+  c.devices = {device(0, 12 * kGb, 12 * kGb), device(1, 24 * kGb, 24 * kGb)};
+  c.input.memory_bytes = 15 * kGb;
+  EXPECT_EQ(c.expect<StartOn>().device, 1u);
+  c.devices[1].room_bytes = 9 * kGb;  // 21 together
+  EXPECT_EQ(c.expect<Wait>().code, WaitCode::kMemory);
+  c.input.memory_bytes = 10 * kGb;
+  EXPECT_EQ(c.expect<StartOn>().device, 0u);
+  c.input.memory_bytes = 30 * kGb;
+  EXPECT_EQ(c.expect<Infeasible>().potential_bytes_max, 24 * kGb);
+}
+
 // Promise 4: a model that fits no device is refused with the numbers, unless a pool may still turn up.
 TEST(Placement, RefusesWhatCanNeverFit) {
   Case c;

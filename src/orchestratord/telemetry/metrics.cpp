@@ -102,6 +102,10 @@ struct Metrics::Families {
   Gauges& pool_ready = gauge("pool_ready", "1: the pool takes jobs");
   Gauges& active_leases = gauge("active_leases", "Jobs on the pool's workers");
   Counters& heartbeats = counter("orchd_heartbeats_received_total", "Pool states received", ours);
+  Counters& optimizer_runs = counter("orchd_queue_optimizer_runs_total", "Reviews of a long queue", ours);
+  Counters& optimizer_suggestions = counter("orchd_queue_optimizer_suggestions_total", "Suggestions by kind", ours);
+  Counters& optimizer_improvements =
+      counter("orchd_queue_optimizer_improvements_total", "Suggestions that were carried out", ours);
   Histograms& queue_wait = histogram("orchd_queue_wait_time_ms", "Time in the queue", ours);
   Gauges& pools = gauge("orchd_pools", "Pools by status", ours);
   Gauges& workers = gauge("orchd_workers", "Workers known", ours);
@@ -154,6 +158,9 @@ void Metrics::count(const brain::Count& c) {
     case Metric::kWorkerStops: f.worker_stops.Add({{"reason", c.label}}).Increment(value); break;
     case Metric::kDrains: f.drains.Add({{"pool_id", c.pool_id}, {"reason", c.label}}).Increment(value); break;
     case Metric::kHeartbeatsReceived: f.heartbeats.Add({{"pool_id", c.label}}).Increment(value); break;
+    case Metric::kOptimizerRuns: f.optimizer_runs.Add({{"outcome", c.label}}).Increment(value); break;
+    case Metric::kOptimizerSuggestions: f.optimizer_suggestions.Add({{"kind", c.label}}).Increment(value); break;
+    case Metric::kOptimizerImprovements: f.optimizer_improvements.Add({{"kind", c.label}}).Increment(value); break;
     case Metric::kTokensIn: f.tokens_in.Add({}).Increment(value); break;
     case Metric::kTokensOut: f.tokens_out.Add({}).Increment(value); break;
     case Metric::kQueueWaitMs: f.queue_wait.Add({{"priority", priority}}, kQueueWaitMs).Observe(value); break;

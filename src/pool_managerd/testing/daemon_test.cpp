@@ -446,7 +446,7 @@ TEST_F(DaemonTest, RefusesToStart) {
   EXPECT_NE(content(folder / "stderr").find("PORT_IN_USE"), std::string::npos);
 }
 
-// GPUINV-12001, ORCH-1102: GPUs are listed; there is no silent fallback to the CPU.
+// GPUINV-12001, ORCH-1102, OC-POOL-3012: GPUs are listed; there is no silent fallback to the CPU.
 TEST_F(DaemonTest, ListsGpus) {
   daemon = std::make_unique<Daemon>(folder, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
   ASSERT_FALSE(daemon->bind.empty()) << content(folder / "stderr");

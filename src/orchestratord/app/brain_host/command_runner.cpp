@@ -146,6 +146,15 @@ void CommandRunner::run(brain::Execute& command) {
 
 void CommandRunner::run(brain::AbortExecute& command) { options_.relay->abort(command.execution.value); }
 
+// On a thread of its own: neither the brain nor the relays wait for it.
+void CommandRunner::run(brain::ReviewQueue& command) {
+  review_ = std::jthread([this, snapshot = std::move(command.snapshot),
+                          until_ms = context_.clock->now().mono_ms + command.max_runtime_ms](std::stop_token stop) {
+    context_.brain->post(brain::QueueReviewed{queue_optimizer::review(
+        snapshot, [&] { return stop.stop_requested() || context_.clock->now().mono_ms >= until_ms; })});
+  });
+}
+
 void CommandRunner::run(brain::Log& command) {
   base::log_event(command.level, command.event, command.correlation_id, command.human,
                   std::span<const base::LogField>(command.fields));

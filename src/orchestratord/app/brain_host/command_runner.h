@@ -2,6 +2,7 @@
 // Carries out what the brain asks for. Runs on the brain's thread and never blocks: everything goes to a store, a stream,
 // a socket or a log that queues.
 #include <functional>
+#include <thread>
 
 #include "orchestratord/api/context.h"
 #include "orchestratord/app/brain_host/pool_client.h"
@@ -20,6 +21,8 @@ class CommandRunner {
   explicit CommandRunner(Options options) : options_(std::move(options)), context_(*options_.context) {}
 
   void execute(brain::Command command);
+  // Ends what runs beside the brain. REQUIRES: nothing is executed any more.
+  void stop() { review_ = {}; }
 
  private:
   void run(brain::CommitAdmission& command);
@@ -40,6 +43,7 @@ class CommandRunner {
   void run(brain::Log& command);
   void run(brain::Count& command) { context_.metrics->count(command); }
   void run(brain::CountPlacement& command) { context_.metrics->count(command); }
+  void run(brain::ReviewQueue& command);
   void run(brain::Drained&) { options_.on_drained(); }
   template <class Answer>
   void run(Answer& command) {
@@ -49,6 +53,7 @@ class CommandRunner {
 
   const Options options_;
   const api::Context& context_;
+  std::jthread review_;  // of the queue; one at a time
 };
 
 }  // namespace llorch::orchestratord::app::brain_host

@@ -115,12 +115,7 @@ void Brain::State::ending_committed(Job& job) {
   const Ending& ending = *job.ending;
   settle_session(job);
   count(Metric::kFinished, contract::enum_name(ending.status));
-  log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
-      {{"status", contract::enum_name(ending.status)},
-       {"code", ending.error ? ending.error->name() : std::string_view("")},
-       {"attempts", job.attempts},
-       {"tokens_in", job.spec.tokens_in},
-       {"tokens_out", job.tokens_out}});
+  log_ending(job);
   emit(Finish{.job_id = job.spec.job_id,
               .status = ending.status,
               .finished_unix_ms = *job.finished_unix_ms,
@@ -128,6 +123,26 @@ void Brain::State::ending_committed(Job& job) {
               .error = ending.error});
   answer_cancels(job, ending.status);
   forget(job);
+}
+
+// The one line per job that says everything countable about it.
+void Brain::State::log_ending(const Job& job) {
+  const Ending& ending = *job.ending;
+  const auto& receipt = ending.end ? ending.end->receipt : std::nullopt;
+  log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
+      {{"status", contract::enum_name(ending.status)},
+       {"code", ending.error ? ending.error->name() : std::string_view("")},
+       {"engine", "llama-orch"},
+       {"engine_version", receipt ? receipt->engine_build : ""},
+       {"pool_id", job.pool_id ? job.pool_id->value : ""},
+       {"replica_id", job.worker_id ? job.worker_id->value : ""},
+       {"quant", job.spec.model.quant_kind},
+       {"ctx", context_tokens(job.spec.model)},
+       {"attempts", job.attempts},
+       {"queue_time_ms", job.dispatched_unix_ms.value_or(*job.finished_unix_ms) - job.submitted_unix_ms},
+       {"decode_time_ms", ending.end ? ending.end->decode_time_ms : 0},
+       {"tokens_in", job.spec.tokens_in},
+       {"tokens_out", job.tokens_out}});
 }
 
 void Brain::State::answer_cancels(Job& job, JobStatus status) {

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "orchestratord/brain/core/state.h"
 
@@ -55,6 +56,7 @@ void Brain::State::schedule() {
     stop_retiring();
     unload_idle();
     advance_controls();
+    for (const LaneIndex index : std::exchange(may_add_worker, {})) lane(index).may_add_worker = false;
     release_lanes();
   }
 }
@@ -80,6 +82,7 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
       .eviction = config.eviction.worker_policy,
       .start_backing_off = m.starts.backing_off(now.mono_ms),
       .impatient = l.memory_wait_since_ms && now.mono_ms - *l.memory_wait_since_ms >= config.memory_patience_ms,
+      .may_add_worker = l.may_add_worker,
       .pools_expected = pools_expected(),
       .workers_per_device = config.workers_per_gpu};
   const sessions::Session* session = job.session ? sessions.find(job.session->key) : nullptr;
@@ -175,6 +178,7 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
 }
 
 std::optional<scheduling::Reservation> Brain::State::reservation(const base::PoolId& pool, const std::string& gpu_id) {
+  if (reservations.empty()) return std::nullopt;
   const auto it = reservations.find({pool, gpu_id});
   if (it == reservations.end()) return std::nullopt;
   const auto head = queue.head_of(it->second);
@@ -223,6 +227,9 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
     return set_wait(job.lane, {.code = WaitCode::kWorkerStart});
   }
   if (const auto* evict = std::get_if<Evict>(&decision)) {
+    if (std::exchange(lane(job.lane).may_add_worker, false)) {
+      count(Metric::kOptimizerImprovements, queue_optimizer::name(queue_optimizer::Kind::kAddWorker));
+    }
     for (const std::uint32_t w : evict->workers) stop_worker(*scratch.tenants[w], "evict");
     return set_wait(job.lane, {.code = WaitCode::kMemory});
   }

@@ -1,6 +1,6 @@
 #pragma once
 // The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
-// pools.cpp, pool_control.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp, verify.cpp; timers in
+// optimizing.cpp, pools.cpp, pool_control.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp, verify.cpp; timers in
 // step.cpp).
 #include <deque>
 #include <map>
@@ -106,6 +106,8 @@ struct Lane {
   std::optional<scheduling::Wait> wait;  // of its first waiting job, from the last scheduling pass
   std::optional<std::pair<Arrival, scheduling::WaitCode>> logged_wait;  // said once, not at every pass
   std::optional<std::int64_t> memory_wait_since_ms;
+  std::optional<queue_optimizer::Suggestion> advice;  // from the last review of the queue
+  bool may_add_worker = false;                        // said by it, for the next scheduling pass
 };
 
 struct PendingSession {
@@ -159,8 +161,10 @@ struct Brain::State {
   std::map<base::PoolId, PoolControl> controls;                            // pools with something to say here
   std::map<CommitId, DrainCommit> drain_commits;
   std::optional<TimerQueue::Handle> unload_timer;
-  std::vector<LaneIndex> waiting;  // lanes with a wait, from the last pass
-  scheduling::Average run_ms;      // over all models
+  std::vector<LaneIndex> waiting;                        // lanes with a wait, from the last pass
+  scheduling::Average run_ms;                            // over all models
+  std::vector<LaneIndex> may_add_worker;                 // lanes that say so
+  bool watching_queue = false, reviewing_queue = false;  // timer armed; review on its way
   std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
   bool restored = false;
   bool dirty = false;  // a scheduling pass may change something
@@ -236,6 +240,7 @@ struct Brain::State {
   void time_out(Job& job, const TimedOut& what);
   void commit_ending(Job& job);
   void ending_committed(Job& job);
+  void log_ending(const Job& job);
   void answer_cancels(Job& job, JobStatus status);
   void commit_progress(const Job& job);
   CommitId next_commit(PendingCommit::Kind kind, Arrival arrival);
@@ -364,6 +369,15 @@ struct Brain::State {
   void stop_claimed();
   void log_decision(const Job& job, const scheduling::Decision& decision, const scheduling::DecisionLog& how,
                     const PassScratch& scratch);
+
+  // optimizing.cpp
+  void watch_queue();
+  void review_queue();
+  void on(QueueReviewed& e);
+  void drop_advice();
+  queue_optimizer::Snapshot queue_snapshot() const;
+  queue_optimizer::DeviceView device_view(const base::PoolId& pool_id, const pool_registry::Device& device) const;
+  static std::string advice_text(const queue_optimizer::Suggestion& advice);
 
   // verify.cpp
   void verify() const;

@@ -12,6 +12,7 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   b.queue = c.queue;
   b.scheduling = c.scheduling;
   b.eviction = c.eviction;
+  b.queue_optimizer = c.queue_optimizer;
   b.timeout = c.timeout;
   b.heartbeat = c.heartbeat;
   b.retry = c.retry;
@@ -45,6 +46,7 @@ void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
   s.expire_sessions();
   if (s.queue.advance(now.mono_ms)) s.dirty = true;
   if (s.dirty) s.schedule();
+  s.watch_queue();
   s.check_drained();
 }
 
@@ -102,6 +104,7 @@ void Brain::State::fire(const Timer& timer) {
     case TimerKind::kWorkerStart: return start_timed_out(base::WorkerId(timer.name));
     case TimerKind::kPoolDeadline: return deadline_over(base::PoolId(timer.name));
     case TimerKind::kSchedule: dirty = true; return;
+    case TimerKind::kReviewQueue: return review_queue();
     case TimerKind::kShutdownGrace: return shutdown_grace_over();
     case TimerKind::kShutdownEnd: end_forced = true; return;
   }

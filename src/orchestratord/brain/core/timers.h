@@ -23,6 +23,7 @@ enum class TimerKind : std::uint8_t {
   kWorkerStart,    // name: worker id
   kPoolDeadline,   // name: pool id; of a drain or reload
   kSchedule,       // something that waited may go on
+  kReviewQueue,
   kShutdownGrace,
   kShutdownEnd,
 };

@@ -94,6 +94,7 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
       break;
     case WaitCode::kRestart: human = "orchestratord is stopping; the job goes on when it is back."; break;
   }
+  if (l.advice) human += " " + advice_text(*l.advice);
   return {std::string(scheduling::code(wait)), std::move(human)};
 }
 

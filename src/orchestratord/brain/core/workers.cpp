@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "orchestratord/brain/core/state.h"
+#include "orchestratord/scheduling/requirements.h"
 
 namespace llorch::orchestratord::brain {
 
@@ -29,14 +30,12 @@ bool is_loading_there(const Error& error) {
 }
 }  // namespace
 
-// Same bytes for the same request need the same KV type, and every admitted job fits this context and takes no more image
-// tokens than this worker was started for.
+// Every admitted job of the model fits such a worker.
 bool Brain::State::useful(const Worker& worker, const contract::ModelFacts& facts) const {
-  const std::int64_t context = worker.info.context_length;
-  const std::int64_t image_tokens =
-      facts.images ? std::min(facts.images->tokens_max, config.worker_image_tokens_max) : 0;
-  return (context <= 0 || context >= context_tokens(facts)) && worker.info.image_tokens_max >= image_tokens &&
-         (worker.info.kv_dtype.empty() || worker.info.kv_dtype == config.kv_dtype);
+  const scheduling::WorkerPolicy policy{.context_tokens = config.worker_context_tokens,
+                                        .image_tokens_max = config.worker_image_tokens_max,
+                                        .kv_dtype = config.kv_dtype};
+  return scheduling::unmet(scheduling::requirements_of(facts, policy), worker.info) == scheduling::Unmet::kNone;
 }
 
 bool Brain::State::serves(const Worker& worker, const contract::ModelFacts& facts) const {

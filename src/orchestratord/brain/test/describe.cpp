@@ -142,6 +142,9 @@ struct Describe {
   std::string operator()(const Count& c) const {
     return fmt::format("Count {} {} {} {}", static_cast<int>(c.metric), c.label, static_cast<int>(c.priority), c.value);
   }
+  std::string operator()(const ReviewQueue& c) const {
+    return fmt::format("ReviewQueue {} lanes {} devices", c.snapshot.lanes.size(), c.snapshot.devices.size());
+  }
   std::string operator()(const CountPlacement& c) const {
     return fmt::format("CountPlacement {} pinned {} fallback {} of {}", c.assigned ? "assigned" : "no_capacity",
                        c.pinned, c.fallback, c.candidates_considered);

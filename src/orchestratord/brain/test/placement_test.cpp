@@ -71,7 +71,7 @@ TEST_F(TwoPools, APinnedJobRunsInItsPoolOrWaitsForIt) {
   EXPECT_EQ(d.only<Execute>().job_id.value, "j2");
 }
 
-// ORCH-3900, ORCH-3906, ORCH-3960: what the decision log holds.
+// ORCH-3900, ORCH-3906: what the decision log holds.
 TEST_F(TwoPools, TheDecisionLogSaysHowItCameAbout) {
   ASSERT_TRUE(submit("j1", prefer("pool-2")));
   EXPECT_EQ(field("selected_pool_id"), "pool-2");
@@ -103,7 +103,7 @@ TEST_F(TwoPools, AvoidedPoolsAndOtherDevicesAreLeftOut) {
   EXPECT_EQ(d.only<StartWorker>().request.gpu_id, "1");
 }
 
-// ORCH-3903, OC-CTRL-2014, AH-1007: no silent fallback. What can never be met is INVALID_PARAMS, what may come back
+// ORCH-3903, OC-CTRL-2014: no silent fallback. What can never be met is INVALID_PARAMS, what may come back
 // POOL_UNREADY, before the job is accepted.
 TEST_F(TwoPools, WishesThatCannotBeMetAreRefused) {
   EXPECT_EQ(refusal("j1", pin("pool-9")).code, ErrorCode::kInvalidParams);
@@ -140,7 +140,8 @@ TEST_F(TwoPools, AcceptedJobsOutliveTheirPool) {
   EXPECT_EQ(d.only<Execute>().job_id.value, "j2");
 }
 
-// A start in flight serves everybody who accepts its place, and nobody else.
+// A start in flight serves everybody who accepts its place, and nobody else. ORCH-3010: a worker gets its first job when it
+// is ready, not before.
 TEST(PlacementStarts, OneStartPerPlaceThatIsWaitedFor) {
   Driver d;
   d.see(d.pool_state("pool-1"));
@@ -150,7 +151,12 @@ TEST(PlacementStarts, OneStartPerPlaceThatIsWaitedFor) {
   d.submit("j2");
   EXPECT_TRUE(d.none<StartWorker>());
   d.submit("j3", {.placement = pin("pool-1")});
-  EXPECT_EQ(d.only<StartWorker>().pool_id.value, "pool-1");
+  const auto start = d.only<StartWorker>();
+  EXPECT_EQ(start.pool_id.value, "pool-1");
+  d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id), {}});
+  EXPECT_TRUE(d.none<Execute>());
+  d.send(WorkerReady{{.pool_id = "pool-1", .worker = Driver::worker(start.request.worker_id)}});
+  EXPECT_EQ(d.only<Execute>().job_id.value, "j2");  // j2 came first and accepts it too
 }
 
 // A pool that cannot start the model fails the jobs pinned to it and no others.

@@ -64,6 +64,11 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "PAYLOAD_LOST",
                            "BUDGET_EXCEEDED",
                            "session ended",
+                           "POOL_UNREADY",
+                           "placed by wish",
+                           "fallback",
+                           "queue reviewed",
+                           "optimizer: relax_placement",
                            "QUEUE_FULL_DROP_LRU"}) {
     EXPECT_GT(seen[what], 0) << what << " was never met";
   }

@@ -7,6 +7,7 @@
 
 #include "orchestratord/brain/test/describe.h"
 #include "orchestratord/retry/backoff.h"
+#include "orchestratord/scheduling/preference.h"
 
 namespace llorch::orchestratord::brain {
 
@@ -39,10 +40,12 @@ std::int64_t bytes_of(const std::string& digest) {
 World::World(std::uint64_t seed) : rng_(seed), seed_(seed), entropy_(seed) {
   config_.queue.capacity = chance(50) ? 6 : 40;
   config_.queue.policy = static_cast<contract::QueuePolicy>(pick(3));
-  config_.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(pick(3));
+  config_.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(pick(4));
   config_.sessions.turns_max = 1000;
   config_.sessions.ttl_ms = 60'000;
   if (chance(60)) config_.sessions.token_budget = 40 + static_cast<std::int64_t>(pick(200));
+  config_.queue_optimizer.threshold_jobs = static_cast<std::int64_t>(pick(6));
+  config_.queue_optimizer.interval_ms = 1'000 + static_cast<std::int64_t>(pick(30'000));
   config_.worker_slots = 1 + static_cast<std::int64_t>(pick(3));
   config_.workers_per_gpu = 1 + static_cast<std::int64_t>(pick(2));
   config_.retry.max_attempts = 1 + static_cast<std::int64_t>(pick(5));
@@ -210,8 +213,19 @@ void World::submit() {
   if (chance(40)) spec.session_id = base::SessionId(fmt::format("s{}", pick(3)));
   if (chance(10)) spec.deadline_ms = 20'000 + static_cast<std::int64_t>(pick(100'000));
   if (chance(10)) spec.timeout_ms = 5'000 + static_cast<std::int64_t>(pick(60'000));
+  if (chance(30)) spec.placement = placement();
   known_[spec.job_id.value] = {.spec = spec, .order = submissions_};
   feed(Submit{{++requests_}, std::move(spec)});
+}
+
+contract::Placement World::placement() {
+  const std::string pool = pools_[pick(pools_.size())].base.pool_id;
+  switch (pick(4)) {
+    case 0: return {.mode = contract::PlacementMode::kPin, .pin_pool_id = pool};
+    case 1: return {.mode = contract::PlacementMode::kPrefer, .prefer_pools = {pool}, .allow_fallback = chance(50)};
+    case 2: return {.avoid_pools = {pool}};
+    default: return {.require_device_mask = std::to_string(pick(2))};
+  }
 }
 
 void World::cancel() {
@@ -450,9 +464,11 @@ void World::obey(const Finish& c) {
 
 // Which way each decision went, so that no way stays untried.
 void World::obey(const Log& c) {
-  if (c.event != "schedule.decided") return;
+  const bool decided = c.event == "schedule.decided", suggested = c.event == "optimizer.suggestion";
   for (const base::LogField& f : c.fields) {
-    if (f.name == "outcome") ++seen["decided: " + std::get<std::string>(f.value)];
+    if (decided && f.name == "outcome") ++seen["decided: " + std::get<std::string>(f.value)];
+    if (decided && f.name == "fallback_used" && std::get<bool>(f.value)) ++seen["fallback"];
+    if (suggested && f.name == "kind") ++seen["optimizer: " + std::get<std::string>(f.value)];
   }
 }
 
@@ -484,6 +500,13 @@ void World::obey(const AbortExecute& c) {
 void World::obey(const StartWorker& c) {
   check_start(c);
   const base::WorkerId id(c.request.worker_id);
+  gpu_of_[id.value] = c.request.gpu_id;
+  const bool wanted = std::any_of(known_.begin(), known_.end(), [&](const auto& item) {
+    const jobs::JobSpec& spec = item.second.spec;
+    return spec.model.model_ref == c.request.model_ref && item.second.finishes == 0 &&
+           scheduling::tier_of(spec.placement, c.pool_id, c.request.gpu_id) != scheduling::Tier::kExcluded;
+  });
+  if (!wanted) violate("a start for nobody on " + c.pool_id.value);
   SimPool* pool = pool_at(c.endpoint);
   const auto answer = [&](std::optional<base::Error> error) { tell("", StartWorkerAnswered{id, std::move(error)}); };
   if (!pool || (!pool->reachable && chance(50))) return answer(base::Error{ErrorCode::kUnreachable, "sim", {}});
@@ -509,6 +532,12 @@ void World::obey(const StartWorker& c) {
   // The start happened, but its answer may be lost with the connection.
   if (!pool->reachable) return answer(base::Error{ErrorCode::kUnreachable, "sim", {}});
   answer(std::nullopt);
+}
+
+void World::obey(const ReviewQueue& c) {
+  ++seen["queue reviewed"];
+  const bool aborts = chance(20);
+  tell("", QueueReviewed{queue_optimizer::review(c.snapshot, [&] { return aborts && chance(50); })});
 }
 
 void World::obey(const StopWorker& c) {
@@ -579,13 +608,19 @@ void World::check_execute(const Execute& c) {
     on_worker += f.worker_id == c.worker_id;
   }
   if (on_worker >= config_.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
-  // FIFO inside (class, model), first attempts of this life only.
+  const auto accepts = [&](const jobs::JobSpec& spec) {
+    return scheduling::tier_of(spec.placement, c.pool_id, gpu_of_[c.worker_id.value]) != scheduling::Tier::kExcluded;
+  };
+  if (!accepts(k.spec)) violate(fmt::format("{} runs where it must not", c.job_id.value));
+  if (!scheduling::is_anywhere(k.spec.placement)) ++seen["placed by wish"];
+  // FIFO inside (class, model) among those that accept the worker, first attempts of this life only.
   if (!k.dispatched && !k.retried && !k.restored) {
     for (const auto& [id, other] : known_) {
       const bool same = other.spec.priority == k.spec.priority && other.spec.model.digest == k.spec.model.digest;
       const bool waits = other.accepted && !other.dispatched && !other.retried && !other.restored &&
                          other.finishes == 0 && !contract::is_terminal(other.told);
-      if (same && waits && other.order < k.order) violate(fmt::format("{} overtook {}", c.job_id.value, id));
+      if (same && waits && accepts(other.spec) && other.order < k.order)
+        violate(fmt::format("{} overtook {}", c.job_id.value, id));
     }
   }
   k.dispatched = true;

@@ -90,6 +90,7 @@ class World {
   void deliver_all();
   void act();
   void submit();
+  contract::Placement placement();
   void cancel();
   void commit_writes(bool fail);
   void worker_action(bool healthy);
@@ -113,6 +114,7 @@ class World {
   void obey(const StartWorker& c);
   void obey(const StopWorker& c);
   void obey(const AskPoolState& c);
+  void obey(const ReviewQueue& c);
   void obey(const AnswerSubmit& c);
   void obey(const Finish& c);
   void obey(const SealStream& c);
@@ -147,6 +149,7 @@ class World {
 
   std::map<std::string, Known> known_;
   std::map<std::uint64_t, InFlight> in_flight_;                 // attempts the brain must count as running
+  std::map<std::string, std::string> gpu_of_;                   // by worker
   std::map<std::string, std::pair<std::string, bool>> starts_;  // worker id -> (digest @ pool / gpu, settled)
   std::uint64_t submissions_ = 0, requests_ = 0, boots_ = 0;
   std::string transcript_, violation_;

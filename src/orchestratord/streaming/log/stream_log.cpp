@@ -41,13 +41,18 @@ void StreamLog::append(const EventId& id, std::string_view event, std::string_vi
 
 void StreamLog::queued(const contract::QueuedEvent& event) {
   if (events_count() > kQueuedSeq) return;
+  queue_position_ = event.queue_position;
+  predicted_start_ms_ = event.predicted_start_ms;
   append({kQueuedSeq, empty_prefix_}, "queued", contract::encode(event));
 }
 
 void StreamLog::started(const contract::StartedEvent& event) {
   ASSERT(events_count() > kQueuedSeq);
   if (events_count() > kStartedSeq) return;
-  append({kStartedSeq, empty_prefix_}, "started", contract::encode(event));
+  contract::StartedEvent told = event;
+  told.queue_position = queue_position_;
+  told.predicted_start_ms = predicted_start_ms_;
+  append({kStartedSeq, empty_prefix_}, "started", contract::encode(told));
 }
 
 base::Result<> StreamLog::token(std::int64_t i, std::string_view t, std::string_view logprobs) {

@@ -22,7 +22,7 @@ class StreamLog {
 
   // The events `queued` and `started` go out once; later calls, of a retry, change nothing.
   void queued(const contract::QueuedEvent& event);
-  // REQUIRES queued() before.
+  // Says again what `queued` said of position and start. REQUIRES queued() before.
   void started(const contract::StartedEvent& event);
 
   // The tokens of the next attempt begin at 0. Those already held are compared, not sent again.
@@ -69,8 +69,9 @@ class StreamLog {
   std::vector<std::uint64_t> prefixes_;  // after token i
   base::Sha256 hash_;                    // of all tokens held
   std::uint64_t empty_prefix_ = 0;
-  std::uint64_t prefix_ = 0;         // of hash_
-  std::int64_t attempt_tokens_ = 0;  // of the current attempt
+  std::uint64_t prefix_ = 0;                                  // of hash_
+  std::int64_t attempt_tokens_ = 0;                           // of the current attempt
+  std::int64_t queue_position_ = 0, predicted_start_ms_ = 0;  // of the event queued
   bool sealed_ = false;
   std::optional<std::string> terminal_;
   bool terminal_error_ = false;

@@ -63,7 +63,7 @@ void expect_golden(const std::string& name, const std::string& actual) {
   EXPECT_EQ(actual, *expected) << "run with LLORCH_UPDATE_GOLDEN=1 after a meant change";
 }
 
-// SYS-5.1.3, OC-CTRL-2022: the order of events, their ids and their bytes.
+// SYS-5.1.3, OC-CTRL-2022, ORCH-2002, ORCH-3029: the order of events, their ids and their bytes.
 TEST(StreamLog, ACompletedStream) {
   StreamLog log = log_with({"Once", "", " upon\n\"a\""});
   log.finish({.event = "end", .data = kEnd});

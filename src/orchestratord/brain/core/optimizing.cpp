@@ -1,0 +1,121 @@
+// The queue optimizer's side of the brain (SYS-6.1.4): when the queue is reviewed, and what is made of the advice.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+using queue_optimizer::DeviceView;
+using queue_optimizer::Kind;
+using queue_optimizer::Suggestion;
+
+// While more jobs wait than the threshold, a review follows an interval after the last one; a short burst gets none.
+void Brain::State::watch_queue() {
+  const auto& c = config.queue_optimizer;
+  if (!c.enabled || watching_queue || draining || queue.depth() <= c.threshold_jobs) return;
+  watching_queue = true;
+  timers.arm(now.mono_ms + c.interval_ms, {.kind = TimerKind::kReviewQueue});
+}
+
+void Brain::State::review_queue() {
+  watching_queue = false;
+  if (draining || queue.depth() <= config.queue_optimizer.threshold_jobs) return drop_advice();
+  if (reviewing_queue) return;
+  reviewing_queue = true;
+  emit(ReviewQueue{queue_snapshot(), config.queue_optimizer.max_runtime_ms});
+}
+
+void Brain::State::drop_advice() {
+  for (Lane& l : lanes) l.advice.reset();
+}
+
+queue_optimizer::Snapshot Brain::State::queue_snapshot() const {
+  queue_optimizer::Snapshot s{
+      .lanes = {}, .devices = {}, .pools_expected = pools_expected(), .workers_per_device = config.workers_per_gpu};
+  for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
+    std::optional<Arrival> after;
+    while (const auto head = queue.next_head(priority, after)) {
+      after = head->arrival;
+      if (queue.head_of(head->lane)->second != head->arrival) continue;  // its interactive head came before
+      const Lane& l = lane(head->lane);
+      const Model& m = model(l.model);
+      s.lanes.push_back({.lane = head->lane,
+                         .first_job = jobs.at(head->arrival).spec.job_id,
+                         .model_digest = m.facts.digest,
+                         .placement = l.placement,
+                         .jobs = static_cast<std::int64_t>(queue.count_of(head->lane)),
+                         .memory_bytes = m.facts.memory_bytes,
+                         .slots_of_new_worker = config.worker_slots,
+                         .run_ms = m.run_ms.get(),
+                         .start_ms = m.start_ms.get()});
+    }
+  }
+  for (const auto& [pool_id, pool] : registry.pools()) {
+    for (const auto& [gpu_id, device] : pool.devices) s.devices.push_back(device_view(pool_id, device));
+  }
+  return s;
+}
+
+DeviceView Brain::State::device_view(const base::PoolId& pool_id, const pool_registry::Device& device) const {
+  DeviceView view{.pool_id = pool_id,
+                  .gpu_id = device.info.gpu_id,
+                  .usable = pool_open(pool_id) && device.info.healthy,
+                  .room_bytes = device.room_bytes(),
+                  .total_bytes = device.info.vram_total_bytes,
+                  .workers = {}};
+  for (const Worker* w : device.workers) {
+    const auto known = model_of.find(w->info.model_digest);
+    const Model* m = known == model_of.end() ? nullptr : &model(known->second);
+    view.workers.push_back({.worker_id = w->id,
+                            .model_digest = w->info.model_digest,
+                            .serves = m && serves(*w, m->facts),
+                            .wanted = m && first_waiting_for(*w, *m).has_value(),
+                            .slots_total = w->info.slots_total,
+                            .slots_in_use = w->slots_in_use,
+                            .idle_ms = now.mono_ms - w->last_used_ms,
+                            .bytes = w->bytes()});
+  }
+  return view;
+}
+
+void Brain::State::on(QueueReviewed& e) {
+  if (!reviewing_queue) return;
+  reviewing_queue = false;
+  count(Metric::kOptimizerRuns, e.report.aborted ? "aborted" : "completed");
+  drop_advice();
+  for (const Suggestion& s : e.report.suggestions) {
+    // The lane may have ended meanwhile, and its number may be another one's.
+    const Job* job = find_job(s.first_job);
+    if (!job || job->lane != s.lane || job->status != JobStatus::kQueued) continue;
+    Lane& l = lane(s.lane);
+    l.advice = s;
+    if (s.kind == Kind::kAddWorker) {
+      l.may_add_worker = dirty = true;
+      may_add_worker.push_back(s.lane);
+    }
+    count(Metric::kOptimizerSuggestions, queue_optimizer::name(s.kind));
+    log(base::LogLevel::kInfo, "optimizer.suggestion", job, "Sees how waiting jobs could be helped.",
+        {{"kind", queue_optimizer::name(s.kind)},
+         {"jobs", s.jobs},
+         {"pool_id", s.pool_id ? s.pool_id->value : ""},
+         {"worker_id", s.worker_id ? s.worker_id->value : ""},
+         {"gain_ms", s.gain_ms}});
+  }
+}
+
+std::string Brain::State::advice_text(const Suggestion& advice) {
+  switch (advice.kind) {
+    case Kind::kStale:
+      return "Nothing that is registered now can ever run it: add a device or pool that can, or cancel it.";
+    case Kind::kRelaxPlacement:
+      return fmt::format("A worker in {} is free, but the job's placement leaves it out.", advice.pool_id->value);
+    case Kind::kAddWorker:
+      return fmt::format("One more worker in {} would end the wait about {} ms sooner.", advice.pool_id->value,
+                         advice.gain_ms);
+  }
+  return {};
+}
+
+}  // namespace llorch::orchestratord::brain
