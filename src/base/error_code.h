@@ -33,6 +33,7 @@ namespace llorch::base {
   /* admission and placement */                                                                                         \
   X(QueueFull,               "QUEUE_FULL",                 1101, 429, true,  "the queue is full")                         \
   X(QueueFullDropLru,        "QUEUE_FULL_DROP_LRU",        1102, 429, true,  "dropped from a full queue for a newer job") \
+  X(QuotaExceeded,           "QUOTA_EXCEEDED",             1103, 429, true,  "the caller submits more than it may, or the server keeps as many sessions as it may") \
   X(PoolUnready,             "POOL_UNREADY",               1110, 503, true,  "a pool exists but cannot serve this yet")   \
   X(PoolUnavailable,         "POOL_UNAVAILABLE",           1111, 503, true,  "no pool has room for this model")           \
   X(WorkerUnavailable,       "WORKER_UNAVAILABLE",         1112, 503, true,  "the worker cannot be reached")              \

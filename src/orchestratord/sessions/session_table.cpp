@@ -164,7 +164,7 @@ std::optional<Error> SessionTable::no_room(std::int64_t now_ms) const {
   if (static_cast<std::int64_t>(sessions_.size()) < config_.count_max) return std::nullopt;
   const std::int64_t retry_ms =
       ageing_.empty() ? config_.ttl_ms : std::clamp(next_expiry_ms() - now_ms, kRetryAfterMinMs, config_.ttl_ms);
-  return Error{ErrorCode::kQueueFull,
+  return Error{ErrorCode::kQuotaExceeded,
                fmt::format("{} sessions are open, the limit (sessions.count_max). Delete one, or try again in {} ms.",
                            sessions_.size(), retry_ms),
                {}}

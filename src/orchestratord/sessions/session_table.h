@@ -68,7 +68,7 @@ class SessionTable {
   // What the store holds, in order of creation. Returns the keys of rows that are of no use any more.
   std::vector<std::int64_t> restore(std::vector<RestoredSession> sessions, base::Time now);
 
-  // A client makes a session, or touches one that is there. CONFLICT: it is there with other budgets. QUEUE_FULL: no
+  // A client makes a session, or touches one that is there. CONFLICT: it is there with other budgets. QUOTA_EXCEEDED: no
   // room for another one.
   struct Opened {
     std::int64_t key = 0;
@@ -77,7 +77,7 @@ class SessionTable {
   base::Result<Opened> open(const contract::CreateSessionRequest& request, base::Time now, base::Entropy& entropy);
 
   // Why a job may not be enqueued; of a session that is not there: why it could not be made. BUDGET_EXCEEDED,
-  // QUEUE_FULL (too many sessions).
+  // QUOTA_EXCEEDED.
   std::optional<base::Error> refusal(const base::SessionId& id, const Demand& demand, base::Time now) const;
   // A job is about to be enqueued; its session is made if it is not there. REQUIRES: refusal() says nothing.
   struct Admitted {

@@ -171,7 +171,7 @@ TEST(SessionTable, KeepsSoManyAndNoMore) {
   f.after_ms(100'000);
   const auto error = f.table.refusal(SessionId("agent-2"), {}, f.now);
   ASSERT_TRUE(error);
-  EXPECT_EQ(error->code, ErrorCode::kQueueFull);
+  EXPECT_EQ(error->code, ErrorCode::kQuotaExceeded);
   EXPECT_EQ(detail<std::string>(*error, "policy_label"), "quota.sessions");
   EXPECT_EQ(detail<std::int64_t>(*error, "retry_after_ms"), 500'000);
   EXPECT_FALSE(f.table.refusal(kId, {}, f.now));

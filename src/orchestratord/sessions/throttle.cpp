@@ -12,7 +12,7 @@ constexpr std::int64_t kMicro = 1'000'000;
 
 base::Error too_fast(std::string_view what, std::string_view key, std::int64_t retry_ms) {
   return base::Error{
-      base::ErrorCode::kQueueFull,
+      base::ErrorCode::kQuotaExceeded,
       fmt::format("This caller submits more {} than orchestratord.throttle.{} allows. Try again in {} ms.", what, key,
                   retry_ms),
       {}}

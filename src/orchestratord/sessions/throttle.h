@@ -15,7 +15,7 @@ class Throttle {
  public:
   explicit Throttle(const contract::ThrottleConfig& config);
 
-  // A submission of this many tokens arrives. QUEUE_FULL with policy_label and retry_after_ms, or it counts as a
+  // A submission of this many tokens arrives. QUOTA_EXCEEDED with policy_label and retry_after_ms, or it counts as a
   // request. A job larger than the whole burst passes when the bucket is full.
   std::optional<base::Error> arrives(const std::string& caller, std::int64_t tokens, std::int64_t now_ms);
   // It was accepted: its tokens count.
