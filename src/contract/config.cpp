@@ -35,6 +35,11 @@ struct EnumNames<EvictionPolicy> {
                                            std::pair{EvictionPolicy::kManual, std::string_view("manual")}};
 };
 template <>
+struct EnumNames<StoreKind> {
+  static constexpr auto names = std::array{std::pair{StoreKind::kSqlite, std::string_view("sqlite")},
+                                           std::pair{StoreKind::kPostgresql, std::string_view("postgresql")}};
+};
+template <>
 struct EnumNames<PayloadSpool> {
   static constexpr auto names = std::array{std::pair{PayloadSpool::kEncrypted, std::string_view("encrypted")},
                                            std::pair{PayloadSpool::kOff, std::string_view("off")}};
@@ -156,9 +161,17 @@ struct Table<StreamConfig> {
       optional("keep_alive_ms", &S::keep_alive_ms, "Comment lines on an idle stream; 0 disables.", kMilliseconds)};
 };
 template <>
+struct Table<PostgresqlConfig> {
+  static constexpr auto fields = std::tuple{
+      optional("connection_file", &PostgresqlConfig::connection_file,
+               "File with libpq's connection string, mode 0600; omitted: PGHOST, PGDATABASE, PGSERVICE and so on.")};
+};
+template <>
 struct Table<PersistenceConfig> {
   using S = PersistenceConfig;
   static constexpr auto fields = std::tuple{
+      optional("store", &S::store, "Which database holds the jobs; postgresql: the keys of prompts stay here."),
+      optional("postgresql", &S::postgresql),
       optional("payload_spool", &S::payload_spool, "Keep the sealed prompt of waiting jobs over a restart."),
       optional("retention_ms", &S::retention_ms, "How long records of finished jobs are kept.", kMilliseconds)};
 };
@@ -510,17 +523,25 @@ std::string config_json_schema() {
   return bj::serialize(out);
 }
 
+namespace {
+// One line of a file that nobody else can read, without the white space at its end.
+base::Result<std::string> read_secret(const std::string& file) {
+  struct stat st {};
+  if (::stat(file.c_str(), &st) == 0 && (st.st_mode & 077) != 0) {
+    return config_error(fmt::format("{} can be read by others; run: chmod 600 {}", file, file));
+  }
+  std::string text = TRY(base::read_file(file, 16384));
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+}  // namespace
+
 base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv) {
   std::string file = config.auth.token_file;
   if (const char* value = getenv("LLORCH_API_TOKEN_FILE"); file.empty() && value != nullptr) file = value;
   std::string token;
   if (!file.empty()) {
-    struct stat st {};
-    if (::stat(file.c_str(), &st) == 0 && (st.st_mode & 077) != 0) {
-      return config_error(fmt::format("{} can be read by others; run: chmod 600 {}", file, file));
-    }
-    token = TRY(base::read_file(file, 16384));
-    while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' ')) token.pop_back();
+    token = TRY(read_secret(file));
     if (token.empty()) return config_error(fmt::format("{} holds no token", file));
   } else if (const char* value = getenv("LLORCH_API_TOKEN")) {
     token = value;
@@ -529,6 +550,14 @@ base::Result<std::string> load_api_token(const Config& config, const std::functi
     return config_error("the API token has fewer than 32 characters; make one with: openssl rand -hex 32");
   }
   return token;
+}
+
+base::Result<std::string> load_postgresql_connection(const Config& config) {
+  const std::string& file = config.orchestratord.persistence.postgresql.connection_file;
+  if (file.empty()) return std::string();
+  std::string text = TRY(read_secret(file));
+  if (text.empty()) return config_error(fmt::format("{} holds no connection string", file));
+  return text;
 }
 
 }  // namespace llorch::contract

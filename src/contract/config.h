@@ -17,6 +17,7 @@ namespace llorch::contract {
 enum class QueuePolicy : std::uint8_t { kReject, kDropLru, kShedLowPriority, kQueue };
 enum class PlacementAlgorithm : std::uint8_t { kLeastLoaded, kMostVramFree, kRoundRobin, kPredictedEnd };
 enum class EvictionPolicy : std::uint8_t { kLru, kLfu, kManual };
+enum class StoreKind : std::uint8_t { kSqlite, kPostgresql };
 enum class PayloadSpool : std::uint8_t { kEncrypted, kOff };
 enum class RunningJobs : std::uint8_t { kReplay, kFail };
 
@@ -68,7 +69,12 @@ struct StreamConfig {
   std::int64_t buffer_bytes_max = 256LL << 20;
   std::int64_t keep_alive_ms = 15000;
 };
+struct PostgresqlConfig {
+  std::string connection_file;  // mode 0600; empty: libpq's own variables (PGHOST, PGSERVICE, ...)
+};
 struct PersistenceConfig {
+  StoreKind store = StoreKind::kSqlite;
+  PostgresqlConfig postgresql;
   PayloadSpool payload_spool = PayloadSpool::kEncrypted;
   std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;
 };
@@ -176,5 +182,7 @@ std::string config_json_schema();
 // The token of auth.token_file or LLORCH_API_TOKEN(_FILE); empty if none is configured. Refuses files others can read
 // and tokens under 32 characters.
 base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv);
+// The text of persistence.postgresql.connection_file; empty if none is configured. Refuses files others can read.
+base::Result<std::string> load_postgresql_connection(const Config& config);
 
 }  // namespace llorch::contract

@@ -138,5 +138,19 @@ TEST_F(ConfigTest, ApiToken) {
   EXPECT_EQ(load_api_token(c, getenv()).value(), std::string(40, 'x'));
 }
 
+// A connection string may hold a password: it is in a file of its own and never in the configuration.
+TEST_F(ConfigTest, PostgresqlConnection) {
+  Config c = load("orchestratord:\n  persistence:\n    store: postgresql\n").value();
+  EXPECT_EQ(c.orchestratord.persistence.store, StoreKind::kPostgresql);
+  EXPECT_EQ(load_postgresql_connection(c).value(), "");
+  std::string& file = c.orchestratord.persistence.postgresql.connection_file;
+  file = write("host=db password=needle\n");
+  ::chmod(file.c_str(), 0640);
+  ASSERT_FALSE(load_postgresql_connection(c));
+  EXPECT_EQ(load_postgresql_connection(c).error().message.find("needle"), std::string::npos);
+  ::chmod(file.c_str(), 0600);
+  EXPECT_EQ(load_postgresql_connection(c).value(), "host=db password=needle");
+}
+
 }  // namespace
 }  // namespace llorch::contract

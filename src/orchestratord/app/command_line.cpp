@@ -1,6 +1,8 @@
 #include "orchestratord/app/command_line.h"
 
 #include <fmt/core.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -28,6 +30,7 @@ base::Result<> serve(const CommandLine& command_line) {
   base::init_logging(
       {.component = "orchestratord", .level = base::parse_log_level(options.config.log.level, base::LogLevel::kInfo)});
   base::log_event(base::LogLevel::kInfo, "startup", {}, "orchestratord starts.", {{"build", base::build_id()}});
+  options.on_store_taken_over = [] { ::kill(::getpid(), SIGTERM); };
   const auto orchestrator = TRY(Orchestrator::open(std::move(options)));
   fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", orchestrator->bind());
   std::fflush(stdout);

@@ -19,6 +19,7 @@
 #include "orchestratord/app/brain_host/command_runner.h"
 #include "orchestratord/app/brain_host/pool_client.h"
 #include "orchestratord/app/run_file.h"
+#include "orchestratord/state_store/postgres_store.h"
 #include "orchestratord/state_store/sqlite_store.h"
 
 namespace llorch::orchestratord::app {
@@ -91,9 +92,21 @@ struct Orchestrator::Parts {
 
 base::Result<> Orchestrator::Parts::open_store() {
   lock.emplace(TRY(state_store::lock_state_directory(options.state_directory)));
+  const contract::PersistenceConfig& persistence = options.config.orchestratord.persistence;
+  if (persistence.store == contract::StoreKind::kPostgresql) {
+    state_store::PostgresStoreOptions server;
+    server.conninfo = TRY(contract::load_postgresql_connection(options.config));
+    server.directory = options.state_directory;
+    server.retention_ms = persistence.retention_ms;
+    server.clock = &clock;
+    server.entropy = &entropy;
+    server.on_taken_over = options.on_store_taken_over;
+    store = TRY(state_store::open_postgres_store(std::move(server)));
+    return {};
+  }
   state_store::SqliteStoreOptions store_options;
   store_options.directory = options.state_directory;
-  store_options.retention_ms = options.config.orchestratord.persistence.retention_ms;
+  store_options.retention_ms = persistence.retention_ms;
   store_options.clock = &clock;
   store_options.entropy = &entropy;
   store_options.sqlite_vfs = options.sqlite_vfs;

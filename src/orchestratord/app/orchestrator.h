@@ -1,6 +1,7 @@
 #pragma once
 // The whole daemon as one object: parts, the order they start and stop in, and who owns what.
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct OrchestratorOptions {
   // Seams for disk faults; the defaults are the system's.
   std::string sqlite_vfs;
   state_store::files::OpenFile open_file = state_store::files::open_state_file;
+  // On the store's thread: another orchestratord owns the database now, and this one can only stop.
+  std::function<void()> on_store_taken_over;
 };
 
 class Orchestrator {

@@ -1,5 +1,6 @@
 // SIGKILL in the middle of commits: what a client was told is what a restart finds.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,10 +10,13 @@
 #include <set>
 #include <thread>
 
-#include "orchestratord/state_store/store_test_support.h"
+#include "orchestratord/state_store/testing/store_bed.h"
 
 namespace llorch::orchestratord::state_store {
 namespace {
+
+class StoreCrashTest : public EveryStore {};
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreCrashTest, ::testing::Values(StoreKind::kSqlite, StoreKind::kPostgresql), name_of);
 
 // One line per fact that a client could have been told.
 void report(int pipe, char kind, int number) {
@@ -22,8 +26,8 @@ void report(int pipe, char kind, int number) {
 }
 
 // Admits jobs as fast as it can, from two threads, and finishes every third; never returns.
-[[noreturn]] void commit_for_ever(const TempDir& dir, int pipe, int first) {
-  auto store = open_in(dir);
+[[noreturn]] void commit_for_ever(const StoreBed& bed, int pipe, int first) {
+  auto store = bed.open();
   std::atomic<int> next{first};
   const auto work = [&] {
     while (true) {
@@ -56,16 +60,18 @@ void read_report(int pipe, Told& told) {
 }
 
 // SYS-6.1.3, C-51: nothing committed is lost by a kill, nothing finished comes back, no key of a finished job remains.
-TEST(StoreCrash, EveryReportedCommitIsThereAfterAKill) {
-  const TempDir dir;
+TEST_P(StoreCrashTest, EveryReportedCommitIsThereAfterAKill) {
+  const StoreBed bed(GetParam());
   Told told;
   for (int round = 0; round < 20; ++round) {
     int pipe[2];
     ASSERT_EQ(::pipe(pipe), 0);
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
-    if (child == 0) commit_for_ever(dir, pipe[1], round * 1'000'000);
+    if (child == 0) commit_for_ever(bed, pipe[1], round * 1'000'000);
     ::close(pipe[1]);
+    pollfd first_commit{.fd = pipe[0], .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&first_commit, 1, 60'000), 1) << "the store never opened";
     std::this_thread::sleep_for(std::chrono::milliseconds(15 + 7 * round % 40));
     ::kill(child, SIGKILL);
     int status = 0;
@@ -74,7 +80,7 @@ TEST(StoreCrash, EveryReportedCommitIsThereAfterAKill) {
     read_report(pipe[0], told);
     ::close(pipe[0]);
 
-    auto store = open_in(dir);
+    auto store = bed.open();
     std::set<int> live;
     for (const auto& job : live_jobs(*store)) {
       const int number = std::stoi(job.job.job_id.value.substr(4));
@@ -88,7 +94,7 @@ TEST(StoreCrash, EveryReportedCommitIsThereAfterAKill) {
       ASSERT_TRUE(job) << "job-" << number << " was accepted and is lost";
       EXPECT_TRUE(contract::is_terminal(job->progress.status));
     }
-    const std::string keys = key_file_bytes(dir);
+    const std::string keys = key_file_bytes(bed.dir);
     std::size_t used = 0;
     for (std::size_t at = 0; at < keys.size(); at += payload::kKeyBytes) {
       used += keys.find_first_not_of('\0', at) < at + payload::kKeyBytes;

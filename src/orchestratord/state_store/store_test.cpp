@@ -2,9 +2,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
-#include "orchestratord/state_store/store_test_support.h"
+#include "orchestratord/state_store/group_core.h"
+#include "orchestratord/state_store/testing/store_bed.h"
 
 namespace llorch::orchestratord::state_store {
 namespace {
@@ -12,20 +14,23 @@ namespace {
 using base::ErrorCode;
 using contract::JobStatus;
 
+class StoreTest : public EveryStore {};
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, ::testing::Values(StoreKind::kSqlite, StoreKind::kPostgresql), name_of);
+
 // SYS-6.1.2, SYS-6.1.3: a job survives the process with everything its view and its replay need.
-TEST(Store, RestoresWhatWasAdmitted) {
-  const TempDir dir;
+TEST_P(StoreTest, RestoresWhatWasAdmitted) {
+  const StoreBed bed(GetParam());
   Admission a = admission("job-1", "the payload");
   a.job.priority = contract::Priority::kBatch;
   a.job.session_id = "session-1";
   a.job.timeout_ms = 5000;
   a.job.on_disconnect = contract::OnDisconnect::kResume;
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     ASSERT_TRUE(admit(*store, a));
     ASSERT_TRUE(apply(*store, moved_to("job-1", JobStatus::kDispatched)));
   }
-  auto store = open_in(dir);
+  auto store = bed.open();
   const auto jobs = live_jobs(*store);
   ASSERT_EQ(jobs.size(), 1u);
   const JobRecord& job = jobs[0].job;
@@ -46,15 +51,15 @@ TEST(Store, RestoresWhatWasAdmitted) {
 }
 
 // SYS-6.1.3, ORCH-3004: what waits comes back in the order it came.
-TEST(Store, RestoresInOrderOfArrivalAndOnlyWhatIsNotFinished) {
-  const TempDir dir;
+TEST_P(StoreTest, RestoresInOrderOfArrivalAndOnlyWhatIsNotFinished) {
+  const StoreBed bed(GetParam());
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     for (int i = 0; i < 30; ++i) ASSERT_TRUE(admit(*store, admission("job-" + std::to_string(99 - i))));
     ASSERT_TRUE(apply(*store, finished("job-98")));
     ASSERT_TRUE(apply(*store, cancelled("job-97")));
   }
-  auto store = open_in(dir);
+  auto store = bed.open();
   const auto jobs = live_jobs(*store);
   ASSERT_EQ(jobs.size(), 28u);
   EXPECT_EQ(jobs[0].job.job_id.value, "job-99");
@@ -62,9 +67,9 @@ TEST(Store, RestoresInOrderOfArrivalAndOnlyWhatIsNotFinished) {
   EXPECT_EQ(jobs[27].job.job_id.value, "job-70");
 }
 
-TEST(Store, AFinishedJobKeepsItsOutcome) {
-  const TempDir dir;
-  auto store = open_in(dir);
+TEST_P(StoreTest, AFinishedJobKeepsItsOutcome) {
+  const StoreBed bed(GetParam());
+  auto store = bed.open();
   ASSERT_TRUE(admit(*store, admission("job-1")));
   Transition running = moved_to("job-1", JobStatus::kRunning);
   running.progress.worker_id = "worker-1";
@@ -103,10 +108,10 @@ Admission in_session(const std::string& job_id, std::int64_t key) {
 }
 
 // ORCH-3099: a restart refills no budget: what a session has used is what its jobs have, each of them once.
-TEST(Store, SessionsComeBackWithWhatTheirJobsUsed) {
-  const TempDir dir;
+TEST_P(StoreTest, SessionsComeBackWithWhatTheirJobsUsed) {
+  const StoreBed bed(GetParam());
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     for (const char* id : {"job-1", "job-2", "job-3", "job-4"}) ASSERT_TRUE(admit(*store, in_session(id, 7)));
     ASSERT_TRUE(admit(*store, in_session("job-5", 8)));  // the id again, after the first session was over
     ASSERT_TRUE(admit(*store, admission("job-6")));
@@ -122,7 +127,7 @@ TEST(Store, SessionsComeBackWithWhatTheirJobsUsed) {
     ASSERT_TRUE(apply(*store, cut));
     ASSERT_TRUE(apply(*store, moved_to("job-4", JobStatus::kRunning)));
   }
-  auto store = open_in(dir);
+  auto store = bed.open();
   const RestoredState state = store->restore().value();
   ASSERT_EQ(state.sessions.size(), 2u);
   const auto& [session, use, last_activity_unix_ms] = state.sessions[0];
@@ -144,10 +149,10 @@ TEST(Store, SessionsComeBackWithWhatTheirJobsUsed) {
 }
 
 // A session without a job is a row as well; it can be touched and forgotten, and its jobs stay.
-TEST(Store, SessionsAreRememberedAndForgotten) {
-  const TempDir dir;
+TEST_P(StoreTest, SessionsAreRememberedAndForgotten) {
+  const StoreBed bed(GetParam());
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     const auto remember = [&](sessions::SessionRecord row) {
       std::promise<base::Result<>> done;
       store->remember_session(std::move(row), [&](base::Result<> r) { done.set_value(std::move(r)); });
@@ -159,7 +164,7 @@ TEST(Store, SessionsAreRememberedAndForgotten) {
     ASSERT_TRUE(admit(*store, in_session("job-1", 8)));
     store->forget_session(8);
   }
-  auto store = open_in(dir);
+  auto store = bed.open();
   const RestoredState state = store->restore().value();
   ASSERT_EQ(state.sessions.size(), 1u);
   EXPECT_EQ(state.sessions[0].session.key, 7);
@@ -168,27 +173,25 @@ TEST(Store, SessionsAreRememberedAndForgotten) {
 }
 
 // What a session still counts outlives the retention of its rows.
-TEST(Store, RetentionKeepsTheJobsOfLiveSessions) {
-  const TempDir dir;
+TEST_P(StoreTest, RetentionKeepsTheJobsOfLiveSessions) {
+  const StoreBed bed(GetParam());
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     ASSERT_TRUE(admit(*store, in_session("job-1", 7)));
     ASSERT_TRUE(admit(*store, admission("job-2")));
     ASSERT_TRUE(apply(*store, finished("job-1")));
     ASSERT_TRUE(apply(*store, finished("job-2")));
   }
-  SqliteStoreOptions options = options_in(dir);
-  options.retention_ms = 7LL * 24 * 3600 * 1000;  // both ended years ago
-  auto store = open_sqlite_store(options).value();
+  auto store = bed.open(7LL * 24 * 3600 * 1000);  // both ended years ago
   EXPECT_TRUE(find(*store, "job-1").value());
   EXPECT_FALSE(find(*store, "job-2").value());
   EXPECT_EQ(store->restore().value().sessions.at(0).use.tokens_out, 5);
 }
 
 // DECISIONS §2: exactly one terminal state per job.
-TEST(Store, RefusesASecondTerminalStateAndTakenIds) {
-  const TempDir dir;
-  auto store = open_in(dir);
+TEST_P(StoreTest, RefusesASecondTerminalStateAndTakenIds) {
+  const StoreBed bed(GetParam());
+  auto store = bed.open();
   ASSERT_TRUE(admit(*store, admission("job-1")));
   EXPECT_EQ(admit(*store, admission("job-1")).error().code, ErrorCode::kConflict);
   Admission same_task = admission("job-2");
@@ -200,9 +203,9 @@ TEST(Store, RefusesASecondTerminalStateAndTakenIds) {
   EXPECT_EQ(find(*store, "job-1").value()->progress.status, JobStatus::kCompleted);
 }
 
-TEST(Store, OneBadAdmissionDoesNotTouchItsBatch) {
-  const TempDir dir;
-  auto store = open_in(dir);
+TEST_P(StoreTest, OneBadAdmissionDoesNotTouchItsBatch) {
+  const StoreBed bed(GetParam());
+  auto store = bed.open();
   std::vector<std::future<base::Result<>>> results;
   for (const char* id : {"job-1", "job-2", "job-1", "job-3"}) {
     auto done = std::make_shared<std::promise<base::Result<>>>();
@@ -217,9 +220,9 @@ TEST(Store, OneBadAdmissionDoesNotTouchItsBatch) {
 }
 
 // C-42 and the list behind `llorch ps`.
-TEST(Store, FindsByTaskAndListsTheNewestFirst) {
-  const TempDir dir;
-  auto store = open_in(dir);
+TEST_P(StoreTest, FindsByTaskAndListsTheNewestFirst) {
+  const StoreBed bed(GetParam());
+  auto store = bed.open();
   for (int i = 0; i < 5; ++i) {
     Admission a = admission("job-" + std::to_string(i));
     a.job.task_id = "task-" + std::to_string(i);
@@ -236,69 +239,118 @@ TEST(Store, FindsByTaskAndListsTheNewestFirst) {
 }
 
 // C-51, SYS-9.2.3: the payload's text is on no disk at any time, and after the terminal event nor is what opens it.
-TEST(Store, KeepsNoPayloadTextAndDestroysTheKey) {
-  const TempDir dir;
+TEST_P(StoreTest, KeepsNoPayloadTextAndDestroysTheKey) {
+  const StoreBed bed(GetParam());
   const std::string needle = "Once upon a time a needle lay in a haystack";
   std::string keys_while_live;
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(admit(*store, admission("job-" + std::to_string(i), needle)));
-    EXPECT_FALSE(found_on_disk(dir.path(), needle));
-    keys_while_live = key_file_bytes(dir);
+    EXPECT_FALSE(bed.holds(needle));
+    keys_while_live = key_file_bytes(bed.dir);
     ASSERT_EQ(keys_while_live.size(), 3 * payload::kKeyBytes);
     ASSERT_TRUE(apply(*store, finished("job-0")));
     ASSERT_TRUE(apply(*store, cancelled("job-2")));
     // The overwrite follows the commit on the store's thread, ahead of the next answer.
     ASSERT_TRUE(find(*store, "job-1"));
-    EXPECT_FALSE(found_on_disk(dir.path(), needle));
-    EXPECT_FALSE(found_on_disk(dir.path(), keys_while_live.substr(0, payload::kKeyBytes)));
-    EXPECT_TRUE(found_on_disk(dir.path(), keys_while_live.substr(payload::kKeyBytes, payload::kKeyBytes)));
-    EXPECT_FALSE(found_on_disk(dir.path(), keys_while_live.substr(2 * payload::kKeyBytes)));
+    EXPECT_FALSE(bed.holds(needle));
+    EXPECT_FALSE(bed.holds(keys_while_live.substr(0, payload::kKeyBytes)));
+    EXPECT_TRUE(bed.holds(keys_while_live.substr(payload::kKeyBytes, payload::kKeyBytes)));
+    EXPECT_FALSE(bed.holds(keys_while_live.substr(2 * payload::kKeyBytes)));
   }
-  EXPECT_FALSE(found_on_disk(dir.path(), needle));
-  auto store = open_in(dir);
+  EXPECT_FALSE(bed.holds(needle));
+  auto store = bed.open();
   EXPECT_EQ(live_jobs(*store).at(0).payload, needle);
 }
 
 // C-51: without the key, or without a spooled payload, the job is still known and can be ended as PAYLOAD_LOST.
-TEST(Store, AJobWhosePayloadIsLostIsStillRestored) {
-  const TempDir dir;
+TEST_P(StoreTest, AJobWhosePayloadIsLostIsStillRestored) {
+  const StoreBed bed(GetParam());
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     ASSERT_TRUE(admit(*store, admission("job-1", "text")));
     ASSERT_TRUE(admit(*store, admission("job-2", std::nullopt)));
   }
-  std::filesystem::remove(dir.path() / "payload.keys");
-  auto store = open_in(dir);
+  std::filesystem::remove(bed.dir.path() / "payload.keys");
+  auto store = bed.open();
   const auto jobs = live_jobs(*store);
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0].payload, std::nullopt);
   EXPECT_EQ(jobs[1].payload, std::nullopt);
+  // The slots of the lost keys are taken until their jobs have ended.
+  EXPECT_TRUE(admit(*store, admission("job-3")));
   EXPECT_TRUE(apply(*store, cancelled("job-1")));
 }
 
 // control-plane §5.5: finished jobs stay for the retention time, unfinished ones as long as they live.
-TEST(Store, RemovesFinishedJobsPastTheirRetention) {
-  const TempDir dir;
+TEST_P(StoreTest, RemovesFinishedJobsPastTheirRetention) {
+  const StoreBed bed(GetParam());
   const std::int64_t now = kClock.now().unix_ms;
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     for (const char* id : {"old", "young", "live"}) ASSERT_TRUE(admit(*store, admission(id)));
     ASSERT_TRUE(apply(*store, finished("old", now - 8LL * 24 * 3600 * 1000)));
     ASSERT_TRUE(apply(*store, finished("young", now - 6LL * 24 * 3600 * 1000)));
   }
-  SqliteStoreOptions options = options_in(dir);
-  options.retention_ms = 7LL * 24 * 3600 * 1000;
-  auto store = open_sqlite_store(std::move(options)).value();
+  auto store = bed.open(7LL * 24 * 3600 * 1000);
   EXPECT_EQ(find(*store, "old").value(), std::nullopt);
   EXPECT_NE(find(*store, "young").value(), std::nullopt);
   EXPECT_NE(find(*store, "live").value(), std::nullopt);
 }
 
-TEST(Store, RemembersPoolsAndCheckpoints) {
-  const TempDir dir;
+// A backlog leaves in slices, behind the groups of commits: an admission waits for one of them, not for all.
+TEST_P(StoreTest, RemovesABacklogWithoutStallingAdmissions) {
+  const StoreBed bed(GetParam());
+  constexpr int kBacklog = 3 * static_cast<int>(kRetentionSliceJobs);
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
+    std::atomic<int> answers{0};
+    const auto count = [&](const base::Result<>& r) { answers += r.has_value(); };
+    for (int i = 0; i < kBacklog; ++i) {
+      store->admit(admission("old-" + std::to_string(i), std::nullopt), count);
+      store->transition(finished("old-" + std::to_string(i)), count);
+    }
+    store->stop();
+    ASSERT_EQ(answers, 2 * kBacklog);
+  }
+  auto store = bed.open(1000);
+  const auto backlog = [&] {
+    std::promise<base::Result<std::vector<JobRecord>>> list;
+    store->list(2 * kBacklog, [&](auto r) { list.set_value(std::move(r)); });
+    return list.get_future().get().value().size();
+  };
+  EXPECT_GT(backlog(), 0u) << "the start waited for all of them";
+  ASSERT_TRUE(admit(*store, admission("new")));
+  while (backlog() > 1) std::this_thread::yield();
+  EXPECT_EQ(live_jobs(*store).size(), 1u);
+}
+
+// Texts no database may choke on; a zero byte is the one that PostgreSQL cannot hold.
+TEST_P(StoreTest, AnOddTextHarmsNobodyElse) {
+  const StoreBed bed(GetParam());
+  auto store = bed.open();
+  Admission odd = admission("odd");
+  odd.job.model = std::string("a\0b", 3);
+  std::atomic<int> good{0};
+  const auto count = [&](const base::Result<>& r) { good += r.has_value(); };
+  store->admit(admission("job-1"), count);
+  std::promise<base::Result<>> answer;
+  store->admit(odd, [&](base::Result<> r) { answer.set_value(std::move(r)); });
+  store->admit(admission("quote'; DROP TABLE jobs; --"), count);
+  const auto odd_answer = answer.get_future().get();
+  EXPECT_TRUE(odd_answer || odd_answer.error().code == ErrorCode::kInvalidParams) << odd_answer.error().message;
+  Transition failed = cancelled("job-1");
+  failed.progress.error->message = std::string("the worker said \0\xff", 18);
+  EXPECT_TRUE(apply(*store, failed));
+  EXPECT_EQ(good, 2);
+  EXPECT_TRUE(find(*store, "quote'; DROP TABLE jobs; --").value());
+  EXPECT_EQ(find(*store, std::string("\0", 1)).value(), std::nullopt);
+}
+
+TEST_P(StoreTest, RemembersPoolsAndCheckpoints) {
+  const StoreBed bed(GetParam());
+  {
+    auto store = bed.open();
     ASSERT_TRUE(admit(*store, admission("job-1")));
     store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:1"});
     store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:2"});
@@ -308,13 +360,13 @@ TEST(Store, RemembersPoolsAndCheckpoints) {
         {{base::JobId("job-1"), 5, "token", "0123456789abcdef", 1}, {base::JobId("gone"), 5, "token", "", 1}});
     ASSERT_TRUE(find(*store, "job-1"));
   }
-  auto store = open_in(dir);
+  auto store = bed.open();
   EXPECT_EQ(store->restore()->pool_endpoints, std::vector<std::string>{"http://127.0.0.1:2"});
 }
 
 // OC-CTRL-2002: an operator's drain outlives the process, and a pool that moves keeps it.
-TEST(Store, ADrainIsKept) {
-  const TempDir dir;
+TEST_P(StoreTest, ADrainIsKept) {
+  const StoreBed bed(GetParam());
   const auto set = [](Store& store, const std::string& pool, bool draining) {
     std::promise<base::Result<>> promise;
     store.set_draining({base::PoolId(pool), "http://127.0.0.1:1", draining},
@@ -322,22 +374,22 @@ TEST(Store, ADrainIsKept) {
     return promise.get_future().get();
   };
   {
-    auto store = open_in(dir);
+    auto store = bed.open();
     store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:1"});
     ASSERT_TRUE(set(*store, "pool-1", true));
     ASSERT_TRUE(set(*store, "pool-2", true));
     ASSERT_TRUE(set(*store, "pool-2", false));
     store->remember_pool({base::PoolId("pool-1"), "http://127.0.0.1:9"});
   }
-  auto store = open_in(dir);
+  auto store = bed.open();
   const auto state = store->restore();
   EXPECT_EQ(state->draining_pools, std::vector<base::PoolId>{base::PoolId("pool-1")});
   EXPECT_EQ(state->pool_endpoints, (std::vector<std::string>{"http://127.0.0.1:9", "http://127.0.0.1:1"}));
 }
 
-TEST(Store, StopAnswersEverything) {
-  const TempDir dir;
-  auto store = open_in(dir);
+TEST_P(StoreTest, StopAnswersEverything) {
+  const StoreBed bed(GetParam());
+  auto store = bed.open();
   std::atomic<int> answers{0};
   for (int i = 0; i < 20; ++i)
     store->admit(admission("job-" + std::to_string(i)), [&](base::Result<> r) { answers += r.has_value(); });

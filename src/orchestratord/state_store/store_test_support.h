@@ -118,6 +118,7 @@ inline std::vector<RestoredJob> live_jobs(Store& store) { return store.restore()
 // Whether any file below `dir` holds `needle`.
 inline bool found_on_disk(const std::filesystem::path& dir, std::string_view needle) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
+    if (!entry.is_regular_file()) continue;
     std::ifstream in(entry.path(), std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     if (bytes.find(needle) != std::string::npos) return true;

@@ -15,9 +15,16 @@ std::uint64_t offset_of(Slot slot) { return std::uint64_t{index(slot)} * kKeyByt
 }  // namespace
 
 base::Result<> PayloadKeys::adopt(const std::set<Slot>& live) {
-  slots_count_ = static_cast<std::uint32_t>((TRY(file_->size()) + kKeyBytes - 1) / kKeyBytes);
+  const std::uint64_t bytes = TRY(file_->size());
+  const auto whole_slots_count = static_cast<std::uint32_t>(bytes / kKeyBytes);
+  slots_count_ = static_cast<std::uint32_t>((bytes + kKeyBytes - 1) / kKeyBytes);
+  if (!live.empty()) slots_count_ = std::max(slots_count_, index(*live.rbegin()) + 1);
   for (std::uint32_t i = 0; i < slots_count_; ++i) {
-    if (!live.contains(Slot{i})) TRY(overwrite(Slot{i}));
+    if (!live.contains(Slot{i})) {
+      TRY(overwrite(Slot{i}));
+    } else if (i >= whole_slots_count) {  // its key is lost, yet the slot is not free: the job's row names it
+      TRY(file_->write(offset_of(Slot{i}), kEmpty));
+    }
   }
   return file_->sync();
 }

@@ -130,7 +130,7 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
   return database;
 }
 
-Database::Ended Database::transaction(const std::function<base::Result<>()>& write) {
+Ended Database::transaction(const std::function<base::Result<>()>& write) {
   const auto end = [this](base::Result<> result) -> Ended {
     // A full disk is met while the frames are written, of which the one that commits is the last; what else fails may
     // have failed after it, and a sync that fails may have synced.

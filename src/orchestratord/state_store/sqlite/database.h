@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "orchestratord/state_store/backend.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -57,6 +58,7 @@ class StatementUse {
   StatementUse& operator=(const StatementUse&) = delete;
   ~StatementUse() { statement_.reset(); }
   Statement* operator->() const { return &statement_; }
+  const Statement& operator*() const { return statement_; }
 
  private:
   Statement& statement_;
@@ -77,12 +79,7 @@ class Database {
   Database(Database&&) noexcept = default;
   Database& operator=(Database&&) noexcept = default;
 
-  // What became of a transaction. In doubt: it failed, here it is rolled back, and yet a restart may find it committed,
-  // until a later transaction has succeeded in its place.
-  struct Ended {
-    base::Result<> result;
-    bool in_doubt = false;
-  };
+  // What fails is rolled back here, also what is in doubt.
   Ended transaction(const std::function<base::Result<>()>& write);
 
   base::Result<> execute(const std::string& sql);

@@ -3,97 +3,18 @@
 #include <bit>
 
 #include "contract/json.h"
+#include "orchestratord/state_store/rows/job_row.h"
 
 namespace llorch::orchestratord::state_store::sqlite {
 namespace {
 
 using contract::JobStatus;
 
-// Columns in the order of read_job.
-#define LLORCH_JOB_COLUMNS                                                                                       \
-  "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "      \
-  "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, " \
-  "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "     \
-  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id, j.session_key, j.decode_time_ms "
-
-base::Error bad_row(std::string_view column) {
-  return base::Error{base::ErrorCode::kCorruptFile,
-                     "a row of the job store holds an impossible value in column " + std::string(column),
-                     {}};
-}
-
-template <class E>
-base::Result<E> read_enum(const std::string& text, std::string_view column) {
-  const std::optional<E> value = contract::enum_from_name<E>(text);
-  if (!value) return base::fail(bad_row(column));
-  return *value;
-}
-
-base::Result<JobProgress> read_progress(const StatementUse& row) {
-  JobProgress p;
-  p.status = TRY(read_enum<JobStatus>(row->text(18), "status"));
-  p.attempts = row->integer(19);
-  p.worker_id = row->optional_text(20);
-  p.pool_id = row->optional_text(21);
-  p.dispatched_unix_ms = row->optional_integer(22);
-  p.started_unix_ms = row->optional_integer(23);
-  p.finished_unix_ms = row->optional_integer(24);
-  p.tokens_out = row->integer(25);
-  if (p.status == JobStatus::kCompleted) {
-    p.end = TRY(contract::decode<contract::EndEvent>(row->text(26)));
-  } else if (contract::is_terminal(p.status)) {
-    p.error = TRY(contract::decode<contract::ErrorBody>(row->text(26)));
-  }
-  p.last_event_id = row->optional_text(27);
-  p.decode_time_ms = row->integer(29);
-  return p;
-}
-
-base::Result<JobRecord> read_job(const StatementUse& row) {
-  JobRecord job;
-  job.job_id = base::JobId(row->text(0));
-  job.task_id = row->text(1);
-  job.session_id = row->optional_text(2);
-  job.session_key = row->optional_integer(28);
-  job.correlation_id = base::CorrelationId(row->text(3));
-  job.request_sha256 = row->text(4);
-  job.priority = TRY(read_enum<contract::Priority>(row->text(5), "priority"));
-  job.model = row->text(6);
-  job.model_ref = row->text(7);
-  job.facts = TRY(contract::decode<contract::ModelFacts>(row->text(8)));
-  job.prompt_sha256 = row->text(9);
-  job.params = row->text(10);
-  job.max_tokens = row->integer(11);
-  job.seed = std::bit_cast<std::uint64_t>(row->integer(12));
-  job.on_disconnect = TRY(read_enum<contract::OnDisconnect>(row->text(13), "on_disconnect"));
-  job.timeout_ms = row->optional_integer(14);
-  job.deadline_ms = row->optional_integer(15);
-  job.tokens_in = row->integer(16);
-  job.submitted_unix_ms = row->integer(17);
-  job.progress = TRY(read_progress(row));
-  return job;
-}
-
 base::Result<std::optional<JobRecord>> read_one(Database& database, const char* sql, std::string_view key) {
   const StatementUse row(*TRY(database.statement(sql)));
   row->bind(1, key);
   if (!TRY(row->step())) return std::optional<JobRecord>();
-  return std::optional<JobRecord>(TRY(read_job(row)));
-}
-
-std::optional<std::string> outcome_of(const JobProgress& p) {
-  switch (p.status) {
-    case JobStatus::kCompleted: return "success";
-    case JobStatus::kCancelled: return "cancelled";
-    case JobStatus::kFailed: return p.error && p.error->code == "TIMEOUT" ? "timeout" : "error";
-    default: return std::nullopt;
-  }
-}
-
-std::optional<std::string> terminal_event_of(const JobProgress& p) {
-  if (p.end) return contract::encode(*p.end);
-  if (p.error) return contract::encode(*p.error);
-  return std::nullopt;
+  return std::optional<JobRecord>(TRY(read_job(*row)));
 }
 
 base::Result<> delete_rows_of(Database& database, const char* sql, const base::JobId& job_id) {
@@ -112,7 +33,7 @@ base::Result<> enqueue(Database& database, const base::JobId& job_id) {
 
 }  // namespace
 
-base::Result<bool> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload) {
+base::Result<bool> insert_job(Database& database, const JobRecord& job, const PayloadRow* payload) {
   Statement* insert = TRY(database.statement(
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, model_ref, "
       "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, "
@@ -130,7 +51,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const st
   TRY(insert->run());
   if (database.changes() == 0) return false;
   TRY(enqueue(database, job.job_id));
-  if (!payload) return true;
+  if (payload == nullptr) return true;
   Statement* sealed =
       TRY(database.statement("INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
   sealed->bind(1, std::string_view(job.job_id.value)).bind(2, std::int64_t{payload->key_slot});
@@ -139,7 +60,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const st
   return true;
 }
 
-base::Result<Update> update_job(Database& database, const Transition& transition) {
+base::Result<Updated> update_job(Database& database, const Transition& transition) {
   const JobProgress& p = transition.progress;
   Statement* update = TRY(database.statement(
       "UPDATE jobs SET status = ?, attempts = ?, worker_id = coalesce(?, worker_id), pool_id = coalesce(?, pool_id), "
@@ -157,17 +78,17 @@ base::Result<Update> update_job(Database& database, const Transition& transition
   update->bind(14, terminal_event_of(p)).bind(15, p.last_event_id).bind(16, std::string_view(transition.job_id.value));
   TRY(update->run());
   if (database.changes() == 0) {
-    return TRY(find_job(database, transition.job_id)) ? Update::kTerminal : Update::kMissing;
+    return TRY(find_job(database, transition.job_id)) ? Updated::kTerminal : Updated::kMissing;
   }
   if (p.status == JobStatus::kQueued) {
     TRY(enqueue(database, transition.job_id));
-    return Update::kDone;
+    return Updated::kDone;
   }
   TRY(delete_rows_of(database, "DELETE FROM queue WHERE job_id = ?", transition.job_id));
-  if (!contract::is_terminal(p.status)) return Update::kDone;
+  if (!contract::is_terminal(p.status)) return Updated::kDone;
   TRY(delete_rows_of(database, "DELETE FROM job_payloads WHERE job_id = ?", transition.job_id));
   TRY(delete_rows_of(database, "DELETE FROM sse_checkpoints WHERE job_id = ?", transition.job_id));
-  return Update::kDone;
+  return Updated::kDone;
 }
 
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint) {
@@ -204,7 +125,7 @@ base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_
       *TRY(database.statement("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT ?")));
   row->bind(1, count_max);
   std::vector<JobRecord> jobs;
-  while (TRY(row->step())) jobs.push_back(TRY(read_job(row)));
+  while (TRY(row->step())) jobs.push_back(TRY(read_job(*row)));
   return jobs;
 }
 
@@ -215,9 +136,10 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
           "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {
-    LiveJob live{TRY(read_job(row)), std::nullopt};
-    if (const auto slot = row->optional_integer(30)) {
-      live.payload = PayloadRow{static_cast<std::uint32_t>(*slot), row->text(31), row->text(32)};
+    LiveJob live{TRY(read_job(*row)), std::nullopt};
+    if (const auto slot = row->optional_integer(kJobColumns)) {
+      live.payload =
+          PayloadRow{static_cast<std::uint32_t>(*slot), row->text(kJobColumns + 1), row->text(kJobColumns + 2)};
     }
     jobs.push_back(std::move(live));
   }

@@ -1,37 +1,24 @@
 #pragma once
-// The SQL of jobs, queue, job_payloads, sse_checkpoints and pools; sessions have session_table.h. Every function runs inside the caller's transaction.
+// The SQL of jobs, queue, job_payloads, sse_checkpoints and pools; sessions have session_table.h. Every function runs inside
+// the caller's transaction.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "orchestratord/state_store/backend.h"
 #include "orchestratord/state_store/sqlite/database.h"
-#include "orchestratord/state_store/store.h"
 
 namespace llorch::orchestratord::state_store::sqlite {
 
-struct PayloadRow {
-  std::uint32_t key_slot = 0;
-  std::string nonce;
-  std::string ciphertext;
-};
-struct LiveJob {
-  JobRecord job;
-  std::optional<PayloadRow> payload;
-};
-
-// False: the job_id or task_id is taken, and nothing is written.
-base::Result<bool> insert_job(Database& database, const JobRecord& job, const std::optional<PayloadRow>& payload);
+// False: the job_id or task_id is taken, and nothing is written. `payload` null: not spooled.
+base::Result<bool> insert_job(Database& database, const JobRecord& job, const PayloadRow* payload);
 // Also keeps the queue entry in step and drops payload and checkpoint of a finished job.
-enum class Update { kDone, kMissing, kTerminal };
-base::Result<Update> update_job(Database& database, const Transition& transition);
+enum class Updated { kDone, kMissing, kTerminal };
+base::Result<Updated> update_job(Database& database, const Transition& transition);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
-// Removes jobs that finished before, but for those that a session still counts; returns how many. At most `count_max` per call keeps commits short.
-struct Retention {
-  std::int64_t finished_before_unix_ms = 0;
-  std::int64_t count_max = 0;
-};
+// Removes jobs that finished before, but for those that a session still counts; returns how many.
 base::Result<std::int64_t> delete_finished(Database& database, const Retention& retention);
 
 base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id);

@@ -2,19 +2,13 @@
 // The schema, version by version. The files in contracts/sql are the source; the build embeds them.
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "base/result.h"
+#include "orchestratord/state_store/rows/migration.h"
 
 namespace llorch::orchestratord::state_store::sqlite {
 
 class Database;
-
-struct Migration {
-  std::int64_t version;
-  std::string_view name;
-  std::string_view sql;
-};
 
 // In ascending order, versions 1, 2, 3, ...
 std::span<const Migration> migrations();

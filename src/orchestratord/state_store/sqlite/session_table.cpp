@@ -1,6 +1,6 @@
 #include "orchestratord/state_store/sqlite/session_table.h"
 
-#include <algorithm>
+#include "orchestratord/state_store/rows/session_row.h"
 
 namespace llorch::orchestratord::state_store::sqlite {
 
@@ -33,24 +33,7 @@ base::Result<std::vector<sessions::RestoredSession>> all_sessions(Database& data
       "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
       "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
   std::vector<sessions::RestoredSession> sessions;
-  while (TRY(row->step())) {
-    sessions::RestoredSession& next = sessions.emplace_back();
-    next.session = {.key = row->integer(0),
-                    .session_id = base::SessionId(row->text(1)),
-                    .created_unix_ms = row->integer(2),
-                    .touched_unix_ms = row->integer(3),
-                    .token_budget = row->optional_integer(4),
-                    .time_budget_ms = row->optional_integer(5),
-                    .cost_budget_nano = row->optional_integer(6),
-                    .prompt_token_cost_nano = row->integer(7),
-                    .output_token_cost_nano = row->integer(8)};
-    next.use = {.turns = row->integer(9),
-                .tokens_in = row->integer(10),
-                .tokens_out = row->integer(11),
-                .decode_time_ms = row->integer(12)};
-    next.last_activity_unix_ms =
-        std::max({next.session.touched_unix_ms, next.session.created_unix_ms, row->integer(13), row->integer(14)});
-  }
+  while (TRY(row->step())) sessions.push_back(read_session(*row));
   return sessions;
 }
 

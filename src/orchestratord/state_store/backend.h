@@ -1,0 +1,100 @@
+#pragma once
+// The seam between what a store means (group commit, keys, refused jobs, retention) and the database that holds the rows.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "orchestratord/state_store/store.h"
+
+namespace llorch::orchestratord::state_store {
+
+struct PayloadRow {
+  std::uint32_t key_slot = 0;
+  std::string nonce;
+  std::string ciphertext;
+};
+struct LiveJob {
+  JobRecord job;
+  std::optional<PayloadRow> payload;
+};
+
+// kRepeat: an earlier transaction with the same change was in doubt; finding it done is a success.
+enum class Attempt { kFirst, kRepeat };
+
+// Results are those of the statements; they count once the transaction is committed.
+struct Insert {
+  const JobRecord* job = nullptr;
+  const PayloadRow* payload = nullptr;               // null: not spooled
+  const sessions::SessionRecord* session = nullptr;  // of the job; written as well, if it is not there
+  Attempt attempt = Attempt::kFirst;
+  base::Result<> result;  // CONFLICT: the job_id or task_id is taken. INVALID_PARAMS: a text cannot be stored
+};
+struct Update {
+  const Transition* transition = nullptr;
+  Attempt attempt = Attempt::kFirst;
+  base::Result<> result;  // NOT_FOUND, CONFLICT: the job is terminal already
+};
+struct PoolSeen {
+  KnownPool pool;  // leaves `draining` of a known one as it is
+  std::int64_t unix_ms = 0;
+};
+struct PoolDraining {
+  KnownPool pool;  // an empty endpoint leaves the known one
+  std::int64_t unix_ms = 0;
+};
+struct PoolGone {
+  base::PoolId pool_id;
+};
+struct SessionGone {
+  std::int64_t session_key = 0;
+};
+using Note =
+    std::variant<std::vector<Checkpoint>, sessions::SessionRecord, SessionGone, PoolSeen, PoolDraining, PoolGone>;
+
+// One transaction, written in this order.
+struct Changes {
+  std::span<Insert> inserts;
+  std::span<Update> updates;
+  std::span<const Note> notes;
+};
+
+// What became of a transaction. In doubt: it failed, and yet a restart may find it committed, until a later one has
+// succeeded in its place.
+struct Ended {
+  base::Result<> result;
+  bool in_doubt = false;
+};
+
+// Finished jobs past their time, but for those that a session still counts. At most `count_max` per call keeps commits short.
+struct Retention {
+  std::int64_t finished_before_unix_ms = 0;
+  std::int64_t count_max = 0;
+};
+
+// The rows, and whatever it takes to reach them again after an error. Belongs to one thread.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Success: all of it is on disk.
+  virtual Ended commit(Changes changes) = 0;
+  // Returns how many.
+  virtual base::Result<std::int64_t> delete_finished(const Retention& retention) = 0;
+
+  virtual base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) = 0;
+  virtual base::Result<std::optional<JobRecord>> find_task(const std::string& id) = 0;
+  virtual base::Result<std::vector<JobRecord>> newest(std::int64_t count_max) = 0;
+  virtual base::Result<std::vector<LiveJob>> live_jobs() = 0;
+  virtual base::Result<std::vector<KnownPool>> pools() = 0;  // by id
+  // With what their jobs have used; in order of creation.
+  virtual base::Result<std::vector<sessions::RestoredSession>> sessions() = 0;
+
+  // Leaves as little work as possible to the next start; best effort. REQUIRES: nothing but destruction follows.
+  virtual void close() {}
+};
+
+}  // namespace llorch::orchestratord::state_store

@@ -1,0 +1,345 @@
+#include "orchestratord/state_store/group_core.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "orchestratord/state_store/payload/payload_keys.h"
+#include "orchestratord/state_store/payload/sealing.h"
+
+namespace llorch::orchestratord::state_store {
+namespace {
+
+using base::ErrorCode;
+
+// A key overwritten by a terminal event is synced with the next admission, at the latest after this (DECISIONS §5: 1 s).
+constexpr std::int64_t kErasureSyncDelayMs = 500;
+// Between attempts to settle admissions in doubt while the disk refuses.
+constexpr std::int64_t kRetryDelayMs = 200;
+// Retention looks for work this often.
+constexpr std::int64_t kCleanUpPeriodMs = 60'000;
+
+// An admission whose key is written.
+struct Prepared {
+  Admit operation;
+  std::optional<payload::Slot> slot;
+  std::optional<PayloadRow> row;
+  base::Result<> result;
+};
+using Query = std::variant<Find, FindTask, List, Restore>;
+
+struct Batch {
+  std::vector<Admit> admissions;
+  std::vector<Move> moves;
+  std::vector<Note> notes;
+  std::vector<Store::Done> noters;  // who waits for a note; most are best effort
+  std::vector<Query> queries;
+  bool writes() const { return !admissions.empty() || !moves.empty() || !notes.empty(); }
+};
+
+class GroupCore final : public StoreCore {
+ public:
+  explicit GroupCore(GroupCoreOptions options) : options_(std::move(options)) {}
+
+  base::Result<> open();
+  void run(std::vector<Operation> group) override;
+  std::int64_t due_mono_ms() const override;
+  void close() override;
+
+ private:
+  std::int64_t now_ms() const { return options_.clock->now().mono_ms; }
+  void settle();
+  void commit(Batch& batch);
+  static void refuse(Batch& batch, const base::Error& error);
+  std::vector<Prepared> prepare(std::vector<Admit>& admissions);
+  void finish_admissions(std::vector<Prepared> prepared, const std::vector<Insert>& inserts, const Ended& ended);
+  void finish_moves(std::vector<Move>& moves, const std::vector<Update>& updates, const Ended& ended);
+  void note_health(const Ended& ended);
+  void answer(const Query& query);
+  base::Result<RestoredState> read_live();
+  void sync_erasures();
+  void clean_up();
+
+  GroupCoreOptions options_;
+  std::optional<payload::PayloadKeys> keys_;
+  std::map<base::JobId, payload::Slot> slots_;  // of live jobs
+  // Admissions whose commit failed after it may have reached the log: a restart could find them. Neither "yes" nor "no" is
+  // true until a later commit has taken their place in the log, so they are tried again and nobody is told meanwhile.
+  std::vector<Prepared> in_doubt_;
+  std::set<base::JobId> moves_in_doubt_;  // to a terminal state; their callers repeat them
+  std::optional<base::Error> failure_;    // of the last commit
+  std::int64_t retry_due_ms_ = kNever;
+  std::int64_t erasure_due_ms_ = kNever;
+  std::int64_t clean_up_due_ms_ = 0;
+};
+
+base::Result<> GroupCore::open() {
+  keys_.emplace(std::move(options_.keys), *options_.entropy);
+  std::set<payload::Slot> live;
+  for (const LiveJob& job : TRY(options_.backend->live_jobs())) {
+    if (!job.payload) continue;
+    live.insert(payload::Slot{job.payload->key_slot});
+    slots_.emplace(job.job.job_id, payload::Slot{job.payload->key_slot});
+  }
+  TRY(keys_->adopt(live));
+  clean_up();
+  base::log_event(base::LogLevel::kInfo, "store.opened", {}, "The job store is open.", {{"live_jobs", slots_.size()}});
+  return {};
+}
+
+void GroupCore::run(std::vector<Operation> group) {
+  Batch batch;
+  for (Operation& operation : group) {
+    std::visit(
+        [&](auto& op) {
+          using Op = std::decay_t<decltype(op)>;
+          if constexpr (std::is_same_v<Op, Admit>) {
+            batch.admissions.push_back(std::move(op));
+          } else if constexpr (std::is_same_v<Op, Move>) {
+            batch.moves.push_back(std::move(op));
+          } else if constexpr (std::is_same_v<Op, SaveCheckpoints>) {
+            batch.notes.emplace_back(std::move(op.checkpoints));
+          } else if constexpr (std::is_same_v<Op, RememberPool>) {
+            batch.notes.emplace_back(PoolSeen{std::move(op.pool), options_.clock->now().unix_ms});
+          } else if constexpr (std::is_same_v<Op, SetDraining>) {
+            batch.notes.emplace_back(PoolDraining{std::move(op.pool), options_.clock->now().unix_ms});
+            batch.noters.push_back(std::move(op.done));
+          } else if constexpr (std::is_same_v<Op, ForgetPool>) {
+            batch.notes.emplace_back(PoolGone{std::move(op.pool_id)});
+          } else if constexpr (std::is_same_v<Op, RememberSession>) {
+            batch.notes.emplace_back(std::move(op.session));
+            batch.noters.push_back(std::move(op.done));
+          } else if constexpr (std::is_same_v<Op, ForgetSession>) {
+            batch.notes.emplace_back(SessionGone{op.session_key});
+          } else {
+            batch.queries.emplace_back(std::move(op));
+          }
+        },
+        operation);
+  }
+  if (!in_doubt_.empty()) settle();
+  if (!in_doubt_.empty()) {
+    refuse(batch, *failure_);
+  } else if (batch.writes()) {
+    commit(batch);
+  }
+  for (const Query& query : batch.queries) answer(query);
+  sync_erasures();
+  if (now_ms() >= clean_up_due_ms_) clean_up();
+}
+
+std::int64_t GroupCore::due_mono_ms() const { return std::min({retry_due_ms_, erasure_due_ms_, clean_up_due_ms_}); }
+
+void GroupCore::close() {
+  if (!in_doubt_.empty()) settle();
+  for (const Prepared& p : std::exchange(in_doubt_, {})) {
+    p.operation.done(
+        base::fail(ErrorCode::kShuttingDown,
+                   "the job store stopped before the disk had decided; ask for the job after the restart"));
+  }
+  if (keys_->erasure_pending()) (void)keys_->sync();  // what fails here is overwritten at the next start
+  options_.backend->close();
+}
+
+// ---- commits --------------------------------------------------------------------------------------------------------
+
+std::vector<Insert> inserts_of(const std::vector<Prepared>& prepared, Attempt attempt) {
+  std::vector<Insert> inserts;
+  for (const Prepared& p : prepared) {
+    if (!p.result) continue;
+    const Admission& admission = p.operation.admission;
+    inserts.push_back({.job = &admission.job,
+                       .payload = p.row ? &*p.row : nullptr,
+                       .session = admission.session ? &*admission.session : nullptr,
+                       .attempt = attempt});
+  }
+  return inserts;
+}
+
+void GroupCore::settle() {
+  std::vector<Insert> inserts = inserts_of(in_doubt_, Attempt::kRepeat);
+  const Ended ended = options_.backend->commit({inserts, {}, {}});
+  note_health(ended);
+  if (!ended.result) {
+    retry_due_ms_ = now_ms() + kRetryDelayMs;
+    return;
+  }
+  retry_due_ms_ = kNever;
+  finish_admissions(std::exchange(in_doubt_, {}), inserts, ended);
+}
+
+void GroupCore::refuse(Batch& batch, const base::Error& error) {
+  for (const Admit& admit : batch.admissions) admit.done(base::fail(error));
+  for (const Move& move : batch.moves) move.done(base::fail(error));
+  for (const Store::Done& done : batch.noters) done(base::fail(error));
+}
+
+// One transaction for everything that waits. Keys reach the disk before the rows that need them.
+void GroupCore::commit(Batch& batch) {
+  std::vector<Prepared> prepared = prepare(batch.admissions);
+  std::vector<Insert> inserts = inserts_of(prepared, Attempt::kFirst);
+  std::vector<Update> updates;
+  for (const Move& move : batch.moves) {
+    const bool repeat = moves_in_doubt_.contains(move.transition.job_id);
+    updates.push_back({&move.transition, repeat ? Attempt::kRepeat : Attempt::kFirst, {}});
+  }
+  const Ended ended = options_.backend->commit({inserts, updates, batch.notes});
+  note_health(ended);
+  finish_admissions(std::move(prepared), inserts, ended);
+  finish_moves(batch.moves, updates, ended);
+  for (const Store::Done& done : batch.noters) done(ended.result);
+}
+
+std::vector<Prepared> GroupCore::prepare(std::vector<Admit>& admissions) {
+  std::vector<Prepared> prepared;
+  prepared.reserve(admissions.size());
+  bool keys_written = false;
+  for (Admit& operation : admissions) {
+    Prepared& next = prepared.emplace_back();
+    next.operation = std::move(operation);
+    const Admission& admission = next.operation.admission;
+    if (!admission.payload) continue;
+    auto created = keys_->create();
+    if (!created) {
+      next.result = base::fail(std::move(created).error());
+      continue;
+    }
+    keys_written = true;
+    next.slot = created->first;
+    auto sealed = payload::seal(created->second, {.associated_data = admission.job.job_id.value}, *admission.payload,
+                                *options_.entropy);
+    next.row = PayloadRow{payload::index(*next.slot), std::move(sealed.nonce), std::move(sealed.ciphertext)};
+  }
+  if (keys_written) {
+    if (const auto synced = keys_->sync(); !synced) {
+      for (Prepared& p : prepared) {
+        if (p.slot) p.result = base::fail(synced.error());
+      }
+    }
+  }
+  return prepared;
+}
+
+// `inserts` are those of the prepared ones that were not refused before.
+void GroupCore::finish_admissions(std::vector<Prepared> prepared, const std::vector<Insert>& inserts,
+                                  const Ended& ended) {
+  auto insert = inserts.begin();
+  for (Prepared& p : prepared) {
+    if (p.result) {
+      const base::Result<>& written = (insert++)->result;
+      if (ended.in_doubt && written) {
+        retry_due_ms_ = now_ms() + kRetryDelayMs;
+        in_doubt_.push_back(std::move(p));
+        continue;
+      }
+      p.result = ended.result ? written : ended.result;
+    }
+    if (p.slot && p.result) slots_.emplace(p.operation.admission.job.job_id, *p.slot);
+    if (p.slot && !p.result) keys_->erase(*p.slot);
+    p.operation.done(p.result);
+  }
+}
+
+void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>& updates, const Ended& ended) {
+  for (std::size_t i = 0; i < moves.size(); ++i) {
+    const Transition& transition = moves[i].transition;
+    const bool terminal = contract::is_terminal(transition.progress.status);
+    if (!ended.result) {
+      if (terminal && ended.in_doubt) moves_in_doubt_.insert(transition.job_id);
+      moves[i].done(base::fail(ended.result.error()));
+      continue;
+    }
+    if (updates[i].result && terminal) {
+      moves_in_doubt_.erase(transition.job_id);
+      if (const auto slot = slots_.extract(transition.job_id)) keys_->erase(slot.mapped());
+    }
+    moves[i].done(updates[i].result);
+  }
+}
+
+void GroupCore::note_health(const Ended& ended) {
+  const bool failed_before = failure_.has_value();
+  failure_.reset();
+  if (!ended.result) failure_ = ended.result.error();
+  if (failure_ && !failed_before) {
+    base::log_event(base::LogLevel::kError, "store.failed", {}, "The job store cannot commit.",
+                    {{"error_code", failure_->name()}, {"error", failure_->message}});
+  } else if (!failure_ && failed_before) {
+    base::log_event(base::LogLevel::kInfo, "store.recovered", {}, "The job store commits again.");
+  }
+}
+
+// ---- reads ----------------------------------------------------------------------------------------------------------
+
+void GroupCore::answer(const Query& query) {
+  Backend& backend = *options_.backend;
+  if (const auto* find = std::get_if<Find>(&query)) {
+    find->done(backend.find(find->job_id));
+  } else if (const auto* task = std::get_if<FindTask>(&query)) {
+    task->done(backend.find_task(task->id));
+  } else if (const auto* list = std::get_if<List>(&query)) {
+    list->done(backend.newest(list->count_max));
+  } else {
+    std::get<Restore>(query).done(read_live());
+  }
+}
+
+base::Result<RestoredState> GroupCore::read_live() {
+  RestoredState state;
+  for (KnownPool& pool : TRY(options_.backend->pools())) {
+    state.pool_endpoints.push_back(std::move(pool.endpoint));
+    if (pool.draining) state.draining_pools.push_back(std::move(pool.pool_id));
+  }
+  state.sessions = TRY(options_.backend->sessions());
+  for (LiveJob& live : TRY(options_.backend->live_jobs())) {
+    RestoredJob restored{std::move(live.job), std::nullopt};
+    if (live.payload) {
+      const auto key = keys_->read(payload::Slot{live.payload->key_slot});
+      if (!key && key.error().code != ErrorCode::kCorruptFile) return base::fail(key.error());
+      if (key) {
+        auto text = payload::unseal(*key, {.associated_data = restored.job.job_id.value},
+                                    {live.payload->nonce, live.payload->ciphertext});
+        if (text) restored.payload = std::move(*text);
+      }
+    }
+    state.jobs.push_back(std::move(restored));
+  }
+  return state;
+}
+
+// ---- what is due by itself ------------------------------------------------------------------------------------------
+
+void GroupCore::sync_erasures() {
+  const std::int64_t now = now_ms();
+  if (now >= erasure_due_ms_) (void)keys_->sync();  // what fails stays pending
+  if (!keys_->erasure_pending()) {
+    erasure_due_ms_ = kNever;
+  } else if (erasure_due_ms_ == kNever || now >= erasure_due_ms_) {
+    erasure_due_ms_ = now + kErasureSyncDelayMs;
+  }
+}
+
+// One slice: what comes meanwhile waits for no more than that. What fails is tried again in the next period.
+void GroupCore::clean_up() {
+  const base::Time now = options_.clock->now();
+  const auto removed = options_.backend->delete_finished(
+      {.finished_before_unix_ms = now.unix_ms - options_.retention_ms, .count_max = kRetentionSliceJobs});
+  const bool more = removed && *removed == kRetentionSliceJobs;
+  clean_up_due_ms_ = more ? now.mono_ms : now.mono_ms + kCleanUpPeriodMs;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<StoreCore>> open_group_core(GroupCoreOptions options) {
+  ASSERT(options.backend != nullptr && options.keys != nullptr);
+  ASSERT(options.clock != nullptr && options.entropy != nullptr);
+  auto core = std::make_unique<GroupCore>(std::move(options));
+  TRY(core->open());
+  return std::unique_ptr<StoreCore>(std::move(core));
+}
+
+}  // namespace llorch::orchestratord::state_store

@@ -1,0 +1,319 @@
+#include "orchestratord/state_store/postgres/backend.h"
+
+#include <bit>
+
+#include "contract/json.h"
+#include "orchestratord/state_store/rows/job_row.h"
+#include "orchestratord/state_store/rows/session_row.h"
+
+namespace llorch::orchestratord::state_store::postgres {
+namespace {
+
+using base::ErrorCode;
+
+// The row in the interface that job_row.h reads.
+struct RowView {
+  const Rows& rows;
+  int row;
+  std::int64_t integer(int column) const { return rows.integer(row, column); }
+  std::string text(int column) const { return rows.text(row, column); }
+  std::optional<std::int64_t> optional_integer(int column) const { return rows.optional_integer(row, column); }
+  std::optional<std::string> optional_text(int column) const { return rows.optional_text(row, column); }
+};
+
+// What the server would refuse, and the whole transaction with it.
+base::Result<> check_texts(const JobRecord& job) {
+  const auto good = [](std::string_view text) { return is_storable(text); };
+  const std::string facts = contract::encode(job.facts);
+  if (good(job.job_id.value) && good(job.task_id) && good(job.session_id.value_or("")) &&
+      good(job.correlation_id.value) && good(job.model) && good(job.model_ref) && good(facts) && good(job.params)) {
+    return {};
+  }
+  return base::fail(ErrorCode::kInvalidParams, "a zero byte or invalid UTF-8 in the request's ids or model reference");
+}
+
+// Texts that only describe; losing a byte of them is better than losing the job's end.
+std::optional<std::string> storable(const std::optional<std::string>& text) {
+  if (!text || is_storable(*text)) return text;
+  std::string out;
+  for (const char c : *text) out += (c > 0 && c < 0x7f) ? c : '?';
+  return out;
+}
+
+// Everything of one admission in one statement. No row comes back if one of the ids is taken; a repeated one finds the row
+// that its first attempt left, which the statement itself cannot see yet.
+Query insert_query(const Insert& insert) {
+  const JobRecord& job = *insert.job;
+  Query query(
+      "WITH job AS (INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, "
+      "model_ref, model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, "
+      "tokens_in, created_at, session_key, status) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
+      "$14, "
+      "$15, $16, $17, $18, $23, 'queued') ON CONFLICT DO NOTHING RETURNING job_id), "
+      "entry AS (INSERT INTO queue (job_id, priority_rank, queued_at) "
+      "SELECT job_id, CASE $6 WHEN 'batch' THEN 1 ELSE 0 END, $18 FROM job), "
+      "sealed AS (INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) "
+      "SELECT job_id, $19, $20, $21 FROM job WHERE $19 IS NOT NULL) "
+      "SELECT job_id FROM job UNION ALL SELECT job_id FROM jobs WHERE job_id = $1 AND $22 <> 0");
+  query.add(std::string_view(job.job_id.value)).add(std::string_view(job.task_id)).add(job.session_id);
+  query.add(std::string_view(job.correlation_id.value)).add(std::string_view(job.request_sha256));
+  query.add(contract::enum_name(job.priority)).add(std::string_view(job.model)).add(std::string_view(job.model_ref));
+  query.add(std::string_view(contract::encode(job.facts))).add(std::string_view(job.prompt_sha256));
+  query.add(std::string_view(job.params)).add(job.max_tokens).add(std::bit_cast<std::int64_t>(job.seed));
+  query.add(contract::enum_name(job.on_disconnect)).add(job.timeout_ms).add(job.deadline_ms).add(job.tokens_in);
+  query.add(job.submitted_unix_ms);
+  query.add(insert.payload != nullptr ? std::optional(std::int64_t{insert.payload->key_slot}) : std::nullopt);
+  query.add_bytes(insert.payload != nullptr ? insert.payload->nonce : std::string());
+  query.add_bytes(insert.payload != nullptr ? insert.payload->ciphertext : std::string());
+  query.add(std::int64_t{insert.attempt == Attempt::kRepeat}).add(job.session_key);
+  return query;
+}
+
+// Inserts it, or moves its touched_at; the rest of a row never changes. With a job only if that is there.
+Query session_query(const sessions::SessionRecord& session, const std::optional<std::string>& job_id) {
+  Query query(
+      "INSERT INTO sessions (session_key, session_id, created_at, touched_at, token_budget, time_budget_ms, "
+      "cost_budget_nano, prompt_token_cost_nano, output_token_cost_nano) "
+      "SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 WHERE $10 IS NULL OR EXISTS (SELECT 1 FROM jobs WHERE job_id = $10) "
+      "ON CONFLICT (session_key) DO UPDATE SET touched_at = greatest(sessions.touched_at, excluded.touched_at)");
+  query.add(session.key).add(std::string_view(session.session_id.value)).add(session.created_unix_ms);
+  query.add(session.touched_unix_ms).add(session.token_budget).add(session.time_budget_ms);
+  query.add(session.cost_budget_nano).add(session.prompt_token_cost_nano).add(session.output_token_cost_nano);
+  return std::move(query.add(job_id));
+}
+
+// The row, its queue entry, and at the end its payload and checkpoint. Answers how many rows changed, and how many exist.
+Query update_query(const Update& update) {
+  const JobProgress& p = update.transition->progress;
+  Query query(
+      "WITH changed AS (UPDATE jobs SET status = $1, attempts = $2, worker_id = coalesce($3, worker_id), "
+      "pool_id = coalesce($4, pool_id), dispatched_at = coalesce($5, dispatched_at), "
+      "started_at = coalesce($6, started_at), completed_at = coalesce($7, completed_at), "
+      "tokens_generated = coalesce($8, tokens_generated), outcome = $9, stop_reason = $10, error_code = $11, "
+      "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms) "
+      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, priority, created_at), "
+      "waits AS (INSERT INTO queue (job_id, priority_rank, queued_at) "
+      "SELECT job_id, CASE priority WHEN 'batch' THEN 1 ELSE 0 END, created_at FROM changed WHERE $1 = 'queued' "
+      "ON CONFLICT (job_id) DO NOTHING), "
+      "leaves AS (DELETE FROM queue q USING changed c WHERE q.job_id = c.job_id AND $1 <> 'queued'), "
+      "unsealed AS (DELETE FROM job_payloads p USING changed c WHERE p.job_id = c.job_id AND $7 IS NOT NULL), "
+      "unmarked AS (DELETE FROM sse_checkpoints s USING changed c WHERE s.job_id = c.job_id AND $7 IS NOT NULL) "
+      "SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM jobs WHERE job_id = $15)");
+  query.add(contract::enum_name(p.status)).add(p.attempts).add(storable(p.worker_id)).add(storable(p.pool_id));
+  query.add(p.dispatched_unix_ms).add(p.started_unix_ms).add(p.finished_unix_ms).add(p.tokens_out);
+  query.add(outcome_of(p));
+  query.add(p.end ? std::optional(std::string(contract::enum_name(p.end->stop_reason))) : std::nullopt);
+  query.add(p.error ? storable(p.error->code) : std::nullopt);
+  query.add(p.error ? storable(p.error->message) : std::nullopt);
+  query.add(storable(terminal_event_of(p))).add(p.last_event_id);
+  query.add(std::string_view(update.transition->job_id.value)).add(std::int64_t{update.attempt == Attempt::kRepeat});
+  query.add(p.decode_time_ms);
+  return query;
+}
+
+base::Result<> read_insert(const Rows& rows) {
+  if (rows.count() == 1) return {};
+  return base::fail(ErrorCode::kConflict, "the job_id or task_id is taken");
+}
+
+base::Result<> read_update(const Rows& rows) {
+  if (rows.integer(0, 0) == 1) return {};
+  if (rows.integer(0, 1) == 0) return base::fail(ErrorCode::kNotFound, "the job store has no such job");
+  return base::fail(ErrorCode::kConflict, "the job already has its terminal state");
+}
+
+struct AddNote {
+  std::vector<Query>& queries;
+  void operator()(const std::vector<Checkpoint>& checkpoints) const {
+    for (const Checkpoint& checkpoint : checkpoints) {
+      Query upsert(
+          "INSERT INTO sse_checkpoints (job_id, last_event_seq, last_event_type, prefix_hash, updated_at) "
+          "SELECT job_id, $2, $3, $4, $5 FROM jobs WHERE job_id = $1 AND completed_at IS NULL ON CONFLICT (job_id) "
+          "DO UPDATE SET last_event_seq = $2, last_event_type = $3, prefix_hash = $4, updated_at = $5");
+      upsert.add(std::string_view(checkpoint.job_id.value)).add(checkpoint.seq);
+      upsert.add(std::string_view(checkpoint.event)).add(std::string_view(checkpoint.prefix_hash));
+      queries.push_back(std::move(upsert.add(checkpoint.unix_ms)));
+    }
+  }
+  void operator()(const PoolSeen& seen) const {
+    if (!is_storable(seen.pool.pool_id.value) || !is_storable(seen.pool.endpoint)) return;
+    Query upsert(
+        "INSERT INTO pools (pool_id, endpoint, updated_at) VALUES ($1, $2, $3) ON CONFLICT (pool_id) "
+        "DO UPDATE SET endpoint = $2, updated_at = $3");
+    upsert.add(std::string_view(seen.pool.pool_id.value)).add(std::string_view(seen.pool.endpoint));
+    queries.push_back(std::move(upsert.add(seen.unix_ms)));
+  }
+  void operator()(const PoolDraining& set) const {
+    if (!is_storable(set.pool.pool_id.value)) return;
+    if (!set.pool.endpoint.empty()) (*this)(PoolSeen{set.pool, set.unix_ms});
+    Query update("UPDATE pools SET draining = $1 WHERE pool_id = $2");
+    queries.push_back(
+        std::move(update.add(std::int64_t{set.pool.draining}).add(std::string_view(set.pool.pool_id.value))));
+  }
+  void operator()(const PoolGone& gone) const {
+    if (!is_storable(gone.pool_id.value)) return;
+    Query remove("DELETE FROM pools WHERE pool_id = $1");
+    queries.push_back(std::move(remove.add(std::string_view(gone.pool_id.value))));
+  }
+  void operator()(const sessions::SessionRecord& session) const {
+    queries.push_back(session_query(session, std::nullopt));
+  }
+  void operator()(const SessionGone& gone) const {
+    Query remove("DELETE FROM sessions WHERE session_key = $1");
+    queries.push_back(std::move(remove.add(gone.session_key)));
+  }
+};
+
+class PostgresBackend final : public Backend {
+ public:
+  explicit PostgresBackend(ServerOptions options) : server_(std::move(options)) {}
+
+  base::Result<> open() {
+    connection_ = TRY(server_.connect());
+    return {};
+  }
+  Ended commit(Changes changes) override;
+  base::Result<std::int64_t> delete_finished(const Retention& retention) override;
+  base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) override;
+  base::Result<std::optional<JobRecord>> find_task(const std::string& id) override;
+  base::Result<std::vector<JobRecord>> newest(std::int64_t count_max) override;
+  base::Result<std::vector<LiveJob>> live_jobs() override;
+  base::Result<std::vector<KnownPool>> pools() override;
+  base::Result<std::vector<sessions::RestoredSession>> sessions() override;
+
+ private:
+  base::Result<> write(Changes& changes);
+  base::Result<Rows> query(Query query);
+  base::Result<std::optional<JobRecord>> find_one(const char* sql, const std::string& id);
+
+  Server server_;
+  std::optional<Connection> connection_;  // none after an error: what state it is in is not worth knowing
+};
+
+base::Result<Rows> PostgresBackend::query(Query query) {
+  if (!connection_) TRY(open());
+  auto rows = connection_->query(std::move(query));
+  if (!rows) connection_.reset();
+  return rows;
+}
+
+// Two round trips: everything, then COMMIT. Until that is sent, a lost connection ends in a rollback.
+Ended PostgresBackend::commit(Changes changes) {
+  if (auto written = write(changes); !written) {
+    connection_.reset();
+    return {std::move(written), false};
+  }
+  const auto rows = query(Query("COMMIT"));
+  if (!rows) return {base::fail(rows.error()), true};
+  // A transaction that cannot be committed answers ROLLBACK, without an error.
+  if (rows->command() == "COMMIT") return {};
+  return {base::fail(ErrorCode::kStoreUnavailable, "the PostgreSQL server rolled the transaction back"), false};
+}
+
+// Read-committed: each statement sees those before it, and nobody else writes.
+base::Result<> PostgresBackend::write(Changes& changes) {
+  std::vector<Query> queries{Query("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")};
+  for (Insert& insert : changes.inserts) {
+    insert.result = check_texts(*insert.job);
+    if (!insert.result) continue;
+    queries.push_back(insert_query(insert));
+    if (insert.session != nullptr) queries.push_back(session_query(*insert.session, insert.job->job_id.value));
+  }
+  for (const Update& update : changes.updates) queries.push_back(update_query(update));
+  for (const Note& note : changes.notes) std::visit(AddNote{queries}, note);
+
+  if (!connection_) TRY(open());
+  const std::vector<Rows> rows = TRY(connection_->pipeline(queries));
+  std::size_t next = 1;  // behind BEGIN
+  for (Insert& insert : changes.inserts) {
+    if (!insert.result) continue;
+    insert.result = read_insert(rows[next++]);
+    if (insert.session != nullptr) ++next;
+  }
+  for (Update& update : changes.updates) update.result = read_update(rows[next++]);
+  return {};
+}
+
+base::Result<std::int64_t> PostgresBackend::delete_finished(const Retention& retention) {
+  Query remove(
+      "WITH gone AS (DELETE FROM jobs WHERE arrival IN (SELECT j.arrival FROM jobs j WHERE j.completed_at < $1 "
+      "AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_key = j.session_key) LIMIT $2) "
+      "RETURNING arrival) SELECT count(*) FROM gone");
+  remove.add(retention.finished_before_unix_ms).add(retention.count_max);
+  return TRY(query(std::move(remove))).integer(0, 0);
+}
+
+base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql, const std::string& id) {
+  if (!is_storable(id)) return std::optional<JobRecord>();
+  Query by_id(sql);
+  const Rows rows = TRY(query(std::move(by_id.add(std::string_view(id)))));
+  if (rows.count() == 0) return std::optional<JobRecord>();
+  return std::optional<JobRecord>(TRY(read_job(RowView{rows, 0})));
+}
+
+base::Result<std::optional<JobRecord>> PostgresBackend::find(const base::JobId& job_id) {
+  return find_one("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.job_id = $1", job_id.value);
+}
+
+base::Result<std::optional<JobRecord>> PostgresBackend::find_task(const std::string& id) {
+  return find_one("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = $1 OR j.job_id = $1", id);
+}
+
+base::Result<std::vector<JobRecord>> PostgresBackend::newest(std::int64_t count_max) {
+  Query newest("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT $1");
+  const Rows rows = TRY(query(std::move(newest.add(count_max))));
+  std::vector<JobRecord> jobs;
+  for (int i = 0; i < rows.count(); ++i) jobs.push_back(TRY(read_job(RowView{rows, i})));
+  return jobs;
+}
+
+base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
+  const Rows rows = TRY(
+      query(Query("SELECT " LLORCH_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+                  "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+  std::vector<LiveJob> jobs;
+  for (int i = 0; i < rows.count(); ++i) {
+    const RowView row{rows, i};
+    LiveJob live{TRY(read_job(row)), std::nullopt};
+    if (const auto slot = row.optional_integer(kJobColumns)) {
+      live.payload =
+          PayloadRow{static_cast<std::uint32_t>(*slot), row.text(kJobColumns + 1), row.text(kJobColumns + 2)};
+    }
+    jobs.push_back(std::move(live));
+  }
+  return jobs;
+}
+
+base::Result<std::vector<KnownPool>> PostgresBackend::pools() {
+  const Rows rows = TRY(query(Query("SELECT pool_id, endpoint, draining FROM pools ORDER BY pool_id COLLATE \"C\"")));
+  std::vector<KnownPool> pools;
+  for (int i = 0; i < rows.count(); ++i) {
+    pools.push_back({base::PoolId(rows.text(i, 0)), rows.text(i, 1), rows.integer(i, 2) != 0});
+  }
+  return pools;
+}
+
+base::Result<std::vector<sessions::RestoredSession>> PostgresBackend::sessions() {
+  const Rows rows = TRY(
+      query(Query("SELECT s.session_key, s.session_id, s.created_at, s.touched_at, s.token_budget, s.time_budget_ms, "
+                  "s.cost_budget_nano, s.prompt_token_cost_nano, s.output_token_cost_nano, count(j.job_id), "
+                  "coalesce(sum(j.tokens_in) FILTER (WHERE j.completed_at IS NOT NULL AND j.attempts > 0), 0)::bigint, "
+                  "coalesce(sum(j.tokens_generated) FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
+                  "coalesce(sum(j.decode_time_ms) FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
+                  "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
+                  "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
+                  "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
+  std::vector<sessions::RestoredSession> sessions;
+  for (int i = 0; i < rows.count(); ++i) sessions.push_back(read_session(RowView{rows, i}));
+  return sessions;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Backend>> open_backend(ServerOptions options) {
+  auto backend = std::make_unique<PostgresBackend>(std::move(options));
+  TRY(backend->open());
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace llorch::orchestratord::state_store::postgres

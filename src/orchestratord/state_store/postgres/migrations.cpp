@@ -1,0 +1,40 @@
+#include "orchestratord/state_store/postgres/migrations.h"
+
+#include <vector>
+
+#include "orchestratord/state_store/postgres/connection.h"
+
+namespace llorch::orchestratord::state_store::postgres {
+namespace {
+
+base::Result<> apply(Connection& connection, const Migration& migration, std::int64_t now_unix_ms) {
+  TRY(connection.execute("BEGIN"));
+  TRY(connection.execute(std::string(migration.sql)));
+  Query insert("INSERT INTO schema_migrations (version, name, sha256, applied_at) VALUES ($1, $2, $3, $4)");
+  insert.add(migration.version).add(migration.name).add(std::string_view(fingerprint(migration))).add(now_unix_ms);
+  TRY(connection.query(std::move(insert)));
+  return connection.execute("COMMIT");
+}
+
+}  // namespace
+
+base::Result<> migrate(Connection& connection, std::span<const Migration> known, std::int64_t now_unix_ms) {
+  // Asked first: a role that may not create schemas can use one that is there.
+  const Rows schema = TRY(connection.query(Query("SELECT oid::bigint FROM pg_namespace WHERE nspname = 'llorch'")));
+  if (schema.count() == 0) TRY(connection.execute("CREATE SCHEMA llorch"));
+  TRY(connection.execute(
+      "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT PRIMARY KEY, name TEXT NOT NULL, "
+      "sha256 TEXT NOT NULL, applied_at BIGINT NOT NULL)"));
+  const Rows rows = TRY(connection.query(Query("SELECT version, sha256 FROM schema_migrations ORDER BY version")));
+  std::vector<AppliedMigration> applied;
+  for (int i = 0; i < rows.count(); ++i) applied.push_back({rows.integer(i, 0), rows.text(i, 1)});
+  for (std::size_t i = TRY(applied_count(known, applied)); i < known.size(); ++i) {
+    if (auto done = apply(connection, known[i], now_unix_ms); !done) {
+      (void)connection.execute("ROLLBACK");  // the failure that matters is the first one
+      return base::fail(std::move(done).error());
+    }
+  }
+  return {};
+}
+
+}  // namespace llorch::orchestratord::state_store::postgres

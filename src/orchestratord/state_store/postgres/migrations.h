@@ -1,0 +1,18 @@
+#pragma once
+// The schema in PostgreSQL. The files in contracts/sql/postgresql are the source; the build embeds them.
+#include <span>
+
+#include "orchestratord/state_store/rows/migration.h"
+
+namespace llorch::orchestratord::state_store::postgres {
+
+class Connection;
+
+// In ascending order, versions 1, 2, 3, ...
+std::span<const Migration> migrations();
+
+// Creates the schema `llorch` if it is missing, applies what is missing in it, each version in a transaction of its own.
+// REQUIRES: the session holds the store's lock. Errors: see applied_count; STORE_UNAVAILABLE.
+base::Result<> migrate(Connection& connection, std::span<const Migration> migrations, std::int64_t now_unix_ms);
+
+}  // namespace llorch::orchestratord::state_store::postgres

@@ -1,0 +1,145 @@
+#include "orchestratord/state_store/postgres/server.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "orchestratord/state_store/postgres/migrations.h"
+
+namespace llorch::orchestratord::state_store::postgres {
+namespace {
+
+using base::ErrorCode;
+using Clock = std::chrono::steady_clock;
+
+// "llorch" and a zero: locks of one database share one space of numbers.
+constexpr std::int64_t kLockKey = 0x6c6c'6f72'6368'0000;
+constexpr int kServerVersionMin = 140000;  // client_connection_check_interval
+constexpr std::chrono::milliseconds kFirstPause{100};
+constexpr std::chrono::milliseconds kLongestPause{2'000};
+constexpr std::chrono::milliseconds kLockPollPause{50};
+
+base::Result<> check_server(Connection& connection) {
+  if (connection.server_version() < kServerVersionMin) {
+    return base::fail(ErrorCode::kVersionMismatch, fmt::format("the PostgreSQL server has version {}; 14 is the least",
+                                                               connection.server_version() / 10000));
+  }
+  const Rows rows =
+      TRY(connection.query(Query("SELECT current_setting('server_encoding')::text, current_setting('fsync')::text")));
+  if (rows.text(0, 0) != "UTF8") {
+    return base::fail(
+        ErrorCode::kConfigInvalid,
+        fmt::format("the database of the job store has encoding {}; create it with UTF8", rows.text(0, 0)));
+  }
+  if (rows.text(0, 1) != "on") {
+    return base::fail(ErrorCode::kConfigInvalid,
+                      "the PostgreSQL server runs with fsync = off, so a power failure would lose accepted jobs; set "
+                      "fsync = on");
+  }
+  return {};
+}
+
+// Durable commits whatever the role's defaults say, nothing that ends the session behind our back, and a server that
+// notices within about ten seconds that we are gone, so that the lock does not outlive its holder.
+base::Result<> configure(Connection& connection) {
+  return connection.execute(
+      "SET search_path = llorch; SET client_min_messages = error;"
+      "SELECT set_config('synchronous_commit', 'on', false) "
+      "WHERE current_setting('synchronous_commit') IN ('off', 'local');"
+      "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_session_timeout = 0;"
+      "SET idle_in_transaction_session_timeout = 0; SET client_connection_check_interval = '2s';"
+      "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
+      "SET tcp_user_timeout = 10000");
+}
+
+base::Result<bool> try_lock(Connection& connection) {
+  Query lock("SELECT pg_try_advisory_lock($1)::int::bigint");
+  return TRY(connection.query(std::move(lock.add(kLockKey)))).integer(0, 0) == 1;
+}
+
+}  // namespace
+
+Server::Server(ServerOptions options) : options_(std::move(options)), pause_(kFirstPause) {
+  ASSERT(options_.clock != nullptr);
+}
+
+base::Result<Connection> Server::connect() {
+  if (taken_over_) return base::fail(taken_over());
+  if (failure_ && Clock::now() < next_attempt_) return base::fail(*failure_);
+  auto connection = reach();
+  if (!connection) {
+    failure_ = connection.error();
+    next_attempt_ = Clock::now() + pause_;
+    pause_ = std::min(2 * pause_, kLongestPause);
+    return base::fail(std::move(connection).error());
+  }
+  failure_.reset();
+  pause_ = kFirstPause;
+  return connection;
+}
+
+base::Result<Connection> Server::reach() {
+  Connection connection = TRY(Connection::open(options_.connection));
+  TRY(check_server(connection));
+  TRY(configure(connection));
+  if (!epoch_) {
+    TRY(wait_for_lock(connection));
+    TRY(become_owner(connection));
+    return connection;
+  }
+  TRY(check_owner(connection));
+  if (!TRY(try_lock(connection))) {
+    return base::fail(ErrorCode::kStoreUnavailable,
+                      "the PostgreSQL server still holds the lock of an earlier session; the store retries by itself");
+  }
+  TRY(check_owner(connection));  // it may have been free because its holder was between coming and going
+  return connection;
+}
+
+base::Result<> Server::wait_for_lock(Connection& connection) {
+  const auto deadline = Clock::now() + options_.lock_wait;
+  for (bool told = false; !TRY(try_lock(connection)); told = true) {
+    if (Clock::now() >= deadline) {
+      return base::fail(
+          ErrorCode::kAlreadyRunning,
+          "another orchestratord owns the job store in this PostgreSQL database; stop it or give this one "
+          "a database of its own");
+    }
+    if (!told) {
+      base::log_event(base::LogLevel::kWarn, "store.locked", {},
+                      "Another session owns the job store; waiting for its end.",
+                      {{"wait_ms_max", options_.lock_wait.count()}});
+    }
+    std::this_thread::sleep_for(kLockPollPause);
+  }
+  return {};
+}
+
+base::Result<> Server::become_owner(Connection& connection) {
+  TRY(migrate(connection, migrations(), options_.clock->now().unix_ms));
+  epoch_ = TRY(connection.query(Query("UPDATE store_owner SET epoch = epoch + 1 RETURNING epoch"))).integer(0, 0);
+  return {};
+}
+
+base::Result<> Server::check_owner(Connection& connection) {
+  const Rows rows = TRY(connection.query(Query("SELECT epoch FROM store_owner")));
+  if (rows.count() == 1 && rows.integer(0, 0) == *epoch_) return {};
+  taken_over_ = true;
+  base::log_event(base::LogLevel::kError, "store.taken_over", {},
+                  "Another orchestratord has taken the job store over.");
+  if (options_.on_taken_over) options_.on_taken_over();
+  return base::fail(taken_over());
+}
+
+base::Error Server::taken_over() {
+  return base::Error{
+      ErrorCode::kStoreUnavailable,
+      "another orchestratord has taken the job store over while the connection was lost; send requests to "
+      "that one",
+      {}};
+}
+
+}  // namespace llorch::orchestratord::state_store::postgres

@@ -1,0 +1,49 @@
+#pragma once
+// The PostgreSQL server as the store sees it: connects, takes the lock that only one orchestratord can hold, keeps away
+// from a server that does not answer.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "orchestratord/state_store/postgres/connection.h"
+
+namespace llorch::orchestratord::state_store::postgres {
+
+struct ServerOptions {
+  ConnectionOptions connection;
+  // The first open waits this long for the lock: a server may need ~10 s to notice that its former holder is gone.
+  std::chrono::milliseconds lock_wait{15'000};
+  const base::Clock* clock = nullptr;   // REQUIRES not null; outlives it
+  std::function<void()> on_taken_over;  // once, from connect(): another orchestratord owns the store now
+};
+
+// Writes are fenced: the lock is the session's, and every write goes through the session that holds it. Whoever holds it
+// also knows that no commit of an earlier session is still under way. Not thread-safe.
+class Server {
+ public:
+  explicit Server(ServerOptions options);
+
+  // The first one also migrates the schema and becomes the owner; ALREADY_RUNNING: another orchestratord holds the lock.
+  // A later one finds itself still the owner, or fails for good. STORE_UNAVAILABLE otherwise; then the next attempt that
+  // reaches out comes after a pause, and calls before it repeat the error.
+  base::Result<Connection> connect();
+
+ private:
+  base::Result<Connection> reach();
+  base::Result<> wait_for_lock(Connection& connection);
+  base::Result<> become_owner(Connection& connection);
+  base::Result<> check_owner(Connection& connection);
+  base::Error taken_over();
+
+  const ServerOptions options_;
+  std::optional<std::int64_t> epoch_;  // of our ownership
+  bool taken_over_ = false;
+  std::optional<base::Error> failure_;
+  std::chrono::milliseconds pause_;
+  std::chrono::steady_clock::time_point next_attempt_;
+};
+
+}  // namespace llorch::orchestratord::state_store::postgres

@@ -1,0 +1,31 @@
+#pragma once
+// The Store over a PostgreSQL server: the rows there, the keys of live payloads in the local state directory.
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/entropy.h"
+#include "orchestratord/state_store/store.h"
+
+namespace llorch::orchestratord::state_store {
+
+struct PostgresStoreOptions {
+  std::string conninfo;             // as libpq takes it; empty: libpq's own variables. Never logged, never in an error
+  std::filesystem::path directory;  // of payload.keys
+  std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;  // of finished jobs
+  const base::Clock* clock = nullptr;                  // REQUIRES not null; outlives the store
+  base::Entropy* entropy = nullptr;                    // REQUIRES not null; outlives the store; used on its thread only
+  std::chrono::milliseconds lock_wait{15'000};         // for the end of a former owner's session
+  std::chrono::milliseconds reply_timeout{10'000};     // a server that is silent for longer counts as gone
+  std::function<void()> on_taken_over;                 // on the store's thread: this store will never commit again
+};
+
+// Connects, takes the store's lock, migrates the schema, opens DIRECTORY/payload.keys, overwrites keys no live job owns.
+// REQUIRES: the caller holds the directory's lock. Errors: ALREADY_RUNNING (another orchestratord owns the database),
+// STORE_UNAVAILABLE, CONFIG_INVALID, CORRUPT_FILE, UNSUPPORTED_FORMAT_VERSION, VERSION_MISMATCH.
+base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions options);
+
+}  // namespace llorch::orchestratord::state_store

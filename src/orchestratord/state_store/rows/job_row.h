@@ -1,0 +1,83 @@
+#pragma once
+// One row of the table jobs as a JobRecord, whichever database it comes from.
+#include <bit>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "contract/json.h"
+#include "orchestratord/state_store/store.h"
+
+namespace llorch::orchestratord::state_store {
+
+// Columns in the order of read_job; kJobColumns of them.
+#define LLORCH_JOB_COLUMNS                                                                                       \
+  "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "      \
+  "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, " \
+  "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "     \
+  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id, j.session_key, j.decode_time_ms "
+inline constexpr int kJobColumns = 30;
+
+// The columns outcome and terminal_event.
+std::optional<std::string> outcome_of(const JobProgress& progress);
+std::optional<std::string> terminal_event_of(const JobProgress& progress);
+
+base::Error bad_row(std::string_view column);
+
+template <class E>
+base::Result<E> read_enum(const std::string& text, std::string_view column) {
+  const std::optional<E> value = contract::enum_from_name<E>(text);
+  if (!value) return base::fail(bad_row(column));
+  return *value;
+}
+
+// `row`: text(column), integer(column), optional_text(column), optional_integer(column).
+template <class Row>
+base::Result<JobProgress> read_progress(const Row& row) {
+  JobProgress p;
+  p.status = TRY(read_enum<contract::JobStatus>(row.text(18), "status"));
+  p.attempts = row.integer(19);
+  p.worker_id = row.optional_text(20);
+  p.pool_id = row.optional_text(21);
+  p.dispatched_unix_ms = row.optional_integer(22);
+  p.started_unix_ms = row.optional_integer(23);
+  p.finished_unix_ms = row.optional_integer(24);
+  p.tokens_out = row.integer(25);
+  if (p.status == contract::JobStatus::kCompleted) {
+    p.end = TRY(contract::decode<contract::EndEvent>(row.text(26)));
+  } else if (contract::is_terminal(p.status)) {
+    p.error = TRY(contract::decode<contract::ErrorBody>(row.text(26)));
+  }
+  p.last_event_id = row.optional_text(27);
+  p.decode_time_ms = row.integer(29);
+  return p;
+}
+
+template <class Row>
+base::Result<JobRecord> read_job(const Row& row) {
+  JobRecord job;
+  job.job_id = base::JobId(row.text(0));
+  job.task_id = row.text(1);
+  job.session_id = row.optional_text(2);
+  job.session_key = row.optional_integer(28);
+  job.correlation_id = base::CorrelationId(row.text(3));
+  job.request_sha256 = row.text(4);
+  job.priority = TRY(read_enum<contract::Priority>(row.text(5), "priority"));
+  job.model = row.text(6);
+  job.model_ref = row.text(7);
+  job.facts = TRY(contract::decode<contract::ModelFacts>(row.text(8)));
+  job.prompt_sha256 = row.text(9);
+  job.params = row.text(10);
+  job.max_tokens = row.integer(11);
+  job.seed = std::bit_cast<std::uint64_t>(row.integer(12));
+  job.on_disconnect = TRY(read_enum<contract::OnDisconnect>(row.text(13), "on_disconnect"));
+  job.timeout_ms = row.optional_integer(14);
+  job.deadline_ms = row.optional_integer(15);
+  job.tokens_in = row.integer(16);
+  job.submitted_unix_ms = row.integer(17);
+  job.progress = TRY(read_progress(row));
+  return job;
+}
+
+}  // namespace llorch::orchestratord::state_store

@@ -1,0 +1,30 @@
+#pragma once
+// The schema, version by version, whichever database holds it.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace llorch::orchestratord::state_store {
+
+struct Migration {
+  std::int64_t version;
+  std::string_view name;
+  std::string_view sql;
+};
+
+// What a database says it went through.
+struct AppliedMigration {
+  std::int64_t version = 0;
+  std::string sha256;
+};
+
+std::string fingerprint(const Migration& migration);
+
+// How many of `known` are applied; the rest is to be applied, in order. UNSUPPORTED_FORMAT_VERSION: the schema was written
+// by a newer program. CORRUPT_FILE: an applied migration is not the one this program knows.
+base::Result<std::size_t> applied_count(std::span<const Migration> known, std::span<const AppliedMigration> applied);
+
+}  // namespace llorch::orchestratord::state_store

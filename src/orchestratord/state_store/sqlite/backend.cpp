@@ -1,0 +1,87 @@
+#include "orchestratord/state_store/sqlite/backend.h"
+
+#include "orchestratord/state_store/sqlite/job_table.h"
+#include "orchestratord/state_store/sqlite/session_table.h"
+
+namespace llorch::orchestratord::state_store::sqlite {
+namespace {
+
+using base::ErrorCode;
+
+struct WriteNote {
+  Database& database;
+  base::Result<> operator()(const std::vector<Checkpoint>& checkpoints) const {
+    for (const Checkpoint& checkpoint : checkpoints) TRY(upsert_checkpoint(database, checkpoint));
+    return {};
+  }
+  base::Result<> operator()(const PoolSeen& seen) const { return upsert_pool(database, seen.pool, seen.unix_ms); }
+  base::Result<> operator()(const PoolDraining& set) const { return set_draining(database, set.pool, set.unix_ms); }
+  base::Result<> operator()(const PoolGone& gone) const { return delete_pool(database, gone.pool_id); }
+  base::Result<> operator()(const sessions::SessionRecord& session) const { return upsert_session(database, session); }
+  base::Result<> operator()(const SessionGone& gone) const { return delete_session(database, gone.session_key); }
+};
+
+// A transaction in doubt is rolled back in this connection, which holds the file alone: a repeated change finds the rows
+// as they were before it.
+class SqliteBackend final : public Backend {
+ public:
+  explicit SqliteBackend(Database database) : database_(std::move(database)) {}
+
+  Ended commit(Changes changes) override {
+    return database_.transaction([&] { return write(changes); });
+  }
+  base::Result<std::int64_t> delete_finished(const Retention& retention) override {
+    return sqlite::delete_finished(database_, retention);
+  }
+  base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) override {
+    return find_job(database_, job_id);
+  }
+  base::Result<std::optional<JobRecord>> find_task(const std::string& id) override {
+    return find_job_by_task(database_, id);
+  }
+  base::Result<std::vector<JobRecord>> newest(std::int64_t count_max) override {
+    return newest_jobs(database_, count_max);
+  }
+  base::Result<std::vector<LiveJob>> live_jobs() override { return sqlite::live_jobs(database_); }
+  base::Result<std::vector<KnownPool>> pools() override { return known_pools(database_); }
+  base::Result<std::vector<sessions::RestoredSession>> sessions() override { return all_sessions(database_); }
+  void close() override {
+    (void)database_.execute("PRAGMA wal_checkpoint(TRUNCATE)");  // what fails here the next start finds in the log
+  }
+
+ private:
+  base::Result<> write(Changes& changes);
+
+  Database database_;
+};
+
+base::Result<> SqliteBackend::write(Changes& changes) {
+  for (Insert& insert : changes.inserts) {
+    insert.result = {};
+    if (TRY(insert_job(database_, *insert.job, insert.payload))) {
+      if (insert.session != nullptr) TRY(upsert_session(database_, *insert.session));
+      continue;
+    }
+    insert.result = base::fail(ErrorCode::kConflict, "a job with this job_id or task_id exists");
+  }
+  for (Update& update : changes.updates) {
+    update.result = {};
+    switch (TRY(update_job(database_, *update.transition))) {
+      case Updated::kDone: break;
+      case Updated::kMissing: update.result = base::fail(ErrorCode::kNotFound, "the job store has no such job"); break;
+      case Updated::kTerminal:
+        update.result = base::fail(ErrorCode::kConflict, "the job already has its terminal state");
+        break;
+    }
+  }
+  for (const Note& note : changes.notes) TRY(std::visit(WriteNote{database_}, note));
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(Database database) {
+  return std::make_unique<SqliteBackend>(std::move(database));
+}
+
+}  // namespace llorch::orchestratord::state_store::sqlite

@@ -1,0 +1,287 @@
+// The store over a PostgreSQL server that dies, comes back, loses answers, or belongs to somebody else.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "orchestratord/state_store/postgres/connection.h"
+#include "orchestratord/state_store/testing/postgres_proxy.h"
+#include "orchestratord/state_store/testing/store_bed.h"
+
+namespace llorch::orchestratord::state_store {
+namespace {
+
+using base::ErrorCode;
+using namespace std::chrono_literals;
+using testing::Loss;
+using testing::PostgresProxy;
+using testing::PostgresServer;
+
+class PostgresFaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (PostgresServer::instance() == nullptr) GTEST_SKIP() << PostgresServer::why_not();
+    conninfo_ = PostgresServer::instance()->create_database();
+  }
+  PostgresStoreOptions options() const {
+    PostgresStoreOptions options;
+    options.conninfo = conninfo_;
+    options.directory = dir_.path();
+    options.retention_ms = StoreBed::kKeepAll;
+    options.clock = &kClock;
+    options.entropy = &g_entropy;
+    return options;
+  }
+  base::Result<std::unique_ptr<Store>> try_open() const { return open_postgres_store(options()); }
+  std::unique_ptr<Store> open() const { return try_open().value(); }
+  void through(const PostgresProxy&) { conninfo_.replace(0, conninfo_.find(' '), "host=" + dir_.path().string()); }
+  // What a new process would find.
+  std::vector<std::string> jobs_after_restart(std::unique_ptr<Store> store) const {
+    store.reset();
+    std::vector<std::string> ids;
+    for (const auto& job : live_jobs(*open())) ids.push_back(job.job.job_id.value);
+    return ids;
+  }
+  bool all_keys_are_gone() const {
+    const std::string keys = key_file_bytes(dir_);
+    return std::all_of(keys.begin(), keys.end(), [](char c) { return c == 0; });
+  }
+  base::Result<> execute(const std::string& sql) const {
+    return TRY(postgres::Connection::open({conninfo_})).execute("SET search_path = llorch;" + sql);
+  }
+
+  TempDir dir_;
+  std::string conninfo_;
+};
+
+std::future<base::Result<>> admit_later(Store& store, const std::string& id) {
+  const auto answer = std::make_shared<std::promise<base::Result<>>>();
+  store.admit(admission(id), [answer](base::Result<> r) { answer->set_value(std::move(r)); });
+  return answer->get_future();
+}
+
+// DECISIONS §7 STORE_UNAVAILABLE: a server that is away is never a false 202, and the service recovers by itself.
+TEST_F(PostgresFaultTest, AnOutageRefusesAndRecovers) {
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("before")));
+  PostgresServer::instance()->kill();
+  const auto refused = admit(*store, admission("during"));
+  PostgresServer::instance()->start();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kStoreUnavailable);
+  EXPECT_NE(refused.error().message.find("PostgreSQL"), std::string::npos) << refused.error().message;
+  while (!admit(*store, admission("after"))) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(apply(*store, finished("before")));
+  EXPECT_EQ(jobs_after_restart(std::move(store)), std::vector<std::string>{"after"});
+}
+
+// SYS-6.1.3: the server is killed under load, several times; what was answered is what is there in the end.
+TEST_F(PostgresFaultTest, KillingTheServerUnderLoadKeepsEveryAnswerTrue) {
+  auto store = open();
+  std::mutex mutex;
+  std::map<std::string, base::Result<>> answers;
+  std::map<std::string, bool> ended;
+  std::atomic<bool> enough{false};
+  const auto client = [&](const std::string& name) {
+    for (int n = 0; !enough; ++n) {
+      const std::string id = name + std::to_string(n);
+      const auto admitted = admit(*store, admission(id, "payload of " + id));
+      bool done = false;
+      if (admitted && n % 3 == 0) done = apply(*store, finished(id)).has_value();
+      const std::lock_guard lock(mutex);
+      answers.emplace(id, admitted);
+      ended.emplace(id, done);
+    }
+  };
+  std::vector<std::thread> clients;
+  for (const char* name : {"a", "b", "c"}) clients.emplace_back(client, name);
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60 + 37 * round % 100));
+    PostgresServer::instance()->kill();
+    PostgresServer::instance()->start();
+    while (!admit(*store, admission("round-" + std::to_string(round), std::nullopt))) std::this_thread::sleep_for(5ms);
+  }
+  enough = true;
+  for (std::thread& thread : clients) thread.join();
+  std::size_t accepted = 0, refused = 0;
+  const auto check = [&](Store& s) {
+    for (const auto& [id, answer] : answers) {
+      const auto job = find(s, id).value();
+      EXPECT_EQ(job.has_value(), answer.has_value()) << id << (answer ? " was lost" : " came to life");
+      if (ended[id]) {
+        EXPECT_TRUE(contract::is_terminal(job->progress.status)) << id;
+      }
+      ++(answer ? accepted : refused);
+    }
+  };
+  check(*store);
+  store = nullptr;
+  store = open();
+  check(*store);
+  for (const RestoredJob& job : live_jobs(*store)) {
+    if (job.job.job_id.value.starts_with("round-")) continue;
+    EXPECT_FALSE(ended[job.job.job_id.value]) << "a finished job came back";
+    EXPECT_EQ(job.payload, "payload of " + job.job.job_id.value);
+  }
+  EXPECT_GT(accepted, 20u);
+  EXPECT_GT(refused, 0u) << "no kill was noticed";
+}
+
+// The answer to COMMIT is lost: nobody may be told before it is known, and others are refused at once.
+TEST_F(PostgresFaultTest, ACommitInDoubtIsAnsweredWhenItIsKnown) {
+  const PostgresServer& server = *PostgresServer::instance();
+  PostgresProxy proxy(dir_.path(), server.folder());
+  through(proxy);
+  for (const Loss loss : {Loss::kRequest, Loss::kAnswer}) {
+    const std::string n = loss == Loss::kRequest ? "request" : "answer";
+    auto store = open();
+    ASSERT_TRUE(admit(*store, admission("before-" + n)));
+    proxy.lose(2, loss);  // the first carries the rows, the second COMMIT
+    auto doubtful = admit_later(*store, "doubtful-" + n);
+    while (!proxy.broken()) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(admit(*store, admission("meanwhile-" + n)).error().code, ErrorCode::kStoreUnavailable);
+    EXPECT_EQ(apply(*store, finished("before-" + n)).error().code, ErrorCode::kStoreUnavailable);
+    EXPECT_EQ(doubtful.wait_for(0s), std::future_status::timeout) << "answered without knowing";
+    proxy.heal();
+    const bool accepted = doubtful.get().has_value();
+    EXPECT_TRUE(apply(*store, finished("before-" + n)));
+    const auto jobs = jobs_after_restart(std::move(store));
+    EXPECT_EQ(jobs, accepted ? std::vector<std::string>{"doubtful-" + n} : std::vector<std::string>{}) << n;
+    if (accepted) {
+      store = open();
+      EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
+      EXPECT_TRUE(apply(*store, finished("doubtful-" + n)));
+      EXPECT_TRUE(all_keys_are_gone());
+    }
+  }
+}
+
+// A connection that breaks earlier leaves nothing, and that is known at once.
+TEST_F(PostgresFaultTest, ALossBeforeTheCommitIsARefusal) {
+  PostgresProxy proxy(dir_.path(), PostgresServer::instance()->folder());
+  through(proxy);
+  auto store = open();
+  ASSERT_TRUE(admit(*store, admission("before")));
+  for (const Loss loss : {Loss::kRequest, Loss::kAnswer}) {
+    proxy.lose(1, loss);
+    EXPECT_EQ(admit(*store, admission("lost")).error().code, ErrorCode::kStoreUnavailable);
+    proxy.heal();
+    while (!find(*store, "before")) std::this_thread::sleep_for(5ms);
+    EXPECT_EQ(find(*store, "lost").value(), std::nullopt);
+  }
+  EXPECT_EQ(jobs_after_restart(std::move(store)), std::vector<std::string>{"before"});
+}
+
+TEST_F(PostgresFaultTest, ATerminalTransitionIsRepeatedUntilItIsDurable) {
+  PostgresProxy proxy(dir_.path(), PostgresServer::instance()->folder());
+  through(proxy);
+  for (const Loss loss : {Loss::kRequest, Loss::kAnswer}) {
+    auto store = open();
+    const std::string id = loss == Loss::kRequest ? "job-1" : "job-2";
+    ASSERT_TRUE(admit(*store, admission(id)));
+    proxy.lose(2, loss);
+    EXPECT_EQ(apply(*store, finished(id)).error().code, ErrorCode::kStoreUnavailable);
+    proxy.heal();
+    base::Result<> repeated;
+    while (!(repeated = apply(*store, finished(id))) && repeated.error().code == ErrorCode::kStoreUnavailable) {
+      std::this_thread::sleep_for(5ms);
+    }
+    EXPECT_TRUE(repeated) << repeated.error().message;
+    EXPECT_EQ(apply(*store, finished(id)).error().code, ErrorCode::kConflict) << "settled now";
+    EXPECT_TRUE(all_keys_are_gone()) << "the key outlived its job";
+    EXPECT_EQ(jobs_after_restart(std::move(store)), std::vector<std::string>{});
+  }
+}
+
+// Stopping while the server is away answers what is in doubt with exactly that.
+TEST_F(PostgresFaultTest, ASilentServerCountsAsGone) {
+  PostgresStoreOptions opts = options();
+  opts.reply_timeout = 1s;
+  auto store = open_postgres_store(opts).value();
+  ASSERT_TRUE(admit(*store, admission("before")));
+  PostgresServer::instance()->freeze_sessions(true);
+  const auto refused = admit(*store, admission("during"));
+  PostgresServer::instance()->freeze_sessions(false);
+  EXPECT_EQ(refused.error().code, ErrorCode::kStoreUnavailable);
+  while (!admit(*store, admission("after"))) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(jobs_after_restart(std::move(store)), (std::vector<std::string>{"before", "after"}));
+}
+
+// ---- who owns the store ---------------------------------------------------------------------------------------------
+
+TEST_F(PostgresFaultTest, ASecondOrchestratorIsRefused) {
+  auto first = open();
+  PostgresStoreOptions second = options();
+  const TempDir elsewhere;
+  second.directory = elsewhere.path();
+  second.lock_wait = 100ms;
+  const auto refused = open_postgres_store(second);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kAlreadyRunning);
+  EXPECT_NE(refused.error().message.find("another orchestratord"), std::string::npos);
+  first.reset();
+  EXPECT_TRUE(open_postgres_store(second));
+}
+
+// A connection is lost, another orchestratord takes the store: the first one may not write again, not even when the
+// other has ended. The jobs come over; their payloads do not, for their keys are in the first one's folder.
+TEST_F(PostgresFaultTest, WhoLostTheStoreNeverWritesAgain) {
+  std::atomic<int> told{0};
+  PostgresStoreOptions opts = options();
+  opts.on_taken_over = [&] { ++told; };
+  auto first = open_postgres_store(opts).value();
+  ASSERT_TRUE(admit(*first, admission("job-1")));
+  PostgresServer::instance()->kill();
+  PostgresServer::instance()->start();
+  const TempDir elsewhere;
+  PostgresStoreOptions other = options();
+  other.directory = elsewhere.path();
+  auto second = open_postgres_store(other).value();
+  const auto jobs = live_jobs(*second);
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].payload, std::nullopt);
+  EXPECT_TRUE(admit(*second, admission("job-2")));
+  base::Result<> refused;
+  for (int i = 0; i < 2; ++i) {
+    while ((refused = apply(*first, finished("job-1"))).error().message.find("taken") == std::string::npos) {
+      std::this_thread::sleep_for(5ms);
+    }
+    EXPECT_EQ(refused.error().code, ErrorCode::kStoreUnavailable);
+    EXPECT_EQ(find(*first, "job-1").error().code, ErrorCode::kStoreUnavailable);
+    if (second) {
+      EXPECT_EQ(live_jobs(*second).size(), 2u);
+    }
+    second.reset();
+  }
+  EXPECT_EQ(told, 1);
+}
+
+// ---- what is refused at the door ------------------------------------------------------------------------------------
+
+TEST_F(PostgresFaultTest, AConnectionStringIsNeverInAnError) {
+  for (const char* bad : {"password=needle7 user", "host=/nowhere password=needle7", "postgresql://u:needle7@[::1"}) {
+    conninfo_ = bad;
+    const auto refused = try_open();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().message.find("needle7"), std::string::npos) << refused.error().message;
+  }
+}
+
+TEST_F(PostgresFaultTest, RefusesAnotherSchemaAndAnotherEncoding) {
+  open().reset();
+  ASSERT_TRUE(execute("INSERT INTO schema_migrations VALUES (99, 'newer', '', 0)"));
+  EXPECT_EQ(try_open().error().code, ErrorCode::kUnsupportedFormatVersion);
+  ASSERT_TRUE(execute("DELETE FROM schema_migrations WHERE version = 99; UPDATE schema_migrations SET sha256 = 'x'"));
+  EXPECT_EQ(try_open().error().code, ErrorCode::kCorruptFile);
+  ASSERT_TRUE(
+      postgres::Connection::open({conninfo_})->execute("CREATE DATABASE latin ENCODING LATIN1 TEMPLATE template0"));
+  conninfo_ += " dbname=latin";
+  EXPECT_EQ(try_open().error().code, ErrorCode::kConfigInvalid);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::state_store

@@ -1,0 +1,63 @@
+#pragma once
+// Where a store of either kind lives during a test.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "orchestratord/state_store/postgres_store.h"
+#include "orchestratord/state_store/sqlite_store.h"
+#include "orchestratord/state_store/store_test_support.h"
+#include "orchestratord/state_store/testing/postgres_server.h"
+
+namespace llorch::orchestratord::state_store {
+
+enum class StoreKind { kSqlite, kPostgresql };
+
+struct StoreBed {
+  explicit StoreBed(StoreKind k) : kind(k) {
+    if (kind == StoreKind::kPostgresql) conninfo = testing::PostgresServer::instance()->create_database();
+  }
+  base::Result<std::unique_ptr<Store>> try_open(std::int64_t retention_ms = kKeepAll) const {
+    if (kind == StoreKind::kSqlite) {
+      SqliteStoreOptions options = options_in(dir);
+      options.retention_ms = retention_ms;
+      return open_sqlite_store(std::move(options));
+    }
+    PostgresStoreOptions options;
+    options.conninfo = conninfo;
+    options.directory = dir.path();
+    options.retention_ms = retention_ms;
+    options.clock = &kClock;
+    options.entropy = &g_entropy;
+    return open_postgres_store(std::move(options));
+  }
+  std::unique_ptr<Store> open(std::int64_t retention_ms = kKeepAll) const { return try_open(retention_ms).value(); }
+  // Whether any file of the store holds `needle`, also those of the server.
+  bool holds(std::string_view needle) const {
+    return found_on_disk(dir.path(), needle) ||
+           (kind == StoreKind::kPostgresql && found_on_disk(testing::PostgresServer::instance()->folder(), needle));
+  }
+
+  static constexpr std::int64_t kKeepAll = 100LL * 365 * 24 * 3600 * 1000;
+  StoreKind kind;
+  TempDir dir;
+  std::string conninfo;
+};
+
+// A test that runs over every kind of store.
+class EveryStore : public ::testing::TestWithParam<StoreKind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == StoreKind::kPostgresql && testing::PostgresServer::instance() == nullptr) {
+      GTEST_SKIP() << testing::PostgresServer::why_not();
+    }
+  }
+};
+
+inline std::string name_of(const ::testing::TestParamInfo<StoreKind>& info) {
+  return info.param == StoreKind::kSqlite ? "sqlite" : "postgresql";
+}
+
+}  // namespace llorch::orchestratord::state_store
