@@ -222,6 +222,13 @@ int run_cli(int argc, const char* const* argv) {
   up_command->add_flag("--detach", up_options.detach, "Return when the stack serves, and leave it running");
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
+  std::string backup_file;
+  CLI::App* backup = app.add_subcommand("backup", "Write the jobs of the stopped stack to a file");
+  backup->add_option("FILE", backup_file, "A new file; it opens the prompts of waiting jobs")->required();
+  backup->callback([&] { code = copy_store(global, StoreCopy::kBackup, backup_file); });
+  CLI::App* restore = app.add_subcommand("restore", "Read jobs from such a file into an empty state folder");
+  restore->add_option("FILE", backup_file)->required();
+  restore->callback([&] { code = copy_store(global, StoreCopy::kRestore, backup_file); });
   add_job_commands(app, global, run, job_id, code);
   add_session_commands(app, global, session, code);
   add_pool_commands(app, global, pool, code);

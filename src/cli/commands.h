@@ -19,6 +19,9 @@ struct UpOptions {
 };
 int up(const GlobalOptions& global, const UpOptions& options);
 int down(const GlobalOptions& global);
+// orchestratord does it, in place of this process: only it knows its store.
+enum class StoreCopy { kBackup, kRestore };
+int copy_store(const GlobalOptions& global, StoreCopy copy, const std::string& file);
 
 int run_prompt(const GlobalOptions& global, const RunOptions& options);
 

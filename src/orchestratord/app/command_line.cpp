@@ -13,6 +13,10 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/version.h"
+#include "contract/json.h"
+#include "contract/task.h"
+#include "orchestratord/state_store/backup/backup.h"
+#include "orchestratord/state_store/sqlite_store.h"
 
 namespace llorch::orchestratord::app {
 namespace {
@@ -42,6 +46,55 @@ base::Result<> serve(const CommandLine& command_line) {
 
 }  // namespace
 
+namespace {
+
+// For `llorch backup` and `llorch restore`.
+base::Result<state_store::backup::Summary> copy_store(const CommandLine& command_line, std::string_view verb,
+                                                      const std::filesystem::path& file) {
+  const auto options = TRY(load_options(command_line));
+  if (options.config.orchestratord.persistence.store == contract::StoreKind::kPostgresql) {
+    return base::fail(base::ErrorCode::kInvalidParams,
+                      fmt::format("the jobs are in PostgreSQL: {} them with {}, and keep payload.keys with it", verb,
+                                  verb == "restore" ? "pg_restore" : "pg_dump"));
+  }
+  auto lock = state_store::lock_state_directory(options.state_directory);
+  if (!lock && lock.error().code == base::ErrorCode::kAlreadyRunning) {
+    lock.error().message = "orchestratord runs here; stop it first (llorch down): what waits goes on afterwards";
+  }
+  TRY(lock);
+  const state_store::backup::Paths paths{.directory = options.state_directory, .file = file};
+  return verb == "restore" ? state_store::backup::restore(paths) : state_store::backup::write(paths);
+}
+
+int run_copy(const CommandLine& command_line) {
+  const bool restores = command_line.restore_file.has_value();
+  const std::string verb = restores ? "restore" : "backup";
+  const std::filesystem::path& file = restores ? *command_line.restore_file : *command_line.backup_file;
+  const auto summary = copy_store(command_line, verb, file);
+  if (!summary) {
+    const base::Error& error = summary.error();
+    if (command_line.json) {
+      fmt::print(stderr, "{{\"error\":{}}}\n", contract::encode(contract::error_body(error, {})));
+    } else {
+      fmt::print(stderr, "error: {}: {}\n", error.name(), error.message);
+    }
+    return exit_code_of(error.code);
+  }
+  if (command_line.json) {
+    fmt::print("{{\"event\":\"{}\",\"jobs\":{},\"live_jobs\":{},\"bytes\":{}}}\n", verb, summary->jobs_count,
+               summary->live_jobs_count, summary->bytes);
+  } else if (restores) {
+    fmt::print("restored {} jobs; {} of them go on with the next start\n", summary->jobs_count,
+               summary->live_jobs_count);
+  } else {
+    fmt::print("wrote {} jobs, {} bytes, to {}; it opens the prompts of {} live jobs: keep it like a secret\n",
+               summary->jobs_count, summary->bytes, file.string(), summary->live_jobs_count);
+  }
+  return 0;
+}
+
+}  // namespace
+
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CommandLine out;
   CLI::App app{"orchestratord: accepts jobs, decides where they run, streams their results"};
@@ -53,6 +106,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("--bind", bind, "address:port; beyond loopback only with a token");
   app.add_option("--model-root", roots, "Folder that file: references may point into; repeatable");
   app.add_option("--set", sets, "One configuration key: dotted.key=value; repeatable");
+  CLI::Option* backup = app.add_option("--backup", out.backup_file, "Instead of serving: write the job store to a file");
+  app.add_option("--restore", out.restore_file, "Instead of serving: read it from such a file")->excludes(backup);
+  app.add_flag("--json", out.json, "Outcome of these two as JSON");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -95,6 +151,7 @@ int run_orchestratord(int argc, const char* const* argv) {
     std::fputs(command_line.message.c_str(), *command_line.exit_code == 0 ? stdout : stderr);
     return *command_line.exit_code;
   }
+  if (command_line.backup_file || command_line.restore_file) return run_copy(command_line);
   const auto outcome = serve(command_line);
   if (outcome) return 0;
   base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,

@@ -11,6 +11,9 @@ struct CommandLine {
   contract::ConfigSources sources;
   std::optional<std::filesystem::path> state_directory;
   std::vector<std::filesystem::path> model_roots;
+  // At most one: do that and end, instead of serving.
+  std::optional<std::filesystem::path> backup_file, restore_file;
+  bool json = false;  // how their outcome is printed
   // Set: print `message` (help, version, usage error) and exit with it.
   std::optional<int> exit_code;
   std::string message;

@@ -10,6 +10,19 @@ namespace {
 
 using base::ErrorCode;
 
+constexpr int kVersionNumberMin = 3'037'000;
+
+// SQLite answers a setting that it cannot take with another one, not with an error.
+base::Result<> check_setting(Database& database, const char* pragma, std::string_view wanted) {
+  const StatementUse row(*TRY(database.statement(pragma)));
+  const std::string got = TRY(row->step()) ? row->text(0) : std::string();
+  if (got == wanted) return {};
+  return base::fail(ErrorCode::kStoreUnavailable,
+                    fmt::format("the job store cannot be opened safely: {} is {} and has to be {}; put the state "
+                                "directory on a local disk",
+                                pragma, got, wanted));
+}
+
 std::string_view remedy(int code) {
   switch (code & 0xff) {
     case SQLITE_FULL: return "free space on the disk of the state directory; the store recovers by itself";
@@ -126,6 +139,9 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
       database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                        "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
                        "PRAGMA trusted_schema=OFF; PRAGMA journal_size_limit=16777216;"));
+  TRY(check_setting(database, "PRAGMA locking_mode", "exclusive"));  // one connection, of all processes
+  TRY(check_setting(database, "PRAGMA journal_mode", "wal"));
+  TRY(check_setting(database, "PRAGMA synchronous", "2"));
   sqlite3_wal_autocheckpoint(raw, static_cast<int>(options.checkpoint_pages));
   return database;
 }
@@ -164,14 +180,36 @@ base::Result<Statement*> Database::statement(const char* sql) {
   return &statements_.emplace(sql, Statement(raw)).first->second;
 }
 
+base::Result<> Database::copy_to(const std::string& path) {
+  sqlite3* raw = nullptr;
+  const int opened = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  const Database copy(raw);
+  if (opened != SQLITE_OK) return base::fail(database_error(raw, "cannot open the copy of the job store"));
+  sqlite3_backup* backup = sqlite3_backup_init(raw, "main", db_.get(), "main");
+  if (backup != nullptr) {
+    sqlite3_backup_step(backup, -1);
+    sqlite3_backup_finish(backup);  // repeats the error of the step
+  }
+  if (sqlite3_errcode(raw) != SQLITE_OK) return base::fail(database_error(raw, "cannot copy the job store"));
+  return {};
+}
+
 std::int64_t Database::changes() const { return sqlite3_changes64(db_.get()); }
 
-base::Result<std::string> check_library() {
-  if (sqlite3_threadsafe() == 0) {
+Library loaded_library() {
+  return {.version = sqlite3_libversion(), .version_number = sqlite3_libversion_number(), .threads = sqlite3_threadsafe()};
+}
+
+base::Result<> check_library(const Library& library) {
+  if (library.threads == 0) {
     return base::fail(ErrorCode::kVersionMismatch,
                       "the SQLite library was built without thread support; install Debian's");
   }
-  return std::string(sqlite3_libversion());
+  if (library.version_number < kVersionNumberMin) {
+    return base::fail(ErrorCode::kVersionMismatch,
+                      fmt::format("SQLite {} is too old; 3.37 is the least", library.version));
+  }
+  return {};
 }
 
 }  // namespace llorch::orchestratord::state_store::sqlite

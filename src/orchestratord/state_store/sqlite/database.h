@@ -86,6 +86,8 @@ class Database {
   // Prepared once per connection and kept. REQUIRES `sql` to be a literal.
   base::Result<Statement*> statement(const char* sql);
   std::int64_t changes() const;
+  // Copies all of it into the file `path`, which may be empty or missing, and syncs that.
+  base::Result<> copy_to(const std::string& path);
 
  private:
   explicit Database(sqlite3* db) : db_(db) {}
@@ -98,7 +100,14 @@ class Database {
   std::map<const char*, Statement> statements_;  // destroyed before db_
 };
 
-// Refuses a SQLite built without threads. Returns its version.
-base::Result<std::string> check_library();
+// The SQLite this process runs with, which need not be the one it was compiled with.
+struct Library {
+  std::string version;     // "3.40.1"
+  int version_number = 0;  // 3040001
+  int threads = 0;         // SQLITE_THREADSAFE: 0 none, 1 serialised, 2 one thread per connection at a time
+};
+Library loaded_library();
+// VERSION_MISMATCH: built without threads, or older than the schema's STRICT tables (3.37).
+base::Result<> check_library(const Library& library);
 
 }  // namespace llorch::orchestratord::state_store::sqlite

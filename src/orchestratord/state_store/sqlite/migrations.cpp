@@ -15,17 +15,31 @@ base::Result<> apply(Database& database, const Migration& migration, std::int64_
   return insert->run();
 }
 
+base::Result<std::vector<AppliedMigration>> read_applied(Database& database) {
+  std::vector<AppliedMigration> rows;
+  const StatementUse row(*TRY(database.statement("SELECT version, sha256 FROM schema_migrations ORDER BY version")));
+  while (TRY(row->step())) rows.push_back({row->integer(0), row->text(1)});
+  return rows;
+}
+
 }  // namespace
+
+base::Result<> check_schema(Database& database, std::span<const Migration> known) {
+  const StatementUse check(*TRY(database.statement("PRAGMA quick_check(1)")));
+  const bool intact = TRY(check->step()) && check->text(0) == "ok";
+  const auto rows = read_applied(database);
+  if (!intact || !rows || rows->empty()) {
+    return base::fail(base::ErrorCode::kCorruptFile, "the database of the job store is damaged or empty");
+  }
+  TRY(applied_count(known, *rows));
+  return {};
+}
 
 base::Result<> migrate(Database& database, std::span<const Migration> known, std::int64_t now_unix_ms) {
   TRY(
       database.execute("CREATE TABLE IF NOT EXISTS schema_migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, "
                        "sha256 TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT"));
-  std::vector<AppliedMigration> rows;
-  {
-    const StatementUse row(*TRY(database.statement("SELECT version, sha256 FROM schema_migrations ORDER BY version")));
-    while (TRY(row->step())) rows.push_back({row->integer(0), row->text(1)});
-  }
+  const std::vector<AppliedMigration> rows = TRY(read_applied(database));
   for (std::size_t applied = TRY(applied_count(known, rows)); applied < known.size(); ++applied) {
     TRY(database.execute("BEGIN IMMEDIATE"));
     if (auto done = apply(database, known[applied], now_unix_ms); !done) {

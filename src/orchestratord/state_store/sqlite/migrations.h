@@ -13,6 +13,10 @@ class Database;
 // In ascending order, versions 1, 2, 3, ...
 std::span<const Migration> migrations();
 
+// Whether migrate() could go on from what `database` has; changes nothing. Errors as below, and CORRUPT_FILE for a database
+// without a schema or with damaged pages.
+base::Result<> check_schema(Database& database, std::span<const Migration> migrations);
+
 // Applies what is missing, each version in a transaction of its own. UNSUPPORTED_FORMAT_VERSION: the file was written by
 // a newer program. CORRUPT_FILE: an applied migration is not the one this program knows.
 base::Result<> migrate(Database& database, std::span<const Migration> migrations, std::int64_t now_unix_ms);

@@ -74,6 +74,25 @@ TEST_F(MigrationsTest, TheShippedSchemaIsValid) {
       << "foreign keys are off";
 }
 
+// What the store was built against is not what it runs with.
+TEST(Library, IsCheckedAtTheStart) {
+  const Library loaded = loaded_library();
+  EXPECT_TRUE(check_library(loaded)) << loaded.version;
+  EXPECT_FALSE(loaded.version.empty());
+  EXPECT_EQ(check_library({.version = "3.40.1", .version_number = 3040001, .threads = 0}).error().code,
+            base::ErrorCode::kVersionMismatch);
+  EXPECT_EQ(check_library({.version = "3.36.0", .version_number = 3036000, .threads = 1}).error().code,
+            base::ErrorCode::kVersionMismatch);
+  EXPECT_TRUE(check_library({.version = "3.37.0", .version_number = 3037000, .threads = 2}));
+}
+
+// A database in memory takes neither WAL nor the lock, and SQLite says so only when asked.
+TEST(Library, ASettingThatDidNotTakeIsAnError) {
+  const auto refused = Database::open({.path = ":memory:"});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("journal_mode"), std::string::npos) << refused.error().message;
+}
+
 TEST_F(MigrationsTest, FilesArePrivateAndGarbageIsRefused) {
   {
     auto db = Database::open({.path = path()}).value();

@@ -11,8 +11,10 @@ namespace llorch::orchestratord::state_store {
 
 base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions options) {
   ASSERT(options.clock != nullptr && options.entropy != nullptr);
-  const std::string version = TRY(sqlite::check_library());
-  base::log_event(base::LogLevel::kInfo, "store.library", {}, "The jobs are in SQLite.", {{"sqlite_version", version}});
+  const sqlite::Library library = sqlite::loaded_library();
+  TRY(sqlite::check_library(library));
+  base::log_event(base::LogLevel::kInfo, "store.library", {}, "The jobs are in SQLite.",
+                  {{"sqlite_version", library.version}, {"sqlite_threads", library.threads}});
   const std::filesystem::path path = options.directory / "orchestrator.db";
   TRY(options.open_file(path));  // its mode is also the one SQLite gives its log
   auto log = TRY(options.open_file(path.string() + "-wal"));

@@ -1,0 +1,248 @@
+#include "orchestratord/state_store/backup/backup.h"
+
+#include <endian.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/file.h"
+#include "base/sha256.h"
+#include "orchestratord/state_store/payload/sealing.h"
+#include "orchestratord/state_store/sqlite/database.h"
+#include "orchestratord/state_store/sqlite/migrations.h"
+
+namespace llorch::orchestratord::state_store::backup {
+namespace {
+
+using base::ErrorCode;
+namespace fs = std::filesystem;
+
+// The file: magic, u64 bytes of the keys, u64 bytes of the database (little endian), SHA-256 of what follows; then the
+// keys as in payload.keys, with zeroes in the slots no live job owns; then the database.
+constexpr std::string_view kMagic = "llorch-backup-1\n";
+constexpr std::size_t kHeaderBytes = 16 + 8 + 8 + 32;
+constexpr std::size_t kCopyBytes = 1 << 20;
+constexpr const char* kDatabaseName = "orchestrator.db";
+constexpr const char* kKeysName = "payload.keys";
+
+// Closed, and removed unless kept: what a failure leaves is nothing.
+class NewFile {
+ public:
+  static base::Result<NewFile> create(const fs::path& path) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return base::fail(base::io_error("cannot create", path, errno));
+    return NewFile(fd, path);
+  }
+  NewFile(NewFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+  NewFile& operator=(NewFile&&) = delete;
+  ~NewFile() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    ::unlink(path_.c_str());
+  }
+  base::Result<> append(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return base::fail(base::io_error("cannot write", path_, errno));
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    }
+    return {};
+  }
+  base::Result<> overwrite_start(std::string_view bytes) {
+    if (::lseek(fd_, 0, SEEK_SET) != 0) return base::fail(base::io_error("cannot write", path_, errno));
+    return append(bytes);
+  }
+  // Under its final name, on disk.
+  base::Result<> keep(const fs::path& name) {
+    if (::fsync(fd_) != 0) return base::fail(base::io_error("cannot sync", path_, errno));
+    if (::rename(path_.c_str(), name.c_str()) != 0) return base::fail(base::io_error("cannot rename to", name, errno));
+    ::close(std::exchange(fd_, -1));
+    const fs::path folder = fs::absolute(name).parent_path();
+    const int folder_fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = folder_fd >= 0 && ::fsync(folder_fd) == 0;
+    const int error = errno;
+    if (folder_fd >= 0) ::close(folder_fd);
+    if (!synced) return base::fail(base::io_error("cannot sync", folder, error));
+    return {};
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  NewFile(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}
+  int fd_;
+  fs::path path_;
+};
+
+// SQLite's own journal beside a copy that is being made; gone with it.
+struct RemoveJournals {
+  fs::path database;
+  ~RemoveJournals() {
+    for (const char* suffix : {"-wal", "-shm", "-journal"}) ::unlink((database.string() + suffix).c_str());
+  }
+};
+
+using Sink = std::function<base::Result<>(std::string_view)>;
+
+std::string_view view(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+base::Result<> for_each_part(std::string_view bytes, const Sink& sink) {
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(kCopyBytes, bytes.size()))) {
+    TRY(sink(bytes.substr(0, kCopyBytes)));
+  }
+  return {};
+}
+
+struct Header {
+  std::uint64_t keys_bytes = 0;
+  std::uint64_t database_bytes = 0;
+  base::Sha256Digest digest{};
+};
+
+std::string encode(const Header& header) {
+  std::string out(kMagic);
+  for (const std::uint64_t n : {header.keys_bytes, header.database_bytes}) {
+    const std::uint64_t little = htole64(n);
+    out.append(reinterpret_cast<const char*>(&little), sizeof little);
+  }
+  return out.append(reinterpret_cast<const char*>(header.digest.data()), header.digest.size());
+}
+
+base::Error damaged(const fs::path& file, std::string_view why) {
+  return {ErrorCode::kCorruptFile, fmt::format("{} is not a whole backup: {}", file.string(), why), {}};
+}
+
+// Also checks that the bytes behind it are the ones it promises.
+base::Result<Header> decode(const fs::path& file, std::string_view bytes) {
+  if (!bytes.starts_with(kMagic.substr(0, 14))) return base::fail(damaged(file, "it does not begin like one"));
+  if (!bytes.starts_with(kMagic)) {
+    return base::fail(ErrorCode::kUnsupportedFormatVersion,
+                      fmt::format("{} was written by a newer program; restore it with that one", file.string()));
+  }
+  if (bytes.size() < kHeaderBytes) return base::fail(damaged(file, "it is cut short"));
+  Header header;
+  std::memcpy(&header.keys_bytes, bytes.data() + 16, 8);
+  std::memcpy(&header.database_bytes, bytes.data() + 24, 8);
+  header.keys_bytes = le64toh(header.keys_bytes);
+  header.database_bytes = le64toh(header.database_bytes);
+  std::memcpy(header.digest.data(), bytes.data() + 32, header.digest.size());
+  bytes.remove_prefix(kHeaderBytes);
+  if (header.keys_bytes > bytes.size() || header.database_bytes != bytes.size() - header.keys_bytes) {
+    return base::fail(damaged(file, "its length is not the one it names"));
+  }
+  if (base::sha256(bytes) != header.digest) return base::fail(damaged(file, "its check sum is not the one it names"));
+  return header;
+}
+
+base::Result<std::int64_t> count(sqlite::Database& database, const char* sql) {
+  const sqlite::StatementUse row(*TRY(database.statement(sql)));
+  if (!TRY(row->step())) return std::int64_t{0};
+  return row->integer(0);
+}
+
+base::Result<Summary> summarise(sqlite::Database& database) {
+  Summary summary;
+  summary.jobs_count = TRY(count(database, "SELECT count(*) FROM jobs"));
+  summary.live_jobs_count = TRY(count(database, "SELECT count(*) FROM jobs WHERE completed_at IS NULL"));
+  return summary;
+}
+
+// Of live jobs only: what a crash left in other slots is nobody's.
+base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& path) {
+  const auto held = base::read_file(path, std::size_t{1} << 32);
+  std::string keys;
+  const sqlite::StatementUse row(*TRY(database.statement("SELECT key_slot FROM job_payloads ORDER BY key_slot")));
+  while (TRY(row->step())) {
+    const std::size_t at = static_cast<std::size_t>(row->integer(0)) * payload::kKeyBytes;
+    if (!held || at + payload::kKeyBytes > held->size()) continue;  // lost: its job ends in PAYLOAD_LOST anyway
+    keys.resize(at + payload::kKeyBytes, '\0');
+    keys.replace(at, payload::kKeyBytes, *held, at, payload::kKeyBytes);
+  }
+  return keys;
+}
+
+}  // namespace
+
+base::Result<Summary> write(const Paths& paths) {
+  const fs::path source = paths.directory / kDatabaseName;
+  if (!fs::exists(source)) {
+    return base::fail(ErrorCode::kNotFound, fmt::format("there is no job store in {}", paths.directory.string()));
+  }
+  if (fs::exists(paths.file)) {
+    return base::fail(ErrorCode::kConflict, fmt::format("{} exists; give another name", paths.file.string()));
+  }
+  auto database = TRY(sqlite::Database::open({.path = source.string()}));
+  TRY(database.execute("PRAGMA wal_checkpoint(TRUNCATE)"));
+  Summary summary = TRY(summarise(database));
+  const std::string keys = TRY(live_keys(database, paths.directory / kKeysName));
+
+  const NewFile copy = TRY(NewFile::create(paths.file.string() + ".database"));
+  const RemoveJournals remove_journals{copy.path()};
+  TRY(database.copy_to(copy.path().string()));
+  const base::MappedFile mapped = TRY(base::MappedFile::open(copy.path()));
+  const std::string_view image = view(mapped.bytes());
+
+  NewFile out = TRY(NewFile::create(paths.file.string() + ".part"));
+  Header header{.keys_bytes = keys.size(), .database_bytes = image.size()};
+  base::Sha256 hash;
+  const Sink append = [&](std::string_view part) {
+    hash.update(part);
+    return out.append(part);
+  };
+  TRY(out.append(encode(header)));
+  TRY(for_each_part(keys, append));
+  TRY(for_each_part(image, append));
+  header.digest = hash.digest();
+  TRY(out.overwrite_start(encode(header)));
+  TRY(out.keep(paths.file));
+  summary.bytes = static_cast<std::int64_t>(kHeaderBytes + keys.size() + image.size());
+  return summary;
+}
+
+base::Result<Summary> restore(const Paths& paths) {
+  const fs::path target = paths.directory / kDatabaseName;
+  for (const fs::path& there : {target, fs::path(target.string() + "-wal")}) {
+    if (!fs::exists(there)) continue;
+    return base::fail(ErrorCode::kConflict,
+                      fmt::format("{} exists, and its jobs would be lost; move it and payload.keys away, or give another "
+                                  "--state-dir",
+                                  there.string()));
+  }
+  const base::MappedFile mapped = TRY(base::MappedFile::open(paths.file));
+  const std::string_view bytes = view(mapped.bytes());
+  const Header header = TRY(decode(paths.file, bytes));
+  const std::string_view keys = bytes.substr(kHeaderBytes, header.keys_bytes);
+  const std::string_view image = bytes.substr(kHeaderBytes + header.keys_bytes);
+
+  NewFile database_file = TRY(NewFile::create(target.string() + ".restored"));
+  const RemoveJournals remove_journals{database_file.path()};
+  TRY(for_each_part(image, [&](std::string_view part) { return database_file.append(part); }));
+  Summary summary;
+  {
+    auto database = TRY(sqlite::Database::open({.path = database_file.path().string()}));
+    TRY(sqlite::check_schema(database, sqlite::migrations()));
+    summary = TRY(summarise(database));
+  }
+  summary.bytes = static_cast<std::int64_t>(bytes.size());
+  // The database last: without it the keys belong to nobody, and this can be done again.
+  NewFile keys_file = TRY(NewFile::create((paths.directory / kKeysName).string() + ".restored"));
+  TRY(for_each_part(keys, [&](std::string_view part) { return keys_file.append(part); }));
+  TRY(keys_file.keep(paths.directory / kKeysName));
+  TRY(database_file.keep(target));
+  return summary;
+}
+
+}  // namespace llorch::orchestratord::state_store::backup

@@ -1,0 +1,55 @@
+"""The daemons on PostgreSQL: nothing accepted is lost when orchestratord or the server is killed."""
+
+import tempfile
+
+from postgres import PostgresServer
+from stack import ResumingClient, Stack, request, wait_for
+
+NEEDLE = "zanzibar marmalade"
+
+
+def test_jobs_in_postgresql_survive_kill_9_of_both():
+    """SYS-6.1.2 SYS-6.1.3: queued and running jobs go on after SIGKILL of orchestratord; a stream is the same as undisturbed."""
+    with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
+        settings = {"orchestratord.persistence.store": "postgresql",
+                    "orchestratord.persistence.postgresql.connection_file": str(server.connection_file(folder))}
+        with Stack(settings, slow=True) as stack:
+            undisturbed = ResumingClient(stack, stack.submit(prompt=NEEDLE, max_tokens=40)["job_id"]).run()
+            jobs = [stack.submit(prompt=NEEDLE, max_tokens=40, on_disconnect="resume")["job_id"] for _ in range(4)]
+            wait_for("the first one to run", lambda: stack.job(jobs[0])["status"] == "running")
+            stack.orchestrator.kill()
+            stack.orchestrator.wait()
+            assert server.sql("SELECT count(*) FROM llorch.jobs WHERE completed_at IS NULL") == "4"
+            stack.start_orchestrator()
+            for job_id in jobs:
+                client = ResumingClient(stack, job_id).run()
+                assert client.terminal().name == "end", client.terminal()
+                assert client.tokens() == undisturbed.tokens()
+
+            # The server dies under the running stack: refused meanwhile, and it recovers without help.
+            waiting = stack.submit(prompt=NEEDLE, max_tokens=200)["job_id"]
+            server.process.kill()
+            server.process.wait()
+            refused = request(stack.url, "POST", "/v2/tasks", {"model": "demo", "prompt": "x", "max_tokens": 2, "seed": 1})
+            assert (refused.status, refused.code) == (503, "STORE_UNAVAILABLE")
+            wait_for("the server to start again", lambda: restarted(server))
+            assert stack.wait_terminal(waiting)["status"] == "completed"
+            wait_for("admissions", lambda: request(stack.url, "POST", "/v2/tasks",
+                                                   {"model": "demo", "prompt": "x", "max_tokens": 2, "seed": 1}).status == 202)
+
+            # A second orchestratord on the same database has no chance, and says so.
+            with tempfile.TemporaryDirectory() as other:
+                second = Stack(settings, state_dir=other)
+                process = second._spawn("orchestratord", "127.0.0.1:0")
+                assert process.wait(60) == 1
+                assert "ALREADY_RUNNING" in second.log("orchestratord")
+                assert str(server.dir) not in second.log("orchestratord"), "the connection string is in a log"
+        assert server.sql("SELECT count(*) FROM llorch.job_payloads") in ("0", "1")
+        dump = server.sql("SELECT * FROM llorch.jobs")
+        assert NEEDLE not in dump
+
+
+def restarted(server):
+    if server.process.poll() is not None:
+        server.start()
+    return server.run_psql("SELECT 1", "jobs").returncode == 0
