@@ -145,13 +145,13 @@ base::Result<OrchestratorOptions> load_options(const CommandLine& command_line) 
 
 int run_orchestratord(int argc, const char* const* argv) {
   base::harden_process();
-  base::block_stop_signals();
   const CommandLine command_line = parse_command_line(argc, argv);
   if (command_line.exit_code) {
     std::fputs(command_line.message.c_str(), *command_line.exit_code == 0 ? stdout : stderr);
     return *command_line.exit_code;
   }
   if (command_line.backup_file || command_line.restore_file) return run_copy(command_line);
+  base::block_stop_signals();
   const auto outcome = serve(command_line);
   if (outcome) return 0;
   base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,

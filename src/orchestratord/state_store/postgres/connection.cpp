@@ -229,7 +229,7 @@ base::Result<Rows> Connection::next_statement() {
 
 base::Result<pg_result*> Connection::next_result() {
   PGconn* raw = connection_.get();
-  const auto deadline = Clock::now() + reply_timeout_;
+  auto deadline = Clock::now() + reply_timeout_;
   while (true) {
     const int unsent = PQflush(raw);
     if (unsent < 0) return base::fail(lost());
@@ -239,7 +239,9 @@ base::Result<pg_result*> Connection::next_result() {
     const int ready = ::poll(&socket, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return base::fail(ErrorCode::kStoreUnavailable, "the PostgreSQL server does not answer");
-    if ((socket.revents & ~POLLOUT) != 0 && PQconsumeInput(raw) == 0) return base::fail(lost());
+    if ((socket.revents & ~POLLOUT) == 0) continue;
+    if (PQconsumeInput(raw) == 0) return base::fail(lost());
+    deadline = Clock::now() + reply_timeout_;  // a long answer is no silence
   }
 }
 
