@@ -106,7 +106,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   app.add_option("--bind", bind, "address:port; beyond loopback only with a token");
   app.add_option("--model-root", roots, "Folder that file: references may point into; repeatable");
   app.add_option("--set", sets, "One configuration key: dotted.key=value; repeatable");
-  CLI::Option* backup = app.add_option("--backup", out.backup_file, "Instead of serving: write the job store to a file");
+  CLI::Option* backup =
+      app.add_option("--backup", out.backup_file, "Instead of serving: write the job store to a file");
   app.add_option("--restore", out.restore_file, "Instead of serving: read it from such a file")->excludes(backup);
   app.add_flag("--json", out.json, "Outcome of these two as JSON");
   try {

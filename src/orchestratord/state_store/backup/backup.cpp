@@ -216,10 +216,11 @@ base::Result<Summary> restore(const Paths& paths) {
   const fs::path target = paths.directory / kDatabaseName;
   for (const fs::path& there : {target, fs::path(target.string() + "-wal")}) {
     if (!fs::exists(there)) continue;
-    return base::fail(ErrorCode::kConflict,
-                      fmt::format("{} exists, and its jobs would be lost; move it and payload.keys away, or give another "
-                                  "--state-dir",
-                                  there.string()));
+    return base::fail(
+        ErrorCode::kConflict,
+        fmt::format("{} exists, and its jobs would be lost; move it and payload.keys away, or give another "
+                    "--state-dir",
+                    there.string()));
   }
   const base::MappedFile mapped = TRY(base::MappedFile::open(paths.file));
   const std::string_view bytes = view(mapped.bytes());

@@ -76,7 +76,8 @@ TEST_F(BackupTest, ADamagedFileLeavesNothingBehind) {
   ASSERT_TRUE(write_backup());
   const std::string good = bytes();
   std::vector<std::string> bad{"", "llorch", good.substr(0, 40), good.substr(0, good.size() - 1), good + "x"};
-  for (const std::size_t at : {std::size_t{3}, std::size_t{17}, std::size_t{25}, std::size_t{40}, std::size_t{70}, good.size() / 2}) {
+  for (const std::size_t at :
+       {std::size_t{3}, std::size_t{17}, std::size_t{25}, std::size_t{40}, std::size_t{70}, good.size() / 2}) {
     bad.push_back(good);
     bad.back()[at] = static_cast<char>(bad.back()[at] ^ 1);
   }
