@@ -94,14 +94,14 @@ base::Result<> Orchestrator::Parts::open_store() {
   lock.emplace(TRY(state_store::lock_state_directory(options.state_directory)));
   const contract::PersistenceConfig& persistence = options.config.orchestratord.persistence;
   if (persistence.store == contract::StoreKind::kPostgresql) {
-    state_store::PostgresStoreOptions server;
-    server.conninfo = TRY(contract::load_postgresql_connection(options.config));
-    server.directory = options.state_directory;
-    server.retention_ms = persistence.retention_ms;
-    server.clock = &clock;
-    server.entropy = &entropy;
-    server.on_taken_over = options.on_store_taken_over;
-    store = TRY(state_store::open_postgres_store(std::move(server)));
+    state_store::PostgresStoreOptions postgres;
+    postgres.conninfo = TRY(contract::load_postgresql_connection(options.config));
+    postgres.directory = options.state_directory;
+    postgres.retention_ms = persistence.retention_ms;
+    postgres.clock = &clock;
+    postgres.entropy = &entropy;
+    postgres.on_taken_over = options.on_store_taken_over;
+    store = TRY(state_store::open_postgres_store(std::move(postgres)));
     return {};
   }
   state_store::SqliteStoreOptions store_options;
