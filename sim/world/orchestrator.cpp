@@ -79,7 +79,8 @@ struct Orchestrator::Life {
   bool draining = false;  // the mailbox is about to be read
   std::uint64_t wakes = 0;
   std::int64_t next_wake_ms = -1;
-  std::set<std::string> starting;  // start calls without an answer
+  std::map<std::string, std::int64_t> finished_ms;  // by job, of this life
+  std::set<std::string> starting;                   // start calls without an answer
 
   void drop_clients() {
     for (const auto& weak : exchanges) {
@@ -314,14 +315,21 @@ void Orchestrator::events(const std::string& job, const std::optional<std::strin
     world_.oracle.violate("a live job has no stream: " + job);
     return void(exchange->respond_error({ErrorCode::kInternal, "", {}}));
   }
-  serve_stored(**row, held, *exchange);
+  serve_stored(job, *row, held, *exchange);
 }
 
-void Orchestrator::serve_stored(const Row& row, const std::optional<streaming::EventId>& held, SimExchange& exchange) {
+void Orchestrator::serve_stored(const std::string& job, const Row& row, const std::optional<streaming::EventId>& held,
+                                SimExchange& exchange) {
   const auto id = streaming::parse_event_id(row.last_event_id);
   const auto answer = streaming::answer_from_store({*id}, held);
   if (answer == streaming::StoredAnswer::kOffsetGone) {
     world_.oracle.reached("410 for events no longer held");
+    const auto finished = life_->finished_ms.find(job);
+    const auto& limits = world_.options.stream;
+    if (finished != life_->finished_ms.end() &&
+        world_.loop.now_ms() - finished->second < std::min(limits.retain_ms, limits.reconnect_grace_ms)) {
+      world_.oracle.violate("events are gone before their client could come back: " + job);
+    }
     return void(exchange.respond_error({ErrorCode::kStreamOffsetGone, "", {}}));
   }
   world_.oracle.reached("stored ending served");
@@ -466,6 +474,7 @@ void Orchestrator::run(brain::Finish& c) {
   const auto node = life_->live.extract(c.job_id.value);
   const std::string data = c.end ? contract::encode(*c.end) : contract::encode(contract::error_body(*c.error, {}));
   node.mapped().stream->finish({.event = c.end ? "end" : "error", .data = data}, world_.loop.now_ms());
+  life_->finished_ms[c.job_id.value] = world_.loop.now_ms();
 }
 
 void Orchestrator::run(brain::Execute& c) {

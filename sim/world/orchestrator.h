@@ -83,8 +83,8 @@ class Orchestrator {
   void arm();
   void tick();
   void refuse_task(const std::string& task, const base::Error& error);
-  void serve_stored(const Row& row, const std::optional<orchestratord::streaming::EventId>& last_event_id,
-                    SimExchange& exchange);
+  void serve_stored(const std::string& job, const Row& row,
+                    const std::optional<orchestratord::streaming::EventId>& last_event_id, SimExchange& exchange);
 
   void run(orchestratord::brain::CommitAdmission& c);
   void run(orchestratord::brain::CommitTransition& c);
