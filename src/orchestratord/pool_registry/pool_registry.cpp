@@ -237,6 +237,7 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
   Worker& w = pool.workers.at(id);
   const WorkerStatus was = w.info.status;
   w.listed = true;
+  w.doubted = false;
   w.reported_bytes = info.vram_bytes;
   // Its jobs go elsewhere now; its memory and its place on the device come back when its process is gone.
   if (said == WorkerStatus::kFailed) {

@@ -43,6 +43,7 @@ struct Worker {
   bool listed = false;             // a report named it
   bool told_gone = false;          // declared gone, but its process still holds its place; failed
   int absent_reports = 0;          // in a row, while never listed
+  bool doubted = false;            // a connection to it failed, and no report has named it since
   std::optional<std::int64_t> stop_sent_ms;
   std::optional<std::uint64_t> claimed_by;   // lane that waits for its memory: no new work
   std::optional<std::uint64_t> started_for;  // lane whose first job asked for it
@@ -50,7 +51,7 @@ struct Worker {
 
   std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes); }
   bool takes_work() const { return info.status == WorkerStatus::kReady && !claimed_by && !retiring; }
-  std::int64_t slots_free() const { return std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
+  std::int64_t slots_free() const { return doubted ? 0 : std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
 };
 
 struct Device {

@@ -108,8 +108,13 @@ void Brain::State::on(ExecuteEnded& e) {
   if (e.end) return completed(*job, x, std::move(*e.end));
   if (x.retry_error) return retry(*job, *x.retry_error);
   if (x.aborted) return put_back(*job);
-  // If the worker is dead its pool knows first; the next attempt should not go there again.
-  if (const auto* pool = job->pool_id ? registry.find_pool(*job->pool_id) : nullptr) emit(AskPoolState{pool->endpoint});
+  // If the worker is dead its pool knows first: nothing more goes there before the pool has spoken.
+  if (const auto* pool = job->pool_id ? registry.find_pool(*job->pool_id) : nullptr) {
+    Worker* worker = registry.find_worker(x.worker_id);
+    const ErrorCode code = e.error->code;
+    if (worker && (code == ErrorCode::kUnreachable || code == ErrorCode::kWorkerReset)) worker->doubted = true;
+    emit(AskPoolState{pool->endpoint});
+  }
   attempt_failed(*job, std::move(*e.error));
 }
 

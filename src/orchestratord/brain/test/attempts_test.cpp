@@ -44,6 +44,7 @@ TEST(Attempts, RetriesWithBackoffUntilExhausted) {
   for (int attempt = 1; attempt < 5; ++attempt) {
     d.lose(x);
     EXPECT_TRUE(d.none<Finish>());
+    d.add_worker();
     const auto next = d.only<Execute>();  // the worker does not stand idle meanwhile
     EXPECT_NE(next.job_id, base::JobId("j1"));
     EXPECT_EQ(d.query("j1").reason->code, "WAITING_FOR_RETRY");
@@ -57,6 +58,29 @@ TEST(Attempts, RetriesWithBackoffUntilExhausted) {
   }
   d.lose(x);
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kRetryExhausted);
+}
+
+// SYS-8.3.2, ORCH-3010: a worker whose connection broke gets nothing until its pool has named it again; what waits keeps
+// its turn instead of losing an attempt, and its place, to a dead process.
+TEST(Attempts, NothingIsSentToAWorkerThatMayBeDead) {
+  for (const ErrorCode code : {ErrorCode::kWorkerReset, ErrorCode::kUnreachable}) {
+    Driver d(no_jitter());
+    d.add_worker();
+    const ExecutionId x = d.run("j1");
+    d.submit("j2");
+    d.lose(x, code);
+    EXPECT_TRUE(d.none<Execute>()) << d.dump();
+    EXPECT_FALSE(d.none<AskPoolState>());
+    EXPECT_EQ(d.query("j2").attempts, 0);
+    d.add_worker();
+    EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
+  }
+  Driver d;
+  d.add_worker();
+  const ExecutionId x = d.run("j1");
+  d.submit("j2");
+  d.lose(x, ErrorCode::kVramOom);
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2")) << "it has answered";
 }
 
 TEST(Attempts, OnlyTransientFailuresAreRetried) {
