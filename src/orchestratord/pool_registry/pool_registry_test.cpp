@@ -101,6 +101,18 @@ TEST_F(RegistryTest, OldReportsOfTheSameBootAreDropped) {
 }
 
 // SYS-7.3.1: a worker that vanished from the report is gone, and a late report does not revive it.
+// Reports of one millisecond are told apart by their number, also when the wall clock was set back between them.
+TEST_F(RegistryTest, ReportsAreOrderedByTheirNumber) {
+  state.timestamp_ms = now.unix_ms;
+  state.sequence = 2;
+  EXPECT_EQ(registry.apply(state, now).taken, Changes::Taken::kYes);
+  state.sequence = 1;
+  EXPECT_EQ(registry.apply(state, now).taken, Changes::Taken::kStale);
+  state.sequence = 3;
+  state.timestamp_ms -= 3'600'000;
+  EXPECT_EQ(registry.apply(state, now).taken, Changes::Taken::kYes);
+}
+
 TEST_F(RegistryTest, AVanishedWorkerStaysGone) {
   state.workers = {worker("w1")};
   report();

@@ -3,6 +3,7 @@
 // optimizing.cpp, pools.cpp, pool_control.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp, verify.cpp; timers in
 // step.cpp).
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -313,7 +314,8 @@ struct Brain::State {
   void worker_crashed(Model& m, const base::Error& error);
   void start_timed_out(const base::WorkerId& id);
   void postpone_start(ModelIndex model_index);
-  static bool in_motion(const pool_registry::Device& device);
+  static bool in_motion(const pool_registry::Device& device,
+                        std::int64_t since_ms = std::numeric_limits<std::int64_t>::max());
   struct StartOrder {
     ModelIndex model;
     std::optional<LaneIndex> lane;  // whose first job asks for it; none: an operator does

@@ -111,6 +111,7 @@ void Brain::State::on(StartWorkerAnswered& e) {
   dirty = true;
   const bool timed_out = worker->info.status == WorkerStatus::kFailed;
   const FailedStart start = failed_start(*worker, model_of.at(worker->wanted_digest));
+  const std::int64_t asked_ms = worker->started_ms;
   registry.forget_start(e.worker_id);
   retiring.erase(e.worker_id);
   if (timed_out) return;  // counted as a failure then
@@ -127,15 +128,17 @@ void Brain::State::on(StartWorkerAnswered& e) {
     // The report in hand was too old. Only one that came after a refusal makes the next refusal a failure.
     device->second.doubted = true;
     const bool first = !std::exchange(device->second.disagreed, true);
-    if (first || is_loading_there(*e.error) || in_motion(device->second)) return postpone_start(start.model);
+    if (first || is_loading_there(*e.error) || in_motion(device->second, asked_ms)) return postpone_start(start.model);
   }
   start_failed(start, std::move(*e.error));
 }
 
-// Workers that start or leave make a device look fuller or emptier than it will be; both pass.
-bool Brain::State::in_motion(const pool_registry::Device& device) {
-  return std::any_of(device.workers.begin(), device.workers.end(),
-                     [](const Worker* w) { return w->info.status != WorkerStatus::kReady; });
+// Workers that start or leave make a device look fuller or emptier than it will be; both pass. One that became ready since
+// was still starting when the pool looked.
+bool Brain::State::in_motion(const pool_registry::Device& device, std::int64_t since_ms) {
+  return std::any_of(device.workers.begin(), device.workers.end(), [&](const Worker* w) {
+    return w->info.status != WorkerStatus::kReady || w->ready_ms >= since_ms;
+  });
 }
 
 void Brain::State::postpone_start(ModelIndex model_index) {
