@@ -170,6 +170,7 @@ void Brain::State::deadline_over(const base::PoolId& id) {
     abort(x);
     ++count;
   }
+  if (count == 0) return;
   emit(Log{base::LogLevel::kInfo,
            "pool.deadline",
            {},
@@ -267,8 +268,8 @@ void Brain::State::advance_controls() {
       advance_reload(id, control);
     } else if (control.draining && control.operation->state == PoolOperationState::kRunning && pool &&
                pool->workers.empty()) {
+      // The deadline stays armed: an attempt may still wait for the connection of a dead worker to break.
       control.operation->state = PoolOperationState::kDone;
-      timers.cancel(control.deadline_timer);
       emit(Log{base::LogLevel::kInfo, "pool.drained", {}, "A pool is empty.", {{"pool_id", id}}});
     }
   }
@@ -462,7 +463,7 @@ void Brain::State::on(QueryPoolHealth& e) {
     h.last_error = control.last_error;
     m.worker_failures = control.worker_failures;
     if (h.operation) h.operation->step = step_of(control, m.active_leases);
-    if (h.operation && control.deadline_timer) {
+    if (h.operation && h.operation->state == PoolOperationState::kRunning && control.deadline_timer) {
       h.operation->deadline_ms = std::max<std::int64_t>(0, control.deadline_ms - now.mono_ms);
     }
   }
