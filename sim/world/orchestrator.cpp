@@ -315,7 +315,7 @@ void Orchestrator::events(const std::string& job, const std::optional<std::strin
     world_.oracle.violate("a live job has no stream: " + job);
     return void(exchange->respond_error({ErrorCode::kInternal, "", {}}));
   }
-  serve_stored(job, *row, held, *exchange);
+  serve_stored(job, **row, held, *exchange);
 }
 
 void Orchestrator::serve_stored(const std::string& job, const Row& row, const std::optional<streaming::EventId>& held,

@@ -72,7 +72,8 @@ void World::trace_event(const orchestratord::brain::Event& event) {
       "OpenSession",     "QuerySession",        "QuerySessions",   "CloseSession",    "StreamCounted", "Restored",
       "Committed",       "CommitFailed",        "PoolSeen",        "PoolUnreachable", "PoolLeft",      "WorkerReady",
       "WorkerFailed",    "StartWorkerAnswered", "DrainPool",       "UndrainPool",     "ReloadPool",    "PurgePool",
-      "QueryPoolHealth", "ExecuteStarted",      "ExecuteProgress", "ExecuteEnded",    "Tick",          "Shutdown"};
+      "QueryPoolHealth", "ExecuteStarted",      "ExecuteProgress", "ExecuteEnded",    "QueueReviewed", "Tick",
+      "Shutdown"};
   static_assert(std::size(kNames) == std::variant_size_v<orchestratord::brain::Event>);
   trace(kNames[event.index()], "");
   const auto* seen = std::get_if<orchestratord::brain::PoolSeen>(&event);

@@ -105,6 +105,7 @@ TEST(IdleTtl, ARetryThatWaitsKeepsItsWorker) {
   config.retry.jitter = false;
   Loaded l(config);
   l.d.lose(l.execution);
+  l.d.see(l.state());  // the worker lives
   l.d.after_ms(5'000);
   EXPECT_TRUE(l.d.none<StopWorker>());
   l.d.after_ms(5'000);
