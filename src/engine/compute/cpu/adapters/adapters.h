@@ -1,42 +1,36 @@
 #pragma once
-// One triple per opcode: run, prepare, workspace. Semantics: engine/contract/adapter.h.
+// One pair per opcode: run, workspace. Semantics: engine/contract/adapter.h.
 #include "engine/contract/adapter.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
 struct RmsNormAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct AttentionAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct SwigluAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct EmbeddingAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct ResidualAddAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct LmHeadAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };

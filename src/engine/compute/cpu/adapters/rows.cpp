@@ -4,11 +4,9 @@
 
 namespace llorch::engine::compute::cpu::adapters {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -17,8 +15,6 @@ namespace {
 
 // Elements per thread below which a region stays on the caller.
 constexpr std::size_t kGrainElements = 1u << 15;
-
-constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 
@@ -34,10 +30,6 @@ Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   stream.pool.run(ctx.total_rows, kGrainElements / p.width + 1,
                   [&](Range rows, std::size_t) { stream.kernels.gather(args, rows); });
   return Status::ok();
-}
-Result<const void*> EmbeddingAdapter::prepare(const PrepareArgs& args) {
-  TRY(check_weights(args, {slot(contract::EmbeddingSlot::kWeight)}));
-  return nullptr;
 }
 std::uint64_t EmbeddingAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
   return 0;
@@ -72,17 +64,6 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
   stream.pool.run(norms, grain, [&](Range rows, std::size_t) { stream.kernels.rms_norm(args, rows); });
   return Status::ok();
 }
-Result<const void*> RmsNormAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<contract::RmsNormParams>(args.params);
-  TRY(require(args, p.rows_per_group == 0 || p.width % p.rows_per_group == 0, "groups that do not fill the row"));
-  if (p.kind == contract::NormKind::kLayerNorm) {
-    TRY(require(args, p.weight_offset == 0, "LayerNorm and an offset of the weight"));
-    TRY(check_weights(args, {slot(contract::NormSlot::kWeight), slot(contract::NormSlot::kBias)}));
-  } else {
-    TRY(check_weights(args, {slot(contract::NormSlot::kWeight)}));
-  }
-  return nullptr;
-}
 std::uint64_t RmsNormAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
   return 0;
 }
@@ -95,7 +76,6 @@ Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) 
   stream.pool.run(count, kGrainElements, [&](Range range, std::size_t) { stream.kernels.residual_add(args, range); });
   return Status::ok();
 }
-Result<const void*> ResidualAddAdapter::prepare(const PrepareArgs&) { return nullptr; }
 std::uint64_t ResidualAddAdapter::workspace_bytes(const ParamBlock&, const StepLimits&, const Backend&) noexcept {
   return 0;
 }

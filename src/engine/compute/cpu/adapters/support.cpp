@@ -7,16 +7,10 @@
 
 namespace llorch::engine::compute::cpu::adapters {
 
-using base::Result;
-
 namespace {
 
 // Work below which waking another thread costs more than it saves, in multiply-adds.
 constexpr std::size_t kGrainProducts = 1u << 16;
-
-DeviceKernels kernels_of(const contract::PrepareArgs& args) {
-  return {"CPU", kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights};
-}
 
 }  // namespace
 
@@ -65,12 +59,13 @@ Activation kernel_activation(contract::Activation act) {
   ASSERT(false, "activation {}", static_cast<int>(act));
 }
 
-Result<> check_weights(const contract::PrepareArgs& args, std::initializer_list<std::size_t> allowed) {
-  return compute::check_weights(args, kernels_of(args), allowed);
-}
-
-Result<> require(const contract::PrepareArgs& args, bool supported, std::string_view what) {
-  return compute::require(args, kernels_of(args), supported, what);
+base::Result<const void*> prepare(const contract::PrepareArgs& args) {
+  TRY(check_instruction(
+      args, {.device = "CPU",
+             .matrix_types = kCpuTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights,
+             .positions_max = kPositionsMax,
+             .conv_taps_max = kConvTapsMax}));
+  return nullptr;
 }
 
 }  // namespace llorch::engine::compute::cpu::adapters

@@ -3,6 +3,7 @@
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
 #include "engine/compute/cpu/adapters/moe/moe.h"
+#include "engine/compute/cpu/adapters/support.h"
 #include "engine/compute/cpu/adapters/vision/vision.h"
 
 namespace llorch::engine::compute::cpu::adapters {
@@ -22,7 +23,7 @@ template <class Adapter>
 constexpr void put(AdapterTables& tables, Opcode opcode, const AdapterCapability& capability) {
   const auto i = static_cast<std::size_t>(opcode);
   tables.run[i] = Adapter::run;
-  tables.prepare[i] = Adapter::prepare;
+  tables.prepare[i] = prepare;
   tables.workspace_bytes[i] = Adapter::workspace_bytes;
   tables.capabilities[i] = capability;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// One triple per opcode: run, prepare, workspace. Semantics: engine/contract/adapter.h. A run enqueues kernels and nothing
+// One pair per opcode: run, workspace. Semantics: engine/contract/adapter.h. A run enqueues kernels and nothing
 // else: no wait, no allocation, no read of device memory.
 #include "engine/contract/adapter.h"
 
@@ -14,77 +14,63 @@ struct NoWorkspace {
 
 struct RmsNormAdapter : NoWorkspace {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
 };
 struct AttentionAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct SwigluAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct MoeAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct MlaAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct MambaAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct ShortconvAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct EmbeddingAdapter : NoWorkspace {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
 };
 struct ResidualAddAdapter : NoWorkspace {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
 };
 struct PatchEmbedAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct SpatialMergeAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct DeepstackExtractAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct ScatterAdapter : NoWorkspace {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
 };
 struct LmHeadAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };

@@ -8,14 +8,12 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::FfnSlot;
 using contract::LmHeadParams;
 using contract::LmHeadSlot;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -99,18 +97,6 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   return stream.status();
 }
 
-Result<const void*> SwigluAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<SwigluParams>(args.params);
-  if (p.act == contract::Activation::kSwigluOai)
-    TRY(require(args, p.gated != 0 && p.limit > 0, "swiglu_oai without a gate or a limit"));
-  TRY(check_weights(args, {slot(FfnSlot::kGate), slot(FfnSlot::kUp), slot(FfnSlot::kDown), slot(FfnSlot::kGateBias),
-                           slot(FfnSlot::kUpBias), slot(FfnSlot::kDownBias)}));
-  const auto present = [&](FfnSlot which) { return args.weights[slot(which)].ptr != nullptr; };
-  TRY(require(args, present(FfnSlot::kGate) == (p.gated != 0) && (p.gated != 0 || !present(FfnSlot::kGateBias)),
-              "a gate that params and weights disagree on"));
-  return nullptr;
-}
-
 std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
   const auto& p = contract::param_as<SwigluParams>(params);
@@ -137,11 +123,6 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
     stream.launch<kernels::ScaleSoftcap>({blocks_of(args.count, kernels::ScaleSoftcap::kThreads)}, args);
   }
   return stream.status();
-}
-
-Result<const void*> LmHeadAdapter::prepare(const PrepareArgs& args) {
-  TRY(check_weights(args, {slot(LmHeadSlot::kWeight)}));
-  return nullptr;
 }
 
 std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

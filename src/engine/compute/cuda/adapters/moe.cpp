@@ -8,13 +8,11 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::MoeParams;
 using contract::MoeSlot;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -97,18 +95,6 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
   }
 }
 
-// Whether the gate is one and the numbers of experts, groups and choices fit each other and the kernel.
-bool is_routable(const MoeParams& p) {
-  if (p.gate < contract::MoeGate::kSoftmax || p.gate > contract::MoeGate::kSoftmaxAfterTopk) return false;
-  if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
-  if (p.experts > kernels::kExpertsMax || p.experts_used > kernels::kExpertsUsedMax) return false;
-  if (p.groups == 0) return true;
-  if (p.experts % p.groups != 0 || p.groups_used == 0 || p.groups_used > p.groups) return false;
-  const std::uint32_t size = p.experts / p.groups;
-  return p.groups <= kernels::kExpertGroupsMax && (size >= 2 || p.group_score != contract::GroupScore::kTop2Sum) &&
-         p.experts_used <= p.groups_used * size;
-}
-
 }  // namespace
 
 Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
@@ -130,27 +116,6 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
                  scratch.shared, {.x = insn.input(0), .y = scratch.shared_y, .rows = ctx.total_rows});
   run_experts(ctx, insn, p, scratch);
   return stream.status();
-}
-
-Result<const void*> MoeAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<MoeParams>(args.params);
-  using enum MoeSlot;
-  TRY(require(args, is_routable(p),
-              "a gate that is none, or numbers of experts, groups and choices that do not fit each other"));
-  TRY(require(args, p.act != contract::Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
-  TRY(check_weights(
-      args, {slot(kRouter), slot(kGate), slot(kUp), slot(kDown), slot(kRouterBias), slot(kGateBias), slot(kUpBias),
-             slot(kDownBias), slot(kSelectionBias), slot(kSharedGate), slot(kSharedUp), slot(kSharedDown)}));
-  const auto given = [&](bool wanted, std::initializer_list<MoeSlot> slots) {
-    return std::ranges::all_of(slots, [&](MoeSlot s) { return (args.weights[slot(s)].ptr != nullptr) == wanted; });
-  };
-  TRY(require(args, given(p.has_router_bias != 0, {kRouterBias}) && given(p.has_selection_bias != 0, {kSelectionBias}),
-              "biases of the router that params and weights disagree on"));
-  TRY(require(args, given(p.has_expert_bias != 0, {kGateBias, kUpBias, kDownBias}),
-              "biases of the experts that params and weights disagree on"));
-  TRY(require(args, given(p.ffn_shared != 0, {kSharedGate, kSharedUp, kSharedDown}),
-              "a shared expert that params and weights disagree on"));
-  return nullptr;
 }
 
 std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {

@@ -6,13 +6,11 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::MambaMixerParams;
 using contract::MambaSlot;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::ShortconvParams;
 using contract::ShortconvSlot;
@@ -159,21 +157,6 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
   return stream.status();
 }
 
-Result<const void*> MambaAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<MambaMixerParams>(args.params);
-  TRY(require(args, p.d_conv >= 1 && p.d_conv <= kernels::kTapsMax, "a convolution of no or more than 8 taps"));
-  TRY(require(args, p.d_head != 0 && p.d_state != 0 && std::uint64_t{p.heads} * p.d_head == p.d_inner,
-              "heads that do not fill the inner width"));
-  TRY(require(args, p.groups != 0 && p.heads % p.groups == 0, "heads that groups do not divide"));
-  TRY(require(args, p.norm_groups != 0 && p.d_inner % p.norm_groups == 0,
-              "an inner width that norm groups do not divide"));
-  TRY(require(args, p.dt_min <= p.dt_max, "a step range that is empty"));
-  using enum MambaSlot;
-  TRY(check_weights(args, {slot(kInProj), slot(kConvWeight), slot(kA), slot(kDSkip), slot(kOutProj), slot(kConvBias),
-                           slot(kDtBias), slot(kNorm), slot(kInBias), slot(kOutBias)}));
-  return nullptr;
-}
-
 std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                             const Backend&) noexcept {
   Carver carver;
@@ -209,15 +192,6 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kOutProj)), insn.output(0),
                                 vector_of(insn.weight(ShortconvSlot::kOutBias))}});
   return stream.status();
-}
-
-Result<const void*> ShortconvAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<ShortconvParams>(args.params);
-  TRY(require(args, p.l_cache >= 1 && p.l_cache <= kernels::kTapsMax, "a convolution of no or more than 8 taps"));
-  using enum ShortconvSlot;
-  TRY(check_weights(
-      args, {slot(kInProj), slot(kConvWeight), slot(kOutProj), slot(kConvBias), slot(kInBias), slot(kOutBias)}));
-  return nullptr;
 }
 
 std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

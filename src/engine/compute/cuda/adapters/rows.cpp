@@ -4,9 +4,7 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::ExecutionContext;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 
@@ -21,11 +19,6 @@ Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   });
   return stream.status();
 }
-Result<const void*> EmbeddingAdapter::prepare(const PrepareArgs& args) {
-  TRY(check_weights(args, {slot(contract::EmbeddingSlot::kWeight)}));
-  return nullptr;
-}
-
 Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::RmsNormParams>();
   const CudaStream& stream = stream_of(ctx);
@@ -48,18 +41,6 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
   }
   return stream.status();
 }
-Result<const void*> RmsNormAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<contract::RmsNormParams>(args.params);
-  TRY(require(args, p.rows_per_group == 0 || p.width % p.rows_per_group == 0, "groups that do not fill the row"));
-  if (p.kind == contract::NormKind::kLayerNorm) {
-    TRY(require(args, p.weight_offset == 0, "LayerNorm and an offset of the weight"));
-    TRY(check_weights(args, {slot(contract::NormSlot::kWeight), slot(contract::NormSlot::kBias)}));
-  } else {
-    TRY(check_weights(args, {slot(contract::NormSlot::kWeight)}));
-  }
-  return nullptr;
-}
-
 Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::ResidualAddParams>();
   const CudaStream& stream = stream_of(ctx);
@@ -71,6 +52,4 @@ Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) 
   stream.launch<kernels::ResidualAdd>({blocks_of(args.count, kernels::ResidualAdd::kThreads)}, args);
   return stream.status();
 }
-Result<const void*> ResidualAddAdapter::prepare(const PrepareArgs&) { return nullptr; }
-
 }  // namespace llorch::engine::compute::cuda::adapters

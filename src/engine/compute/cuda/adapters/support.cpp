@@ -7,7 +7,6 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::is_quantised;
 using kernels::kTileRows;
 
@@ -15,10 +14,8 @@ namespace {
 
 // Rows stand on an axis of the grid that ends here.
 constexpr std::uint32_t kRowsMax = 65535;
-
-DeviceKernels kernels_of(const contract::PrepareArgs& args) {
-  return {"CUDA", kCudaTables.capabilities[static_cast<std::size_t>(args.insn.opcode)].dtype_mask_weights};
-}
+// Range reduction of the rotation angles is exact enough up to here.
+constexpr std::uint32_t kPositionsMax = 1u << 20;
 
 void multiply(const CudaStream& stream, const ProjectionInput& input, const Projection& projection) {
   const CudaWeight& weight = *projection.weight;
@@ -86,13 +83,18 @@ kernels::Frames frames_from(const contract::ExecutionContext& ctx, std::uint32_t
   return frames;
 }
 
-Result<> check_weights(const contract::PrepareArgs& args, std::initializer_list<std::size_t> allowed) {
-  TRY(require(args, args.limits.rows_max <= kRowsMax, "steps of more than 65535 rows"));
-  return compute::check_weights(args, kernels_of(args), allowed);
-}
-
-Result<> require(const contract::PrepareArgs& args, bool supported, std::string_view what) {
-  return compute::require(args, kernels_of(args), supported, what);
+base::Result<const void*> prepare(const contract::PrepareArgs& args) {
+  TRY(check_instruction(args, {.device = "CUDA",
+                               .matrix_types = kCudaTables.capabilities[slot(args.insn.opcode)].dtype_mask_weights,
+                               .positions_max = kPositionsMax,
+                               .conv_taps_max = kernels::kTapsMax,
+                               .rows_max = kRowsMax,
+                               .key_dims_max = kernels::kKeyDimMax,
+                               .value_dims_max = kernels::kValueDimMax,
+                               .experts_max = kernels::kExpertsMax,
+                               .experts_used_max = kernels::kExpertsUsedMax,
+                               .expert_groups_max = kernels::kExpertGroupsMax}));
+  return nullptr;
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

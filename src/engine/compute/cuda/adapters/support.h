@@ -1,11 +1,10 @@
 #pragma once
 // What the adapters share: workspace carving, grids, projections, load-time checks.
 #include <cstdint>
-#include <initializer_list>
 #include <span>
-#include <string_view>
 
 #include "base/assert.h"
+#include "engine/compute/carver.h"
 #include "engine/compute/cuda/device.h"
 #include "engine/contract/adapter.h"
 
@@ -26,21 +25,10 @@ constexpr std::uint32_t blocks_of(std::uint64_t count, std::uint32_t of) {
   return static_cast<std::uint32_t>((count + of - 1) / of);
 }
 
-// Carves a workspace into 64-byte aligned arrays. Without memory it only adds up: the same code says how much a run
-// needs and hands it out, so the two cannot disagree.
-class Carver {
+class Carver : public WorkspaceCarver {
  public:
-  Carver() = default;
-  explicit Carver(const contract::Workspace& workspace) : workspace_(workspace) {}
+  using WorkspaceCarver::WorkspaceCarver;
 
-  template <class T>
-  T* take(std::uint64_t count) {
-    const std::uint64_t at = used_bytes_;
-    used_bytes_ += (count * sizeof(T) + 63) / 64 * 64;
-    if (workspace_.ptr == nullptr) return nullptr;
-    ASSERT(used_bytes_ <= workspace_.bytes, "workspace of {} bytes, {} needed", workspace_.bytes, used_bytes_);
-    return reinterpret_cast<T*>(workspace_.ptr + at);
-  }
   // Room for `rows` activation rows as int8 blocks; none when no quantised matrix can have this width.
   kernels::QuantisedRows take_quantised(std::uint64_t rows, std::uint32_t width) {
     if (width % kernels::kBlockElements != 0) return {};
@@ -50,13 +38,6 @@ class Carver {
     out.width = width;
     return out;
   }
-  std::uint64_t used_bytes() const { return used_bytes_; }
-  // What nobody has taken.
-  contract::Workspace rest() const { return {workspace_.ptr + used_bytes_, workspace_.bytes - used_bytes_}; }
-
- private:
-  contract::Workspace workspace_;
-  std::uint64_t used_bytes_ = 0;
 };
 
 // y = x W^T + bias for one weight of several that share x.
@@ -122,8 +103,7 @@ inline std::uint32_t rows_of(const kernels::Frames& frames) {
   return frames.frame[frames.count - 1].row_end - frames.frame[0].row_begin;
 }
 
-// As compute/adapter_checks.h, for the CUDA device. Every prepare() also asks for limits a grid can express.
-base::Result<> check_weights(const contract::PrepareArgs& args, std::initializer_list<std::size_t> allowed);
-base::Result<> require(const contract::PrepareArgs& args, bool supported, std::string_view what);
+// Load-time checks of an instruction (compute/adapter_checks.h); no opcode has a kernel to choose then.
+base::Result<const void*> prepare(const contract::PrepareArgs& args);
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -1,6 +1,7 @@
 #include "engine/compute/cuda/adapters/tables.h"
 
 #include "engine/compute/cuda/adapters/adapters.h"
+#include "engine/compute/cuda/adapters/support.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 namespace {
@@ -18,7 +19,7 @@ template <class Adapter>
 constexpr void put(AdapterTables& tables, Opcode opcode, const contract::AdapterCapability& capability) {
   const auto i = static_cast<std::size_t>(opcode);
   tables.run[i] = Adapter::run;
-  tables.prepare[i] = Adapter::prepare;
+  tables.prepare[i] = prepare;
   tables.workspace_bytes[i] = Adapter::workspace_bytes;
   tables.capabilities[i] = capability;
 }

@@ -6,12 +6,10 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::ParamBlock;
 using contract::PatchEmbedSlot;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::ScatterMode;
 using contract::SpatialMergeSlot;
@@ -126,14 +124,6 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
   return stream.status();
 }
 
-Result<const void*> prepare_merger(const PrepareArgs& args, const Merger& m) {
-  TRY(require(args, m.block != 0, "blocks of no patches"));
-  TRY(require(args, m.part < m.parts, "a part its rows do not have"));
-  using enum SpatialMergeSlot;
-  TRY(check_weights(args, {slot(kNorm), slot(kNormBias), slot(kFc1), slot(kFc1Bias), slot(kFc2), slot(kFc2Bias)}));
-  return nullptr;
-}
-
 std::uint64_t merger_workspace_bytes(const Merger& m, const StepLimits& limits) {
   Carver carver;
   MergerScratch(carver, m, m.block != 0 ? limits.rows_max / m.block : 0);
@@ -169,15 +159,6 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
   return stream.status();
 }
 
-Result<const void*> PatchEmbedAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<VisionPatchEmbedParams>(args.params);
-  TRY(require(args, p.merge != 0, "blocks of no patches"));
-  TRY(require(args, p.grid_side != 0 && p.grid_side <= 0xFFFF, "a position table that is empty or wider than 65535"));
-  TRY(check_weights(args,
-                    {slot(PatchEmbedSlot::kWeight), slot(PatchEmbedSlot::kBias), slot(PatchEmbedSlot::kPositions)}));
-  return nullptr;
-}
-
 std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                  const Backend&) noexcept {
   Carver carver;
@@ -188,9 +169,6 @@ std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const
 Status SpatialMergeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   return run_merger(ctx, insn, Merger(insn.param<VisionSpatialMergeParams>()));
 }
-Result<const void*> SpatialMergeAdapter::prepare(const PrepareArgs& args) {
-  return prepare_merger(args, Merger(contract::param_as<VisionSpatialMergeParams>(args.params)));
-}
 std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                    const Backend&) noexcept {
   return merger_workspace_bytes(Merger(contract::param_as<VisionSpatialMergeParams>(params)), limits);
@@ -198,9 +176,6 @@ std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, con
 
 Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   return run_merger(ctx, insn, Merger(insn.param<VisionDeepstackExtractParams>()));
-}
-Result<const void*> DeepstackExtractAdapter::prepare(const PrepareArgs& args) {
-  return prepare_merger(args, Merger(contract::param_as<VisionDeepstackExtractParams>(args.params)));
 }
 std::uint64_t DeepstackExtractAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                        const Backend&) noexcept {
@@ -224,13 +199,6 @@ Status ScatterAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
                                                        .spans = spans});
   });
   return stream.status();
-}
-
-Result<const void*> ScatterAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<VisionScatterParams>(args.params);
-  TRY(require(args, p.part < p.parts, "a part its rows do not have"));
-  TRY(require(args, p.mode == ScatterMode::kReplace || p.mode == ScatterMode::kAdd, "an unknown mode"));
-  return nullptr;
 }
 
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -4,13 +4,11 @@
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::MambaMixerParams;
 using contract::MambaSlot;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -18,8 +16,6 @@ using contract::StepLimits;
 namespace {
 
 constexpr std::size_t kGrainProducts = 1u << 15;  // multiply-adds below which a region stays on the caller
-
-constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
 // Column ranges of the projected rows [T, z | x | b | c | dt].
 struct Columns {
@@ -173,21 +169,6 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
   if (const float* bias = vector_of(insn, MambaSlot::kOutBias))
     stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
   return Status::ok();
-}
-
-Result<const void*> MambaAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<MambaMixerParams>(args.params);
-  TRY(require(args, p.d_conv >= 1 && p.d_conv <= kConvTapsMax, "a convolution of no or more than 8 taps"));
-  TRY(require(args, p.d_head != 0 && p.d_state != 0 && std::uint64_t{p.heads} * p.d_head == p.d_inner,
-              "heads that do not fill the inner width"));
-  TRY(require(args, p.groups != 0 && p.heads % p.groups == 0, "heads that groups do not divide"));
-  TRY(require(args, p.norm_groups != 0 && p.d_inner % p.norm_groups == 0,
-              "an inner width that norm groups do not divide"));
-  TRY(require(args, p.dt_min <= p.dt_max, "a step range that is empty"));
-  using enum MambaSlot;
-  TRY(check_weights(args, {slot(kInProj), slot(kConvWeight), slot(kA), slot(kDSkip), slot(kOutProj), slot(kConvBias),
-                           slot(kDtBias), slot(kNorm), slot(kInBias), slot(kOutBias)}));
-  return nullptr;
 }
 
 std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

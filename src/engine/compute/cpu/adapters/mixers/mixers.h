@@ -6,19 +6,16 @@ namespace llorch::engine::compute::cpu::adapters::mixers {
 
 struct MambaAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct MlaAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct ShortconvAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };

@@ -8,14 +8,12 @@
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
-using base::Result;
 using contract::Backend;
 using contract::DType;
 using contract::ExecutionContext;
 using contract::MlaAttentionParams;
 using contract::MlaSlot;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -28,8 +26,6 @@ constexpr std::size_t kGrainProducts = 1u << 15;
 // Rows that are in the compressed space at a time: there a row is heads * (kv_lora + d_rope) wide, 288 KiB for 128 heads
 // of 576. A pass over k_b and v_b per 32 rows is shared well enough.
 constexpr std::size_t kLatentRows = 32;
-
-constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
 struct Widths {
   explicit Widths(const MlaAttentionParams& p)
@@ -325,25 +321,6 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
   if (const float* bias = vector_of(insn, MlaSlot::kOBias))
     stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
   return Status::ok();
-}
-
-Result<const void*> MlaAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<MlaAttentionParams>(args.params);
-  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
-  TRY(require(args, kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
-  TRY(require(args, p.rope_layout != contract::RopeLayout::kVision2d, "two-axis rotation"));
-  TRY(require(args, p.d_rope % 2 == 0, "an odd rotation width"));
-  TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
-  using enum MlaSlot;
-  TRY(check_weights(args, {slot(kQ), slot(kQA), slot(kQANorm), slot(kQB), slot(kKvA), slot(kKvANorm), slot(kKB),
-                           slot(kVB), slot(kO), slot(kQABias), slot(kKvABias), slot(kOBias)}));
-  const auto present = [&](MlaSlot which) { return args.weights[slot(which)].ptr != nullptr; };
-  const bool compressed = p.q_lora != 0;
-  TRY(require(args,
-              present(kQ) != compressed && present(kQA) == compressed && present(kQANorm) == compressed &&
-                  present(kQB) == compressed && (compressed || !present(kQABias)),
-              "query weights that contradict its query compression"));
-  return nullptr;
 }
 
 std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

@@ -6,11 +6,9 @@
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::ShortconvParams;
 using contract::ShortconvSlot;
@@ -18,8 +16,6 @@ using contract::Status;
 using contract::StepLimits;
 
 namespace {
-
-constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
 struct Scratch {
   Scratch(Carver& carver, const ShortconvParams& p, std::size_t rows)
@@ -69,15 +65,6 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   if (const float* bias = vector_of(insn, ShortconvSlot::kOutBias))
     stream.kernels.add_bias({.x = y, .x_stride = p.width, .width = p.width, .bias = bias}, {0, rows});
   return Status::ok();
-}
-
-Result<const void*> ShortconvAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<ShortconvParams>(args.params);
-  TRY(require(args, p.l_cache >= 1 && p.l_cache <= kConvTapsMax, "a convolution of no or more than 8 taps"));
-  using enum ShortconvSlot;
-  TRY(check_weights(
-      args, {slot(kInProj), slot(kConvWeight), slot(kOutProj), slot(kConvBias), slot(kInBias), slot(kOutBias)}));
-  return nullptr;
 }
 
 std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

@@ -14,13 +14,11 @@
 
 namespace llorch::engine::compute::cpu::adapters::moe {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::MoeParams;
 using contract::MoeSlot;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -34,8 +32,6 @@ constexpr std::size_t kGrainProducts = 1u << 16;
 // A pair is a row and one expert it chose. Experts are worked on in batches of at most max(rows, this) pairs: enough for
 // all choices of a small step to share their parallel regions, while a large step needs no k-fold copy of its rows.
 constexpr std::size_t kPairsAtOnce = 256;
-
-constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
 std::size_t batch_pairs_max(const MoeParams& p, std::size_t rows) {
   return std::max(rows, std::min(rows * p.experts_used, kPairsAtOnce));
@@ -291,27 +287,6 @@ class Moe {
 Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   Moe(ctx, insn).run();
   return Status::ok();
-}
-
-Result<const void*> MoeAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<MoeParams>(args.params);
-  using enum MoeSlot;
-  TRY(require(args, routable(p),
-              "a gate that is none, or numbers of experts, groups and choices that do not fit each other"));
-  TRY(require(args, p.act != contract::Activation::kSwigluOai || p.limit > 0, "swiglu_oai without a limit"));
-  TRY(check_weights(
-      args, {slot(kRouter), slot(kGate), slot(kUp), slot(kDown), slot(kRouterBias), slot(kGateBias), slot(kUpBias),
-             slot(kDownBias), slot(kSelectionBias), slot(kSharedGate), slot(kSharedUp), slot(kSharedDown)}));
-  const auto given = [&](bool wanted, std::initializer_list<MoeSlot> slots) {
-    return std::ranges::all_of(slots, [&](MoeSlot s) { return (args.weights[slot(s)].ptr != nullptr) == wanted; });
-  };
-  TRY(require(args, given(p.has_router_bias != 0, {kRouterBias}) && given(p.has_selection_bias != 0, {kSelectionBias}),
-              "biases of the router that params and weights disagree on"));
-  TRY(require(args, given(p.has_expert_bias != 0, {kGateBias, kUpBias, kDownBias}),
-              "biases of the experts that params and weights disagree on"));
-  TRY(require(args, given(p.ffn_shared != 0, {kSharedGate, kSharedUp, kSharedDown}),
-              "a shared expert that params and weights disagree on"));
-  return nullptr;
 }
 
 std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

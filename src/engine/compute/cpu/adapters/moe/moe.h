@@ -6,7 +6,6 @@ namespace llorch::engine::compute::cpu::adapters::moe {
 
 struct MoeAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };

@@ -54,15 +54,6 @@ void choose_largest(std::span<const float> scores, float* best, std::span<std::u
   }
 }
 
-bool routable(const MoeParams& p) {
-  if (p.gate < MoeGate::kSoftmax || p.gate > MoeGate::kSoftmaxAfterTopk) return false;
-  if (p.experts == 0 || p.experts_used == 0 || p.experts_used > p.experts) return false;
-  if (p.groups == 0) return true;
-  if (p.experts % p.groups != 0 || p.groups_used == 0 || p.groups_used > p.groups) return false;
-  const std::uint32_t size = p.experts / p.groups;
-  return (size >= 2 || p.group_score != GroupScore::kTop2Sum) && p.experts_used <= p.groups_used * size;
-}
-
 void route_row(const Kernels& kernels, const MoeParams& p, float* logits, const float* selection_bias,
                const RouteScratch& scratch, const Route& out) {
   if (p.gate != MoeGate::kSoftmaxAfterTopk)

@@ -22,12 +22,9 @@ struct Route {
 };
 
 // `logits` [E] are the router's, bias included, and are overwritten; `selection_bias` [E] or null steers the choice and
-// not the weights. A function of its inputs alone; equal scores go to the lower number. REQUIRES: routable(p).
+// not the weights. A function of its inputs alone; equal scores go to the lower number. REQUIRES: routable(p) (adapter_checks.h).
 void route_row(const Kernels& kernels, const contract::MoeParams& p, float* logits, const float* selection_bias,
                const RouteScratch& scratch, const Route& out);
-
-// Whether the gate is one and the numbers of experts, groups and choices fit each other.
-bool routable(const contract::MoeParams& p);
 
 // The numbers of the `out.size()` largest scores, largest first, equal ones in ascending order. `best` [out.size()] is
 // scratch. REQUIRES: out.size() <= scores.size().

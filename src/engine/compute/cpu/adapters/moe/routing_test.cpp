@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/compute/adapter_checks.h"
 #include "engine/compute/cpu/kernel_test_support.h"
 #include "engine/compute/reference/routing.h"
 

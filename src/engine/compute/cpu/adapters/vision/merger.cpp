@@ -7,12 +7,10 @@
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::ImageRows;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::SpatialMergeSlot;
 using contract::Status;
@@ -23,8 +21,6 @@ using contract::VisionSpatialMergeParams;
 namespace {
 
 constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
-
-constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
 // What the two opcodes differ in.
 struct Merger {
@@ -139,14 +135,6 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
   return Status::ok();
 }
 
-Result<const void*> prepare_merger(const PrepareArgs& args, const Merger& m) {
-  TRY(require(args, m.block != 0, "blocks of no patches"));
-  TRY(require(args, m.part < m.parts, "a part its rows do not have"));
-  using enum SpatialMergeSlot;
-  TRY(check_weights(args, {slot(kNorm), slot(kNormBias), slot(kFc1), slot(kFc1Bias), slot(kFc2), slot(kFc2Bias)}));
-  return nullptr;
-}
-
 std::uint64_t merger_workspace_bytes(const Merger& m, const StepLimits& limits) {
   Carver carver;
   Scratch(carver, m, m.block != 0 ? limits.rows_max / m.block : 0);
@@ -158,9 +146,6 @@ std::uint64_t merger_workspace_bytes(const Merger& m, const StepLimits& limits) 
 Status SpatialMergeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   return run_merger(ctx, insn, Merger(insn.param<VisionSpatialMergeParams>()));
 }
-Result<const void*> SpatialMergeAdapter::prepare(const PrepareArgs& args) {
-  return prepare_merger(args, Merger(contract::param_as<VisionSpatialMergeParams>(args.params)));
-}
 std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                    const Backend&) noexcept {
   return merger_workspace_bytes(Merger(contract::param_as<VisionSpatialMergeParams>(params)), limits);
@@ -168,9 +153,6 @@ std::uint64_t SpatialMergeAdapter::workspace_bytes(const ParamBlock& params, con
 
 Status DeepstackExtractAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   return run_merger(ctx, insn, Merger(insn.param<VisionDeepstackExtractParams>()));
-}
-Result<const void*> DeepstackExtractAdapter::prepare(const PrepareArgs& args) {
-  return prepare_merger(args, Merger(contract::param_as<VisionDeepstackExtractParams>(args.params)));
 }
 std::uint64_t DeepstackExtractAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                        const Backend&) noexcept {

@@ -7,12 +7,10 @@
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::ParamBlock;
 using contract::PatchEmbedSlot;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -22,8 +20,6 @@ using contract::VisionPatchEmbedParams;
 namespace {
 
 constexpr std::size_t kGrainElements = 1u << 14;  // four multiply-adds each
-
-constexpr std::size_t slot(auto value) { return static_cast<std::size_t>(value); }
 
 std::size_t patch_row_width(const VisionPatchEmbedParams& p) { return std::size_t{3} * p.temporal * p.patch * p.patch; }
 
@@ -107,15 +103,6 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
     stream.kernels.add_interpolated(positions, range);
   });
   return Status::ok();
-}
-
-Result<const void*> PatchEmbedAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<VisionPatchEmbedParams>(args.params);
-  TRY(require(args, p.merge != 0, "blocks of no patches"));
-  TRY(require(args, p.grid_side != 0 && p.grid_side <= 0xFFFF, "a position table that is empty or wider than 65535"));
-  TRY(check_weights(args,
-                    {slot(PatchEmbedSlot::kWeight), slot(PatchEmbedSlot::kBias), slot(PatchEmbedSlot::kPositions)}));
-  return nullptr;
 }
 
 std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

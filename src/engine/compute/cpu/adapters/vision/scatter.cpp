@@ -6,11 +6,9 @@
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
-using base::Result;
 using contract::Backend;
 using contract::ExecutionContext;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::ScatterMode;
 using contract::Status;
@@ -70,13 +68,6 @@ Status ScatterAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
     }
   });
   return Status::ok();
-}
-
-Result<const void*> ScatterAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<VisionScatterParams>(args.params);
-  TRY(require(args, p.part < p.parts, "a part its rows do not have"));
-  TRY(require(args, p.mode == ScatterMode::kReplace || p.mode == ScatterMode::kAdd, "an unknown mode"));
-  return nullptr;
 }
 
 std::uint64_t ScatterAdapter::workspace_bytes(const ParamBlock&, const StepLimits& limits, const Backend&) noexcept {

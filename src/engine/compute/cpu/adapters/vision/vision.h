@@ -6,25 +6,21 @@ namespace llorch::engine::compute::cpu::adapters::vision {
 
 struct PatchEmbedAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct SpatialMergeAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct DeepstackExtractAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };
 struct ScatterAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
-  static base::Result<const void*> prepare(const contract::PrepareArgs&);
   static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
                                        const contract::Backend&) noexcept;
 };

@@ -74,7 +74,4 @@ inline kernels::KvPages pages_of(const contract::ExecutionContext& ctx, const co
           .positions = ctx.positions};
 }
 
-// Positions are below this: range reduction of the rotation angles is exact enough up to here.
-inline constexpr std::uint32_t kPositionsMax = 1u << 20;
-
 }  // namespace llorch::engine::compute::cuda::adapters

@@ -7,14 +7,12 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::AttentionParams;
 using contract::AttentionSlot;
 using contract::Backend;
 using contract::DType;
 using contract::ExecutionContext;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -128,16 +126,6 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   });
 }
 
-Result<> check_axes(const PrepareArgs& args, const AttentionParams& p) {
-  const std::uint64_t sections = std::uint64_t{p.sections[0]} + p.sections[1] + p.sections[2];
-  const bool vision = p.rope_layout == contract::RopeLayout::kVision2d;
-  const bool several = p.mrope != contract::MropeKind::kNone;
-  TRY(require(args, !several || (p.rope_layout != contract::RopeLayout::kNone && !vision),
-              "sections without a rotation, or with that of an image"));
-  TRY(require(args, !several || sections * 2 == p.rotary_dims, "sections that do not add up to the rotation"));
-  return require(args, !vision || p.rotary_dims % 4 == 0, "two axes that do not halve the rotation");
-}
-
 AttentionShape shape_of(const AttentionParams& p) {
   return {.heads = p.heads, .kv_heads = p.kv_heads, .d_v = p.d_v, .window = p.window};
 }
@@ -170,30 +158,6 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(kO)), insn.output(0), vector_of(insn.weight(kOBias))}});
   return stream.status();
-}
-
-Result<const void*> AttentionAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<AttentionParams>(args.params);
-  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
-  TRY(require(args, p.causal == 0 || kv_dtype == DType::kF32 || kv_dtype == DType::kF16,
-              "a KV type other than f32 and f16"));
-  TRY(require(args, p.causal != 0 || p.window == 0, "a window over rows that see each other"));
-  TRY(require(args, p.kv_heads != 0 && p.heads % p.kv_heads == 0, "heads that kv heads do not divide"));
-  TRY(require(args, p.d_qk <= kernels::kKeyDimMax && p.d_v <= kernels::kValueDimMax,
-              "heads of more than 576 key or 512 value dimensions"));
-  TRY(require(args, p.rope_layout == contract::RopeLayout::kNone || (p.rotary_dims % 2 == 0 && p.rotary_dims <= p.d_qk),
-              "an odd rotation width, or one beyond the head"));
-  TRY(check_axes(args, p));
-  TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
-  using enum AttentionSlot;
-  TRY(check_weights(args, {slot(kQ), slot(kK), slot(kV), slot(kO), slot(kQNorm), slot(kKNorm), slot(kQBias),
-                           slot(kKBias), slot(kVBias), slot(kOBias), slot(kSinks)}));
-  const auto present = [&](AttentionSlot which) { return args.weights[slot(which)].ptr != nullptr; };
-  const bool wants_norm = p.qk_norm == contract::QkNorm::kPerHead;
-  TRY(require(args, present(kQNorm) == wants_norm && present(kKNorm) == wants_norm,
-              "head norms that params and weights disagree on"));
-  TRY(require(args, present(kSinks) == (p.has_sinks != 0), "sinks that params and weights disagree on"));
-  return nullptr;
 }
 
 std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,

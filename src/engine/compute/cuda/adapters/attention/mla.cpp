@@ -7,14 +7,12 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
-using base::Result;
 using contract::Backend;
 using contract::DType;
 using contract::ExecutionContext;
 using contract::MlaAttentionParams;
 using contract::MlaSlot;
 using contract::ParamBlock;
-using contract::PrepareArgs;
 using contract::PreparedInsn;
 using contract::Status;
 using contract::StepLimits;
@@ -201,27 +199,6 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
           std::array{
               Projection{weight_of(insn.weight(MlaSlot::kO)), insn.output(0), vector_of_slot(insn, MlaSlot::kOBias)}});
   return stream.status();
-}
-
-Result<const void*> MlaAdapter::prepare(const PrepareArgs& args) {
-  const auto& p = contract::param_as<MlaAttentionParams>(args.params);
-  const auto kv_dtype = static_cast<DType>(p.kv_dtype);
-  TRY(require(args, kv_dtype == DType::kF32 || kv_dtype == DType::kF16, "a KV type other than f32 and f16"));
-  TRY(require(args, p.rope_layout != contract::RopeLayout::kVision2d, "two-axis rotation"));
-  TRY(require(args, p.d_rope % 2 == 0, "an odd rotation width"));
-  TRY(require(args, p.kv_lora + p.d_rope <= kernels::kKeyDimMax && p.kv_lora <= kernels::kValueDimMax,
-              "compressed rows of more than 576 dimensions, or latents of more than 512"));
-  TRY(require(args, args.limits.context_tokens_max <= kPositionsMax, "a context beyond 1048576"));
-  using enum MlaSlot;
-  TRY(check_weights(args, {slot(kQ), slot(kQA), slot(kQANorm), slot(kQB), slot(kKvA), slot(kKvANorm), slot(kKB),
-                           slot(kVB), slot(kO), slot(kQABias), slot(kKvABias), slot(kOBias)}));
-  const auto present = [&](MlaSlot which) { return args.weights[slot(which)].ptr != nullptr; };
-  const bool compressed = p.q_lora != 0;
-  TRY(require(args,
-              present(kQ) != compressed && present(kQA) == compressed && present(kQANorm) == compressed &&
-                  present(kQB) == compressed && (compressed || !present(kQABias)),
-              "query weights that contradict its query compression"));
-  return nullptr;
 }
 
 std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
