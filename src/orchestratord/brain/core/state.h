@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "orchestratord/brain/brain.h"
-#include "orchestratord/brain/core/pool_control.h"
+#include "orchestratord/brain/core/pools/pool_control.h"
 #include "orchestratord/brain/core/timers.h"
 #include "orchestratord/pool_registry/pool_registry.h"
 #include "orchestratord/queue/job_queue.h"

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "orchestratord/state_store/sqlite/database.h"
-#include "orchestratord/state_store/store_test_support.h"
+#include "orchestratord/state_store/testing/store_test_support.h"
 
 namespace llorch::orchestratord::state_store::backup {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "orchestratord/state_store/postgres_store.h"
 #include "orchestratord/state_store/sqlite_store.h"
-#include "orchestratord/state_store/store_test_support.h"
 #include "orchestratord/state_store/testing/postgres_server.h"
+#include "orchestratord/state_store/testing/store_test_support.h"
 
 namespace llorch::orchestratord::state_store {
 

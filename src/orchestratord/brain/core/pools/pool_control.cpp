@@ -1,6 +1,6 @@
 // Drain, reload and purge of a pool, and its health. A drain is durable before it begins: what an operator was told holds
 // over a restart. A reload and a purge are not; after a restart the pool serves with the workers it has.
-#include "orchestratord/brain/core/pool_control.h"
+#include "orchestratord/brain/core/pools/pool_control.h"
 
 #include <fmt/core.h>
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "orchestratord/state_store/store_test_support.h"
 #include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/state_store/testing/store_test_support.h"
 
 namespace llorch::orchestratord::state_store {
 namespace {
