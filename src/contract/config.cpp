@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "base/file.h"
 #include "base/id.h"
@@ -207,10 +208,35 @@ template <>
 struct Table<ThrottleConfig> {
   using S = ThrottleConfig;
   static constexpr auto fields = std::tuple{
-      optional("requests_per_second", &S::requests_per_second, "Submissions of one caller; 0 is no limit.", {0, 1e6}),
+      optional("requests_per_second", &S::requests_per_second, "Submissions of one tenant; 0 is no limit.", {0, 1e6}),
       optional("tokens_per_second", &S::tokens_per_second,
-               "Prompt tokens and max_tokens of one caller's jobs; 0 is no limit.", {0, 1e9}),
+               "Prompt tokens and max_tokens of one tenant's jobs; 0 is no limit.", {0, 1e9}),
       optional("burst_seconds", &S::burst_seconds, "How many seconds' worth may come at once.", {1, 3600})};
+};
+template <>
+struct Table<QuotaConfig> {
+  using S = QuotaConfig;
+  static constexpr auto fields = std::tuple{
+      optional("max_concurrent_jobs", &S::max_concurrent_jobs,
+               "Jobs of one tenant that run at a time; the others wait. 0 is no limit.", {0, 1e6}),
+      optional("token_budget_daily", &S::token_budget_daily,
+               "Prompt and generated tokens of one tenant from midnight to midnight UTC; 0 is no limit.", {0, 1e12})};
+};
+template <>
+struct Table<TenantConfig> {
+  using S = TenantConfig;
+  static constexpr auto fields =
+      std::tuple{required("id", &S::id, "Its name in records and logs."),
+                 required("token_file", &S::token_file, "File with its bearer token, mode 0600.", {1}),
+                 optional("throttle", &S::throttle, "Omitted: orchestratord.throttle."),
+                 optional("quotas", &S::quotas, "Omitted: orchestratord.quotas.")};
+  static base::Result<> validate(const S& t) {
+    // Names that a caller without a token has.
+    if (base::is_valid_identifier(t.id, 64) && t.id != "localhost" && t.id != "anonymous") return {};
+    return field_error("tenants", "charset",
+                       "tenants[].id is 1 to 64 characters of A-Z, a-z, 0-9, _ and -, and neither localhost nor "
+                       "anonymous");
+  }
 };
 template <>
 struct Table<LimitsConfig> {
@@ -221,6 +247,22 @@ struct Table<LimitsConfig> {
                  optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
                  optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
 };
+// What a tenant has used today is the sum over its records, which must not go before the day has.
+inline base::Result<> check_tenants(const OrchestratordConfig& c) {
+  constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
+  bool budget = c.quotas.token_budget_daily > 0;
+  std::set<std::string_view> ids;
+  for (const TenantConfig& tenant : c.tenants) {
+    budget |= tenant.quotas && tenant.quotas->token_budget_daily > 0;
+    if (!ids.insert(tenant.id).second) {
+      return field_error("tenants", "unique", fmt::format("tenants has two entries with the id {}", tenant.id));
+    }
+  }
+  if (!budget || c.persistence.retention_ms >= kDayMs) return {};
+  return field_error("persistence.retention_ms", "range",
+                     "persistence.retention_ms must be a day (86400000) or more where a token_budget_daily is set");
+}
+
 template <>
 struct Table<OrchestratordConfig> {
   using S = OrchestratordConfig;
@@ -238,6 +280,8 @@ struct Table<OrchestratordConfig> {
       optional("restart", &S::restart),
       optional("sessions", &S::sessions),
       optional("throttle", &S::throttle),
+      optional("quotas", &S::quotas),
+      optional("tenants", &S::tenants, "Callers with a token and limits of their own.", {0, 1000}),
       optional("limits", &S::limits),
       optional("worker_start_timeout_ms", &S::worker_start_timeout_ms, "Longest start of a worker that jobs wait for.",
                kPositiveMilliseconds),
@@ -255,6 +299,7 @@ struct Table<OrchestratordConfig> {
       optional("pool_managers", &S::pool_managers, "Base URLs asked for their state at start.")};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "orchestratord.bind"));
+    TRY(check_tenants(c));
     if (c.kv_dtype != "f16" && c.kv_dtype != "f32") {
       return field_error("orchestratord.kv_dtype", "enum", "orchestratord.kv_dtype must be one of: f16, f32");
     }
@@ -516,10 +561,37 @@ base::Result<Config> load_config(const ConfigSources& sources) {
   return config_error(fmt::format("{}: {}", origin, config.error().message));
 }
 
+namespace {
+// Whole files for the three ways to be reached (OC-CONFIG-6031); a test loads each.
+bj::array examples() {
+  const bj::value development = {
+      {"orchestratord", {{"bind", "127.0.0.1:8080"}, {"queue", {{"capacity", 20}}}}},
+      {"devices", {{"allow_cpu", true}}},
+      {"models",
+       {{"aliases", {{"tale", "file:/srv/models/fairytale-5m-q8_0.gguf"}}}, {"allowed_roots", {"/srv/models"}}}}};
+  const bj::value network = {
+      {"orchestratord",
+       {{"bind", "0.0.0.0:8080"},
+        {"worker_slots", 8},
+        {"quotas", {{"max_concurrent_jobs", 4}}},
+        {"tenants", bj::array{{{"id", "research"},
+                               {"token_file", "/etc/llorch/research.token"},
+                               {"quotas", {{"max_concurrent_jobs", 16}, {"token_budget_daily", 5000000}}}}}}}},
+      {"pool-managerd",
+       {{"bind", "0.0.0.0:9200"}, {"pool_id", "node-1"}, {"orchestrator_url", "http://10.0.0.5:8080"}}},
+      {"auth", {{"token_file", "/etc/llorch/token"}}}};
+  // TLS ends at the proxy, which runs on this machine and passes the Authorization header on.
+  const bj::value behind_a_proxy = {{"orchestratord", {{"bind", "127.0.0.1:8080"}}},
+                                    {"auth", {{"token_file", "/etc/llorch/token"}, {"optional_on_loopback", false}}}};
+  return {development, network, behind_a_proxy};
+}
+}  // namespace
+
 std::string config_json_schema() {
   bj::object schema = Codec<Config>::schema({});
   bj::object out{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "llama-orch configuration"}};
   for (auto& [key, value] : schema) out[key] = std::move(value);
+  out["examples"] = examples();
   return bj::serialize(out);
 }
 
@@ -534,22 +606,45 @@ base::Result<std::string> read_secret(const std::string& file) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   return text;
 }
+
+base::Result<> check_token_length(std::string_view token) {
+  if (token.size() >= 32) return {};
+  return config_error("the API token has fewer than 32 characters; make one with: openssl rand -hex 32");
+}
+
+base::Result<std::string> read_token(const std::string& file) {
+  std::string token = TRY(read_secret(file));
+  if (token.empty()) return config_error(fmt::format("{} holds no token", file));
+  TRY(check_token_length(token));
+  return token;
+}
 }  // namespace
 
 base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv) {
   std::string file = config.auth.token_file;
   if (const char* value = getenv("LLORCH_API_TOKEN_FILE"); file.empty() && value != nullptr) file = value;
-  std::string token;
-  if (!file.empty()) {
-    token = TRY(read_secret(file));
-    if (token.empty()) return config_error(fmt::format("{} holds no token", file));
-  } else if (const char* value = getenv("LLORCH_API_TOKEN")) {
-    token = value;
-  }
-  if (!token.empty() && token.size() < 32) {
-    return config_error("the API token has fewer than 32 characters; make one with: openssl rand -hex 32");
-  }
+  if (!file.empty()) return read_token(file);
+  const char* value = getenv("LLORCH_API_TOKEN");
+  const std::string token = value == nullptr ? "" : value;
+  if (!token.empty()) TRY(check_token_length(token));
   return token;
+}
+
+base::Result<std::vector<TenantToken>> load_tenant_tokens(const Config& config, std::string_view api_token) {
+  const auto& tenants = config.orchestratord.tenants;
+  if (!tenants.empty() && api_token.empty()) {
+    return config_error(
+        "orchestratord.tenants needs a token of the operator, for pools and administration: set auth.token_file");
+  }
+  std::vector<TenantToken> out;
+  std::set<std::string, std::less<>> known{std::string(api_token)};
+  for (const TenantConfig& tenant : tenants) {
+    out.push_back({tenant.id, TRY(read_token(tenant.token_file))});
+    if (!known.insert(out.back().token).second) {
+      return config_error(fmt::format("tenant {} has the token of another tenant or of the operator", tenant.id));
+    }
+  }
+  return out;
 }
 
 base::Result<std::string> load_postgresql_connection(const Config& config) {

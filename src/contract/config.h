@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -94,11 +95,24 @@ struct SessionConfig {
   double cost_per_prompt_token = 0;
   double cost_per_output_token = 0.000002;
 };
-// Of one caller: its bearer token, or everybody of this machine without one. 0 is no limit.
+// Of one tenant: what stands for a caller of the API, see TenantConfig. 0 is no limit.
 struct ThrottleConfig {
   double requests_per_second = 0;
   double tokens_per_second = 0;  // prompt and max_tokens
   double burst_seconds = 10;     // how much of the rates may come at once
+};
+// Of one tenant. 0 is no limit.
+struct QuotaConfig {
+  std::int64_t max_concurrent_jobs = 0;  // what comes above it waits
+  std::int64_t token_budget_daily = 0;   // prompt and generated tokens, from midnight to midnight UTC
+};
+// A caller with a token of its own. A caller whose token is no tenant's, or who needs none, counts as a tenant with the
+// limits of everybody.
+struct TenantConfig {
+  std::string id;
+  std::string token_file;                  // mode 0600
+  std::optional<ThrottleConfig> throttle;  // omitted: orchestratord.throttle
+  std::optional<QuotaConfig> quotas;       // omitted: orchestratord.quotas
 };
 struct LimitsConfig {
   std::int64_t max_tokens = 50000;
@@ -120,6 +134,8 @@ struct OrchestratordConfig {
   RestartConfig restart;
   SessionConfig sessions;
   ThrottleConfig throttle;
+  QuotaConfig quotas;
+  std::vector<TenantConfig> tenants;
   LimitsConfig limits;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;
@@ -182,6 +198,13 @@ std::string config_json_schema();
 // The token of auth.token_file or LLORCH_API_TOKEN(_FILE); empty if none is configured. Refuses files others can read
 // and tokens under 32 characters.
 base::Result<std::string> load_api_token(const Config& config, const std::function<const char*(const char*)>& getenv);
+struct TenantToken {
+  std::string tenant_id;
+  std::string token;
+};
+// Those of orchestratord.tenants, in its order. Refuses what load_api_token() refuses, a token that two of them or a tenant
+// and the operator share, and tenants without a token of the operator: pools and administration need one.
+base::Result<std::vector<TenantToken>> load_tenant_tokens(const Config& config, std::string_view api_token);
 // The text of persistence.postgresql.connection_file; empty if none is configured. Refuses files others can read.
 base::Result<std::string> load_postgresql_connection(const Config& config);
 

@@ -1,9 +1,11 @@
 #include "contract/config.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <fstream>
 #include <map>
 
@@ -80,6 +82,10 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"models: {aliases: {x: relative.gguf}}", "models.aliases"},
       {"models: {allowed_roots: [/a, b]}", "models.allowed_roots"},
       {"log: {level: loud}", "log.level"},
+      {"orchestratord: {tenants: [{id: a}]}", "token_file"},
+      {"orchestratord: {tenants: [{id: localhost, token_file: f}]}", "tenants[].id"},
+      {"orchestratord: {tenants: [{id: a, token_file: f}, {id: a, token_file: g}]}", "two entries with the id a"},
+      {"orchestratord: {quotas: {token_budget_daily: 5}, persistence: {retention_ms: 1000}}", "retention_ms"},
       {"[1, 2]", "mapping"},
       {"a: [", "YAML"},
   };
@@ -121,6 +127,24 @@ TEST_F(ConfigTest, EmptySectionsAndListElements) {
   EXPECT_EQ(roots.models.allowed_roots, (std::vector<std::string>{"/a", "/b"}));
 }
 
+// OC-CONFIG-6031: the schema has examples: this machine only, a network with tokens, behind a proxy. Each is a file that loads.
+TEST_F(ConfigTest, ExamplesOfTheSchemaLoad) {
+  const auto schema = boost::json::parse(config_json_schema());
+  const auto& examples = schema.at("examples").as_array();
+  ASSERT_EQ(examples.size(), 3U);
+  std::vector<Config> loaded;
+  for (const auto& example : examples) {
+    const std::string text = boost::json::serialize(example);
+    auto config = load(text);  // JSON is YAML
+    ASSERT_TRUE(config) << text << ": " << config.error().message;
+    loaded.push_back(std::move(*config));
+  }
+  EXPECT_TRUE(loaded[0].auth.token_file.empty() && loaded[0].orchestratord.bind.starts_with("127.0.0.1"));
+  EXPECT_FALSE(loaded[1].auth.token_file.empty() || loaded[1].orchestratord.bind.starts_with("127.0.0.1"));
+  EXPECT_EQ(loaded[1].orchestratord.tenants.at(0).quotas->token_budget_daily, 5000000);
+  EXPECT_TRUE(!loaded[2].auth.token_file.empty() && loaded[2].orchestratord.bind.starts_with("127.0.0.1"));
+}
+
 // OC-CONFIG-6010: the schema is deterministic.
 TEST(ConfigSchema, IsDeterministic) { EXPECT_EQ(config_json_schema(), config_json_schema()); }
 
@@ -136,6 +160,35 @@ TEST_F(ConfigTest, ApiToken) {
   EXPECT_FALSE(load_api_token(c, getenv()).has_value());
   ::chmod(c.auth.token_file.c_str(), 0600);
   EXPECT_EQ(load_api_token(c, getenv()).value(), std::string(40, 'x'));
+}
+
+// SYS-9.3.2: tenants are told apart by tokens of their own.
+TEST_F(ConfigTest, TenantTokens) {
+  const auto secret = [&](const std::string& name, char c) {
+    const auto path = folder_ / name;
+    std::ofstream(path) << std::string(32, c) << "\n";
+    ::chmod(path.c_str(), 0600);
+    return path.string();
+  };
+  const std::string token(32, 'o');
+  Config c =
+      load(fmt::format("orchestratord:\n  tenants:\n    - {{id: a, token_file: {}, quotas: {{max_concurrent_jobs: "
+                       "2}}}}\n    - {{id: b, token_file: {}}}\n",
+                       secret("a", 'a'), secret("b", 'b')))
+          .value();
+  EXPECT_EQ(c.orchestratord.tenants[0].quotas->max_concurrent_jobs, 2);
+  EXPECT_FALSE(c.orchestratord.tenants[1].quotas);
+  const auto tokens = load_tenant_tokens(c, token).value();
+  ASSERT_EQ(tokens.size(), 2U);
+  EXPECT_EQ(tokens[1].tenant_id, "b");
+  EXPECT_EQ(tokens[1].token, std::string(32, 'b'));
+  EXPECT_FALSE(load_tenant_tokens(c, ""));                    // nobody could run a pool
+  EXPECT_FALSE(load_tenant_tokens(c, std::string(32, 'a')));  // whose call would it be?
+  secret("b", 'a');
+  EXPECT_FALSE(load_tenant_tokens(c, token));
+  ::chmod((folder_ / "b").c_str(), 0644);
+  EXPECT_FALSE(load_tenant_tokens(c, token));
+  EXPECT_TRUE(load_tenant_tokens(Config{}, "").value().empty());
 }
 
 // A connection string may hold a password: it is in a file of its own and never in the configuration.

@@ -62,7 +62,9 @@ struct Table<WorkerInfo> {
                                             optional("numerics", &S::numerics),
                                             optional("device_class", &S::device_class),
                                             optional("sampler", &S::sampler),
-                                            optional("kv_dtype", &S::kv_dtype)};
+                                            optional("kv_dtype", &S::kv_dtype),
+                                            optional("kv_pages_total", &S::kv_pages_total, "", {0}),
+                                            optional("kv_pages_used", &S::kv_pages_used, "", {0})};
 };
 template <>
 struct Table<PoolState> {

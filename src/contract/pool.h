@@ -42,6 +42,9 @@ struct WorkerInfo {
   std::string device_class;
   std::string sampler;
   std::string kv_dtype;
+  // Of its cache, at its last health probe; total 0: it told none. What is used belongs to running jobs.
+  std::int64_t kv_pages_total = 0;
+  std::int64_t kv_pages_used = 0;
 };
 
 // GET /v2/state; also the body of a heartbeat and of a registration.

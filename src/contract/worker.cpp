@@ -74,6 +74,8 @@ struct Table<WorkerHealth> {
                                             optional("device_class", &S::device_class),
                                             optional("sampler", &S::sampler),
                                             optional("kv_dtype", &S::kv_dtype),
+                                            optional("kv_pages_total", &S::kv_pages_total, "", {0}),
+                                            optional("kv_pages_used", &S::kv_pages_used, "", {0}),
                                             optional("capabilities", &S::capabilities),
                                             optional("protocol", &S::protocol),
                                             optional("memory_architecture", &S::memory_architecture),

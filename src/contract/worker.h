@@ -65,6 +65,8 @@ struct WorkerHealth {
   std::string device_class;
   std::string sampler;
   std::string kv_dtype;
+  std::int64_t kv_pages_total = 0;  // of its cache, now; a page is 64 positions of all layers
+  std::int64_t kv_pages_used = 0;   // by running jobs
   std::vector<std::string> capabilities;
   std::string protocol = "sse";
   std::string memory_architecture;  // "vram-only" | "host"

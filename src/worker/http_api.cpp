@@ -152,6 +152,9 @@ class HttpApi {
     health.slots_total = c_.loop.slots_total();
     health.slots_free = c_.loop.slots_free();
     health.uptime_seconds = uptime_seconds();
+    const auto usage = c_.loop.usage();
+    health.kv_pages_total = static_cast<std::int64_t>(usage.pages_total);
+    health.kv_pages_used = static_cast<std::int64_t>(usage.pages_used);
     exchange->respond(net::http::json_response(200, contract::encode(health)));
   }
 

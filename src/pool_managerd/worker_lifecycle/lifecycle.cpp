@@ -368,6 +368,8 @@ void Lifecycle::on(const ProbeEnded& event, Time now, Out& out) {
     return;
   }
   worker.misses = 0;
+  worker.info.kv_pages_total = event.answer->kv_pages_total;
+  worker.info.kv_pages_used = event.answer->kv_pages_used;
   const auto status = event.answer->slots_free == 0 ? WorkerStatus::kBusy : WorkerStatus::kReady;
   if (may_become(worker.info.status, status)) set_status(worker, status);
 }

@@ -331,6 +331,20 @@ TEST(Lifecycle, BusyAndReadyFollowTheSlots) {
   EXPECT_EQ(h.status("w"), WorkerStatus::kReady);
 }
 
+// ORCH-3022: what a worker's cache holds goes on to orchestratord with the next report.
+TEST(Lifecycle, ReportsTheCachePages) {
+  Harness h;
+  h.make_ready("w");
+  h.pass(10'000);
+  auto health = h.health("w");
+  health.kv_pages_total = 40;
+  health.kv_pages_used = 30;
+  h.answer_probe(health);
+  const auto worker = *h.core.worker(WorkerId("w"));
+  EXPECT_EQ(worker.kv_pages_total, 40);
+  EXPECT_EQ(worker.kv_pages_used, 30);
+}
+
 // POOL-2042, WLIFE-10040: shutdown, 30 s, SIGTERM, 5 s, SIGKILL.
 TEST(Lifecycle, StopEscalates) {
   Harness h;
