@@ -10,6 +10,8 @@ def leaves(schema):
             yield from (f"{key}.{below}" for below in leaves(child))
         else:
             yield key
+            if "properties" in child.get("items", {}):
+                yield from (f"{key}[].{below}" for below in leaves(child["items"]))
 
 
 def test_the_page_follows_the_schema(tool):
@@ -55,6 +57,10 @@ def check(value, schema, path):
             child = schema.get("properties", {}).get(key) or schema.get("additionalProperties")
             assert child, f"{path}.{key} is no key"
             check(item, child, f"{path}.{key}")
+        assert set(schema.get("required", [])) <= set(value), path
+    if schema["type"] == "array":
+        for item in value:
+            check(item, schema["items"], f"{path}[]")
 
 
 # OC-CONFIG-6002: what the documentation shows as configuration is valid.
@@ -71,3 +77,11 @@ def test_the_examples_of_the_documentation_are_valid(repository):
         check({"orchestratord": {"no_such_key": 1}}, schema, "bad")
     with pytest.raises(AssertionError):
         check({"orchestratord": {"queue": {"capacity": "many"}}}, schema, "bad")
+
+
+# OC-CONFIG-6031: so are the examples of the schema.
+def test_the_examples_of_the_schema_are_valid(repository):
+    schema = json.loads((repository / "contracts/schema/config.json").read_text(encoding="utf-8"))
+    assert len(schema["examples"]) == 3
+    for example in schema["examples"]:
+        check(example, schema, "examples")
