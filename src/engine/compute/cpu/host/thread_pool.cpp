@@ -23,10 +23,19 @@ std::uint32_t wait_while(const std::atomic<std::uint32_t>& value, std::uint32_t 
   }
 }
 
+// `parts_` of a region: its number (32 bits), how many parts it has (16), how many are taken (16). One word, so that a
+// thread that comes late can neither take a part of a region that is over nor one twice.
+constexpr std::uint64_t kTakenMask = 0xffff;
+constexpr int kCountShift = 16, kEpochShift = 32;
+constexpr std::size_t kPartsMax = 0xffff;
+
+std::size_t taken(std::uint64_t parts) { return parts & kTakenMask; }
+std::size_t count(std::uint64_t parts) { return (parts >> kCountShift) & kTakenMask; }
+
 }  // namespace
 
 ThreadPool::ThreadPool(std::size_t threads_count) {
-  ASSERT(threads_count >= 1, "threads_count={}", threads_count);
+  ASSERT(threads_count >= 1 && threads_count <= kPartsMax, "threads_count={}", threads_count);
   workers_.reserve(threads_count - 1);
   for (std::size_t i = 1; i < threads_count; ++i) workers_.emplace_back([this, i] { work(i); });
 }
@@ -39,17 +48,27 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run_parts(const Region& region) {
   region_ = region;
-  pending_.store(static_cast<std::uint32_t>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
+  pending_.store(static_cast<std::uint32_t>(region.parts), std::memory_order_relaxed);
+  const std::uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  parts_.store(std::uint64_t{epoch} << kEpochShift | std::uint64_t{region.parts} << kCountShift,
+               std::memory_order_release);
+  epoch_.store(epoch, std::memory_order_release);
   epoch_.notify_all();
-  run_share(0);
+  take_parts(0);
   for (std::uint32_t left = pending_.load(std::memory_order_acquire); left != 0;) left = wait_while(pending_, left);
 }
 
-void ThreadPool::run_share(std::size_t thread) const {
-  if (thread >= region_.parts) return;
-  const Range range{region_.count * thread / region_.parts, region_.count * (thread + 1) / region_.parts};
-  region_.call(region_.context, range, thread);
+void ThreadPool::take_parts(std::size_t thread) {
+  std::uint64_t parts = parts_.load(std::memory_order_acquire);
+  while (taken(parts) < count(parts)) {
+    if (!parts_.compare_exchange_weak(parts, parts + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    // The region cannot end before this part is done: what describes it stands still.
+    const std::size_t part = taken(parts);
+    const Range range{region_.count * part / region_.parts, region_.count * (part + 1) / region_.parts};
+    region_.call(region_.context, range, thread);
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1 && thread != 0) pending_.notify_one();
+    parts = parts_.load(std::memory_order_acquire);
+  }
 }
 
 void ThreadPool::work(std::size_t thread) {
@@ -57,8 +76,7 @@ void ThreadPool::work(std::size_t thread) {
   for (;;) {
     seen = wait_while(epoch_, seen);
     if (stopping_.load(std::memory_order_relaxed)) return;
-    run_share(thread);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    take_parts(thread);
   }
 }
 

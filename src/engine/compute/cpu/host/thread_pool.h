@@ -1,6 +1,7 @@
 #pragma once
-// Persistent threads for data-parallel kernels. A region is cut into one contiguous range per thread, by size alone:
-// which thread computes what is fixed, and results never depend on it anyway.
+// Persistent threads for data-parallel kernels. A region is cut into one contiguous range per thread, by size alone, and
+// whoever is free takes the next one: a thread that the operating system holds back, because other programs want the
+// core, holds up nobody. Which thread computes what therefore varies; results never depend on it.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,8 @@ class ThreadPool {
   std::size_t threads_count() const { return workers_.size() + 1; }
 
   // Calls body(Range, thread index) on disjoint ranges that cover [0, count), each at least `grain` long except the
-  // last, and returns when all are done. Allocates nothing. A region that is worth one thread only runs on the caller.
+  // last, and returns when all are done. One thread may take several ranges, one after the other: the index is for
+  // scratch memory. Allocates nothing. A region that is worth one thread only runs on the caller.
   template <class Body>
   void run(std::size_t count, std::size_t grain, const Body& body) {
     const std::size_t most = grain == 0 ? count : (count + grain - 1) / grain;
@@ -48,12 +50,13 @@ class ThreadPool {
   };
 
   void run_parts(const Region& region);
-  void run_share(std::size_t thread) const;
+  void take_parts(std::size_t thread);
   void work(std::size_t thread);
 
-  Region region_;                                       // written before epoch_ grows, read after
-  alignas(64) std::atomic<std::uint32_t> epoch_ = 0;    // regions started
-  alignas(64) std::atomic<std::uint32_t> pending_ = 0;  // workers still in the region
+  Region region_;                                       // written before parts_, read by who has taken a part
+  alignas(64) std::atomic<std::uint32_t> epoch_ = 0;    // regions started; what idle workers sleep on
+  alignas(64) std::atomic<std::uint64_t> parts_ = 0;    // of the region: its number, how many parts, how many taken
+  alignas(64) std::atomic<std::uint32_t> pending_ = 0;  // parts not done yet; what the caller sleeps on
   std::atomic<bool> stopping_ = false;
   std::vector<std::jthread> workers_;
 };
