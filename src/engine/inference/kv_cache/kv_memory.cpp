@@ -131,9 +131,12 @@ bool KvMemory::reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tok
 }
 
 bool KvMemory::make_room(const paging::Growth& growth) {
-  for (std::uint32_t g = 0; g < groups_.size(); ++g) {
-    if (!make_room(g, tables_.group(g).pages_at_once(growth))) return false;
-  }
+  const auto pages_needed = [&](std::uint32_t g) { return tables_.group(g).pages_at_once(growth); };
+  for (std::uint32_t g = 0; g < groups_.size(); ++g)
+    if (!make_room(g, pages_needed(g))) return false;
+  // A group that found no memory may have got that of one before it.
+  for (std::uint32_t g = 0; g < groups_.size(); ++g)
+    if (tables_.counts(g).takeable() < pages_needed(g)) return false;
   return true;
 }
 
@@ -172,7 +175,11 @@ bool KvMemory::grow(std::uint32_t group, std::uint32_t pages_needed) {
   const auto usual = std::max(kGrowthPagesMin, static_cast<std::uint32_t>(groups_[group].plan.pages / 4));
   const std::uint32_t wanted = std::min(most, std::max(usual, pages_needed));
   if (add_slab(group, wanted)) return true;
-  return pages_needed < wanted && add_slab(group, pages_needed);
+  if (pages_needed < wanted && add_slab(group, pages_needed)) return true;
+  std::uint64_t given_back = 0;
+  for (std::uint32_t other = 0; other < groups_.size(); ++other)
+    if (other != group) given_back += give_back(other);
+  return given_back > 0 && add_slab(group, pages_needed);
 }
 
 bool KvMemory::add_slab(std::uint32_t group, std::uint32_t pages_count) {
@@ -201,18 +208,22 @@ PageSlabs::IsLive KvMemory::is_live(std::uint32_t group) const {
 
 std::uint64_t KvMemory::release_idle() {
   std::uint64_t bytes = 0;
-  for (std::uint32_t group = 0; group < groups_.size(); ++group) {
-    Group& g = groups_[group];
-    for (auto slab = g.slabs.emptiest(is_live(group)); slab; slab = g.slabs.emptiest(is_live(group))) {
-      const std::uint32_t leaving = g.slabs.pages_count(*slab);
-      if (tables_.counts(group).free() < leaving) break;
-      Report report(*this, group, SlabEvent::Kind::kCompact);
-      report.event.bytes_given_back = leaving * g.plan.page_bytes;
-      report.event.bytes_moved = g.slabs.give_back(*slab, tables_.withdraw(group, leaving), is_live(group));
-      for (std::uint32_t slot = 0; slot < limits_.slots; ++slot) upload(group, slot, 0, pages_per_slot_);
-      bytes += report.event.bytes_given_back;
-      report.done();
-    }
+  for (std::uint32_t group = 0; group < groups_.size(); ++group) bytes += give_back(group);
+  return bytes;
+}
+
+std::uint64_t KvMemory::give_back(std::uint32_t group) {
+  Group& g = groups_[group];
+  std::uint64_t bytes = 0;
+  for (auto slab = g.slabs.emptiest(is_live(group)); slab; slab = g.slabs.emptiest(is_live(group))) {
+    const std::uint32_t leaving = g.slabs.pages_count(*slab);
+    if (tables_.counts(group).free() < leaving) break;
+    Report report(*this, group, SlabEvent::Kind::kCompact);
+    report.event.bytes_given_back = leaving * g.plan.page_bytes;
+    report.event.bytes_moved = g.slabs.give_back(*slab, tables_.withdraw(group, leaving), is_live(group));
+    for (std::uint32_t slot = 0; slot < limits_.slots; ++slot) upload(group, slot, 0, pages_per_slot_);
+    bytes += report.event.bytes_given_back;
+    report.done();
   }
   return bytes;
 }

@@ -56,7 +56,8 @@ class KvMemory {
   // tables().reserve(), and make_room() when that fails.
   [[nodiscard]] bool reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens);
   // Makes as many pages takeable as a new sequence of this growth holds at once, by the rule of misses (miss_rule.h) and
-  // within KvLimits::kv_tokens_max. False: that is not enough, or the device has no memory for it (on_oom()).
+  // within KvLimits::kv_tokens_max. Where the device has no memory (on_oom()), slabs in which another group of pages is
+  // idle go back to it first. False: all that is not enough.
   bool make_room(const paging::Growth& growth);
   // Gives slabs that came by growing back to the device while what is live fits the others: pages move, their ids stay.
   // Returns the bytes given back.
@@ -85,6 +86,7 @@ class KvMemory {
   void compact(std::uint32_t group);
   bool grow(std::uint32_t group, std::uint32_t pages_needed);
   bool add_slab(std::uint32_t group, std::uint32_t pages_count);
+  std::uint64_t give_back(std::uint32_t group);
   std::uint32_t growable(std::uint32_t group) const;
   PageSlabs::IsLive is_live(std::uint32_t group) const;
   void upload(std::uint32_t group, std::uint32_t slot, std::uint32_t begin, std::uint32_t end);

@@ -33,8 +33,8 @@ struct Watcher : KvObserver {
 };
 
 struct Cache {
-  explicit Cache(const KvLimits& limits) {
-    auto made = KvMemory::make(plan_kv(kStates, limits), backend);
+  explicit Cache(const KvLimits& limits, std::span<const StateDescriptor> states = kStates) {
+    auto made = KvMemory::make(plan_kv(states, limits), backend);
     EXPECT_TRUE(made) << made.error().message;
     memory = *std::move(made);
     memory->observe(&watcher);
@@ -202,6 +202,38 @@ TEST(KvMemory, GrowthThatTheDeviceRefusesIsReported) {
   cache.backend.fail_to = cache.backend.fail_from + 1;
   EXPECT_TRUE(cache.fill(1, 64));  // the small one is granted
   EXPECT_EQ(cache.memory->bytes(), bytes + 512);
+}
+
+// The first rung of the ladder: memory that one group of pages does not need is another's.
+TEST(KvMemory, WithoutMemoryIdleSlabsOfOtherGroupsGoBackFirst) {
+  constexpr std::array kWindowed{
+      StateDescriptor{.id = 0, .kind = StateKind::kKv, .bytes_per_token = 8, .size_bytes = 512},
+      StateDescriptor{.id = 5, .kind = StateKind::kKv, .bytes_per_token = 4, .size_bytes = 256, .window_tokens = 600}};
+  Cache cache({.slots = 8, .context_tokens = 2048, .rows_max = 64, .kv_tokens = 2048, .kv_tokens_max = 16384},
+              kWindowed);
+  for (std::uint32_t slot = 0; slot < 8; ++slot) ASSERT_TRUE(cache.fill(slot, 512));
+  for (std::uint32_t slot = 1; slot < 8; ++slot) cache.memory->tables().release(slot);
+  ASSERT_TRUE(cache.fill(0, 2048) && cache.fill(1, 2048));
+  ASSERT_EQ(cache.memory->tables().counts(0).takeable(), 0U);
+  const std::uint32_t windowed = cache.memory->tables().counts(1).total;
+  std::byte* const kept = cache.entry(1, 0, 31);
+  std::memset(kept, 42, 256);
+  cache.watcher.events.clear();
+
+  cache.backend.fail_from = cache.backend.allocations_count + 1;
+  cache.backend.fail_to = cache.backend.fail_from + 2;  // a usual slab, and as little as would do
+  EXPECT_TRUE(cache.fill(2, 64));
+  EXPECT_EQ(cache.watcher.ooms.size(), 2U);
+  EXPECT_LT(cache.memory->tables().counts(1).total, windowed);
+  EXPECT_EQ(*cache.entry(1, 0, 31), std::byte{42});
+  std::uint64_t back = 0;
+  for (const SlabEvent& event : cache.watcher.events) back += event.state_id == 5 ? event.bytes_given_back : 0;
+  EXPECT_EQ(back, (windowed - cache.memory->tables().counts(1).total) * std::uint64_t{256});
+
+  // Nothing idle is left there: what remains is a refusal.
+  cache.backend.fail_from = cache.backend.allocations_count + 1;
+  cache.backend.fail_to = ~std::uint64_t{0};
+  EXPECT_FALSE(cache.fill(3, 2048));
 }
 
 }  // namespace
