@@ -19,6 +19,7 @@
 #include "base/version.h"
 #include "contract/json.h"
 #include "contract/worker.h"
+#include "engine/compute/cuda/backend.h"
 #include "net/client.h"
 #include "net/http/url.h"
 #include "net/server.h"
@@ -79,7 +80,8 @@ std::int64_t worker_threads(const contract::Config& config) {
   return config.pool_managerd.worker_threads > 0 ? config.pool_managerd.worker_threads : cores_count();
 }
 
-model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& options) {
+model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& options,
+                                                   const std::vector<gpu_inventory::Device>& devices) {
   model_catalog::ModelCatalogOptions out;
   out.digest_cache_file = options.state_directory / "model_digests.json";
   out.allowed_roots = options.model_roots;
@@ -87,6 +89,11 @@ model_catalog::ModelCatalogOptions catalog_options(const PoolManagerOptions& opt
   out.allowed_roots.push_back(models.cache_dir.empty() ? base::default_model_cache()
                                                        : std::filesystem::path(models.cache_dir));
   for (const std::string& root : models.allowed_roots) out.allowed_roots.emplace_back(root);
+  using model_catalog::DeviceKind;
+  for (const auto& device : devices) {
+    const DeviceKind kind = device.gpu_id == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda;
+    if (std::ranges::find(out.device_kinds, kind) == out.device_kinds.end()) out.device_kinds.push_back(kind);
+  }
   return out;
 }
 
@@ -175,7 +182,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       started_(clock_.now()),
       boot_id_(base::uuid_v4(entropy_)),
       inventory_(std::move(inventory)),
-      catalog_(catalog_options(options_),
+      catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
                     .prefill_chunk = kPrefillChunk})),
@@ -247,8 +254,10 @@ base::Result<> PoolManager::Impl::open() {
       [this] { return state(); });
   TRY(lock_.announce(bind()));
   for (const auto& device : inventory_.read()) {
-    base::log_event(LogLevel::kInfo, "gpu_discovered", {}, "A device is available to workers.",
+    base::log_event(device.healthy ? LogLevel::kInfo : LogLevel::kWarn, "gpu_discovered", {},
+                    device.healthy ? "A device is available to workers." : "No worker can run on a device.",
                     {{"gpu_id", device.gpu_id},
+                     {"fault", device.fault},
                      {"model", device.model},
                      {"device_class", device.device_class},
                      {"pci_bus_id", device.pci_bus_id},
@@ -333,17 +342,14 @@ control_api::Operations PoolManager::Impl::operations() {
 void PoolManager::Impl::start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id,
                                      ExchangePtr exchange) {
   inspect_thread_.post([this, wanted, correlation_id, exchange] {
-    auto plan = catalog_.plan(wanted.model_ref, {.context_tokens = wanted.context_tokens.value_or(0),
-                                                 .slots = wanted.slots,
-                                                 .kv_tokens = wanted.kv_tokens,
-                                                 .kv_dtype = wanted.kv_dtype,
-                                                 .image_tokens_max = wanted.image_tokens_max});
-    if (plan && wanted.gpu_id != "cpu") {
-      plan = base::fail(base::Error{
-          ErrorCode::kModelIncompatible,
-          "this build has no CUDA backend; workers run on the CPU reference device (--cpu)",
-          {}}.with("gpu_id", wanted.gpu_id));
-    }
+    const auto device = wanted.gpu_id == "cpu" ? model_catalog::DeviceKind::kCpu : model_catalog::DeviceKind::kCuda;
+    auto plan = catalog_.plan(wanted.model_ref,
+                              {.context_tokens = wanted.context_tokens.value_or(0),
+                               .slots = wanted.slots,
+                               .kv_tokens = wanted.kv_tokens,
+                               .kv_dtype = wanted.kv_dtype,
+                               .image_tokens_max = wanted.image_tokens_max},
+                              device);
     on_main([this, wanted, correlation_id, exchange, plan = std::move(plan), devices = inventory_.read()] {
       link_->heard();
       step(wl::DevicesRead{devices});
@@ -552,7 +558,8 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
   auto inventory = TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
                                                        .cpu_memory_bytes = config.devices.cpu_memory_bytes,
                                                        .vram_headroom_bytes = config.pool_managerd.vram_headroom_bytes,
-                                                       .nvml_library = options.nvml_library},
+                                                       .nvml_library = options.nvml_library,
+                                                       .missing_kernels = engine::compute::cuda::missing_kernels},
                                                       read_small_file));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind);
   TRY(impl->open());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -20,6 +21,7 @@ using worker_lifecycle::WorkerProcess;
 namespace {
 
 constexpr std::size_t kWorkerLogsKept = 50;
+constexpr std::string_view kCpuDevice = "cpu";
 
 // How often the kernel's memory killer has struck in our cgroup; 0 where cgroup v2 does not tell.
 std::int64_t oom_kills() {
@@ -50,7 +52,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
           "--model-ref",
           c.model_ref,
           "--gpu-device",
-          c.gpu_id,
+          c.gpu_id == kCpuDevice ? c.gpu_id : "0",  // the only one it sees
           "--bind",
           options_.bind_address,
           "--port",
@@ -87,6 +89,11 @@ base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
   spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
   spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
   if (!options_.api_token_file.empty()) spawn.variables.emplace_back("LLORCH_API_TOKEN_FILE", options_.api_token_file);
+  // A worker sees its own GPU and no other. NVML counts in the order of the bus; CUDA does only when told to.
+  spawn.variables.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+  spawn.variables.emplace_back("CUDA_VISIBLE_DEVICES", command.gpu_id == kCpuDevice ? ""
+                                                       : command.gpu_uuid.empty()   ? command.gpu_id
+                                                                                    : command.gpu_uuid);
   const std::int64_t oom_kills_before = oom_kills();
   auto process = TRY(WorkerProcess::spawn(spawn));
   const int pid = process.pid();

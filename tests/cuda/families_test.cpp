@@ -10,6 +10,7 @@
 
 #include "base/error_code.h"
 #include "cuda_support.h"
+#include "engine/compute/cuda/backend.h"
 
 namespace llorch::cuda_test {
 namespace {
@@ -82,12 +83,13 @@ TEST_P(Families, NeighboursDoNotMatter) {
   EXPECT_TRUE(backend->check_residency());
 }
 
+// Without a device, as pool-managerd predicts before it starts a worker.
 TEST_P(Families, MemoryIsPredictedToTheByte) {
   using engine::inference::Engine;
   engine::inference::EngineOptions options{.context_tokens = 200, .slots = 2, .prefill_chunk = 16};
   if (!model_.projector.empty()) options.projector = model_.projector, options.image_token = base::TokenId{5};
+  const auto predicted = Engine::predict(model_.path, options, *engine::compute::cuda::make_cuda_planner()).value();
   const auto backend = make_backend({});
-  const auto predicted = Engine::predict(model_.path, options, *backend).value();
   const auto engine = Engine::load(model_.path, options, *backend).value();
   EXPECT_EQ(predicted.total_bytes(), backend->memory_used_bytes());
 }

@@ -13,6 +13,7 @@ struct Device {
   std::string memory_architecture;  // "vram-only" | "host"
   std::optional<std::string> compute_capability;
   std::string pci_bus_id;
+  std::string uuid;  // "GPU-...": what CUDA_VISIBLE_DEVICES takes; empty when the driver does not tell
   std::int64_t total_bytes = 0;
   // What the driver says is free, whoever holds the rest. Absent for the CPU device: its total is a budget of ours alone.
   std::optional<std::int64_t> free_bytes;

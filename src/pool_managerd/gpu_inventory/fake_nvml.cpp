@@ -64,6 +64,10 @@ int nvmlDeviceGetPciInfo_v3(void* device, FakePci* pci) {
   std::snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02lX:00.0", index_of(device) + 1);
   return 0;
 }
+int nvmlDeviceGetUUID(void* device, char* text, unsigned bytes) {
+  std::snprintf(text, bytes, "GPU-fake-%lu", index_of(device));
+  return 0;
+}
 int nvmlDeviceGetTemperature(void*, unsigned, unsigned* celsius) {
   *celsius = 41;
   return 0;

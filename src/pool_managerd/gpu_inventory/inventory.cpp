@@ -83,6 +83,10 @@ std::vector<Device> Inventory::read() const {
         device.healthy = false;
         device.fault = now ? "the driver no longer counts it" : now.error().message;
       }
+      if (device.healthy && options_.missing_kernels) {
+        device.fault = options_.missing_kernels(device.compute_capability.value_or(""));
+        device.healthy = device.fault.empty();
+      }
       device.headroom_bytes = options_.vram_headroom_bytes;
       out.push_back(std::move(device));
     }

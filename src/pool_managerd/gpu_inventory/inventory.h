@@ -1,6 +1,7 @@
 #pragma once
 // The devices of this host: every NVIDIA GPU, and the CPU reference device if the operator asked for it by name.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ struct InventoryOptions {
   std::optional<std::int64_t> cpu_memory_bytes;  // absent: half of host_memory_left at opening
   std::int64_t vram_headroom_bytes = 0;          // per GPU
   std::string nvml_library = "libnvidia-ml.so.1";
+  // Why workers cannot run on a GPU of this compute capability ("9.0"; empty: the driver does not tell); empty when they
+  // can. A GPU they cannot run on is listed unhealthy, with the reason. Null: they run on every one.
+  std::function<std::string(const std::string& compute_capability)> missing_kernels;
 };
 
 // Never falls back: without allow_cpu there is no CPU device (ORCH-1102, POOL-2110). Thread-safe.

@@ -41,6 +41,7 @@ TEST_F(FakeDriver, ReadsEveryGpu) {
   EXPECT_EQ(devices[1].device_class, "Fake GPU 1 sm_90");
   EXPECT_EQ(devices[1].compute_capability, "9.0");
   EXPECT_EQ(devices[1].pci_bus_id, "00000000:02:00.0");
+  EXPECT_EQ(devices[1].uuid, "GPU-fake-1");
   EXPECT_EQ(devices[1].memory_architecture, "vram-only");
   EXPECT_EQ(devices[1].total_bytes, 24 * kGiB);
   EXPECT_EQ(devices[1].free_bytes, 20 * kGiB);
@@ -66,6 +67,25 @@ TEST_F(FakeDriver, NoGpuIsRefused) {
   // A library that is none of NVIDIA's.
   missing.nvml_library = "libc.so.6";
   EXPECT_EQ(Inventory::open(missing, files({})).error().code, ErrorCode::kNoGpu);
+}
+
+// SYS-6.2.3: a GPU for which there is no machine code takes no worker, and says why.
+TEST_F(FakeDriver, AGpuWithoutKernelsIsListedWithTheReason) {
+  auto o = options();
+  std::string asked;
+  o.missing_kernels = [&](const std::string& capability) {
+    asked = capability;
+    return std::string("no kernels for it");
+  };
+  const auto inventory = Inventory::open(o, files({}));
+  ASSERT_TRUE(inventory);
+  const auto devices = inventory->read();
+  EXPECT_EQ(asked, "9.0");
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_FALSE(devices[0].healthy);
+  EXPECT_EQ(devices[0].fault, "no kernels for it");
+  EXPECT_EQ(devices[0].total_bytes, 24 * kGiB);
+  EXPECT_EQ(available_bytes(devices[0], {}), 0);
 }
 
 TEST_F(FakeDriver, LostGpuStaysListedUnhealthy) {

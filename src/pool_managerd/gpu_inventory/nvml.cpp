@@ -24,6 +24,7 @@ struct NvmlPciInfo {
   char bus_id[32];
 };
 constexpr unsigned kNameBytes = 96;            // NVML_DEVICE_NAME_V2_BUFFER_SIZE
+constexpr unsigned kUuidBytes = 96;            // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 constexpr unsigned kDriverVersionBytes = 80;   // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
 constexpr unsigned kTemperatureSensorGpu = 0;  // NVML_TEMPERATURE_GPU
 
@@ -50,6 +51,7 @@ struct Nvml::Api {
   // Optional from here: an old driver may lack them.
   int (*compute_capability)(NvmlDevice, int*, int*) = nullptr;
   int (*pci_info)(NvmlDevice, NvmlPciInfo*) = nullptr;
+  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
   int (*temperature)(NvmlDevice, unsigned, unsigned*) = nullptr;
   int (*driver_version)(char*, unsigned) = nullptr;
   int (*cuda_version)(int*) = nullptr;
@@ -67,6 +69,7 @@ struct Nvml::Api {
   bool load_all() {
     load(compute_capability, "nvmlDeviceGetCudaComputeCapability");
     load(pci_info, "nvmlDeviceGetPciInfo_v3");
+    load(uuid, "nvmlDeviceGetUUID");
     load(temperature, "nvmlDeviceGetTemperature");
     load(driver_version, "nvmlSystemGetDriverVersion");
     load(cuda_version, "nvmlSystemGetCudaDriverVersion_v2");
@@ -143,6 +146,9 @@ Device Nvml::read_device(unsigned index) const {
   if (api_->pci_info != nullptr && api_->pci_info(handle, &pci) == kNvmlSuccess) {
     out.pci_bus_id = printable(pci.bus_id, sizeof pci.bus_id);
   }
+  char uuid[kUuidBytes] = {};
+  if (api_->uuid != nullptr && api_->uuid(handle, uuid, kUuidBytes) == kNvmlSuccess)
+    out.uuid = printable(uuid, kUuidBytes);
   unsigned celsius = 0;
   if (api_->temperature != nullptr && api_->temperature(handle, kTemperatureSensorGpu, &celsius) == kNvmlSuccess) {
     out.temperature_celsius = static_cast<int>(celsius);

@@ -1,5 +1,8 @@
 #include "pool_managerd/model_catalog/model_catalog.h"
 
+#include <span>
+
+#include "base/assert.h"
 #include "pool_managerd/model_catalog/model_ref.h"
 
 namespace llorch::pool_managerd::model_catalog {
@@ -12,14 +15,22 @@ constexpr std::string_view kDigestPrefix = "sha256:";
 }  // namespace
 
 ModelCatalog::ModelCatalog(ModelCatalogOptions options, std::unique_ptr<ModelInspector> inspector)
-    : options_(std::move(options)), inspector_(std::move(inspector)), digests_(options_.digest_cache_file) {}
+    : options_(std::move(options)), inspector_(std::move(inspector)), digests_(options_.digest_cache_file) {
+  ASSERT(!options_.device_kinds.empty());
+}
 
-base::Result<ModelPlan> ModelCatalog::plan(const std::string& model_ref, const WorkerShape& shape) const {
-  return inspector_->inspect(TRY(resolve_model_file(model_ref, options_.allowed_roots)), shape);
+base::Result<ModelPlan> ModelCatalog::plan(const std::string& model_ref, const WorkerShape& shape,
+                                           DeviceKind device) const {
+  return inspector_->inspect(TRY(resolve_model_file(model_ref, options_.allowed_roots)), shape, device);
 }
 
 base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {
-  const ModelPlan model = TRY(plan(model_ref, shape));  // first, so that a bad file is refused before all of it is read
+  // First, so that a bad file is refused before all of it is read.
+  ModelPlan model = TRY(plan(model_ref, shape, options_.device_kinds.front()));
+  for (const DeviceKind kind : std::span(options_.device_kinds).subspan(1)) {
+    ModelPlan other = TRY(plan(model_ref, shape, kind));
+    if (other.required_bytes() > model.required_bytes()) model = std::move(other);
+  }
   contract::ModelFacts facts;
   facts.model_ref = model_ref;
   facts.digest = std::string(kDigestPrefix) + TRY(digests_.digest_of(model.path));

@@ -122,13 +122,13 @@ TEST_F(Folder, DamagedCacheIsEmpty) {
 }
 
 struct FakeInspector final : ModelInspector {
-  base::Result<ModelPlan> inspect(const fs::path& file, const WorkerShape& shape) const override {
+  base::Result<ModelPlan> inspect(const fs::path& file, const WorkerShape& shape, DeviceKind device) const override {
     if (file.filename() == "bad.gguf") return base::fail(ErrorCode::kModelIncompatible, "bad");
     ModelPlan plan;
     plan.path = file;
     plan.architecture = "llama";
     plan.shape = shape;
-    plan.weights_bytes = 10;
+    plan.weights_bytes = device == DeviceKind::kCuda ? 16 : 10;
     plan.kv_bytes = shape.slots * shape.context_tokens;
     return plan;
   }
@@ -140,7 +140,8 @@ struct FakeInspector final : ModelInspector {
 TEST_F(Folder, DescribesAndServesTokenizers) {
   write("models/a.gguf", "aa");
   write("models/bad.gguf", "b");
-  ModelCatalog catalog({{folder / "models"}, folder / "digests.json"}, std::make_unique<FakeInspector>());
+  ModelCatalog catalog({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}},
+                       std::make_unique<FakeInspector>());
   const std::string digest = "sha256:" + base::to_hex(base::sha256("aa"));
   EXPECT_EQ(catalog.tokenizer(digest).error().code, ErrorCode::kModelNotFound) << "not described yet";
   const auto facts = catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3});
@@ -153,8 +154,19 @@ TEST_F(Folder, DescribesAndServesTokenizers) {
   EXPECT_EQ(catalog.describe(ref("models/bad.gguf"), {}).error().code, ErrorCode::kModelIncompatible);
   EXPECT_EQ(catalog.describe("hf:x/y", {}).error().code, ErrorCode::kModelNotFound);
   // A configuration that no longer allows the folder.
-  ModelCatalog narrower({{folder / "elsewhere"}, folder / "digests.json"}, std::make_unique<FakeInspector>());
+  ModelCatalog narrower({{folder / "elsewhere"}, folder / "digests.json", {DeviceKind::kCpu}},
+                        std::make_unique<FakeInspector>());
   EXPECT_EQ(narrower.tokenizer(digest).error().code, ErrorCode::kModelNotFound);
+}
+
+// What orchestratord plans with must be enough on whichever device it then chooses.
+TEST_F(Folder, TheMemoryIsThatOfTheDeviceThatTakesMost) {
+  write("models/a.gguf", "aa");
+  for (const auto& kinds : {std::vector{DeviceKind::kCpu, DeviceKind::kCuda}, {DeviceKind::kCuda, DeviceKind::kCpu}}) {
+    ModelCatalog catalog({{folder / "models"}, folder / "digests.json", kinds}, std::make_unique<FakeInspector>());
+    EXPECT_EQ(catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3})->memory_bytes, 316);
+    EXPECT_EQ(catalog.plan(ref("models/a.gguf"), {}, DeviceKind::kCpu)->weights_bytes, 10);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/compute/cpu/backend.h"
+#include "engine/compute/cuda/backend.h"
 #include "engine/inference/engine.h"
 #include "engine/io/model_files.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
@@ -47,8 +48,9 @@ class EngineInspector final : public ModelInspector {
  public:
   explicit EngineInspector(const EngineInspectorOptions& options) : options_(options) {}
 
-  base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape) const override {
-    auto plan = inspect_file(file, shape);
+  base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape,
+                                  DeviceKind device) const override {
+    auto plan = inspect_file(file, shape, device);
     if (!plan) return base::fail(incompatible(plan.error()));
     return plan;
   }
@@ -64,7 +66,15 @@ class EngineInspector final : public ModelInspector {
     return engine::text::serialize(TRY(engine::io::tokenizer_json::read_tokenizer(file)));
   }
 
-  base::Result<ModelPlan> inspect_file(const std::filesystem::path& file, const WorkerShape& shape) const {
+  // Nothing is allocated on it, so its budget is nobody's: what fits is preflight's to say.
+  base::Result<std::unique_ptr<engine::contract::Backend>> make_planner(DeviceKind device) const {
+    if (device == DeviceKind::kCuda) return engine::compute::cuda::make_cuda_planner();
+    return engine::compute::cpu::make_cpu_backend(
+        {.threads_count = options_.threads_count, .memory_budget_bytes = std::numeric_limits<std::int64_t>::max()});
+  }
+
+  base::Result<ModelPlan> inspect_file(const std::filesystem::path& file, const WorkerShape& shape,
+                                       DeviceKind device) const {
     const auto kv_dtype = TRY(kv_dtype_of(shape.kv_dtype));
     const auto files = TRY(engine::io::ModelFiles::open(file));
     const auto model = TRY(engine::models::compile_model(
@@ -85,9 +95,7 @@ class EngineInspector final : public ModelInspector {
         .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
         .frame_patches_max = 0,
         .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max)};
-    // Nothing is allocated on it, so its budget is nobody's: what fits is preflight's to say.
-    const auto backend = TRY(engine::compute::cpu::make_cpu_backend(
-        {.threads_count = options_.threads_count, .memory_budget_bytes = std::numeric_limits<std::int64_t>::max()}));
+    const auto backend = TRY(make_planner(device));
     const auto memory = TRY(engine::inference::Engine::predict(file, options, *backend));
     ModelPlan plan;
     plan.path = file.string();

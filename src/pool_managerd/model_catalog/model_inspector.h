@@ -15,7 +15,8 @@ class ModelInspector {
   virtual ~ModelInspector() = default;
   // `shape.context_tokens` 0 means the model's own. MODEL_INCOMPATIBLE with details.cause, the engine's own code:
   // CORRUPT_FILE, UNKNOWN_ARCHITECTURE, UNSUPPORTED_QUANT_TYPE, ...; INVALID_PARAMS for a shape the model cannot have.
-  virtual base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape) const = 0;
+  virtual base::Result<ModelPlan> inspect(const std::filesystem::path& file, const WorkerShape& shape,
+                                          DeviceKind device) const = 0;
   // The blob of engine/text. MODEL_INCOMPATIBLE as above.
   virtual base::Result<std::string> tokenizer_blob(const std::filesystem::path& file) const = 0;
 };
@@ -25,7 +26,7 @@ struct EngineInspectorOptions {
   std::uint32_t threads_count = 1;
   std::uint32_t prefill_chunk = 64;
 };
-// Predicts for the CPU reference device, the only backend of this build.
+// Predicts with the engine's own formulas; touches no device.
 std::unique_ptr<ModelInspector> make_engine_inspector(const EngineInspectorOptions& options);
 
 }  // namespace llorch::pool_managerd::model_catalog

@@ -18,6 +18,9 @@ struct WorkerShape {
   bool operator==(const WorkerShape&) const = default;
 };
 
+// What a worker computes on: the same model takes different memory there.
+enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+
 struct ModelPlan {
   std::string path;  // absolute, symlinks resolved
   std::string architecture;

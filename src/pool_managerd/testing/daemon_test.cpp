@@ -18,6 +18,7 @@
 
 #include "contract/json.h"
 #include "contract/pool.h"
+#include "engine/compute/cuda/backend.h"
 #include "net/client.h"
 #include "net/server.h"
 
@@ -223,8 +224,8 @@ struct DaemonTest : testing::Test {
     }
     return std::nullopt;
   }
-  void start_ready(const std::string& id) {
-    const auto response = start(id, model_ref());
+  void start_ready(const std::string& id, const std::string& gpu = "cpu") {
+    const auto response = start(id, model_ref(), gpu);
     ASSERT_EQ(response.status, 202) << response.body;
     ASSERT_TRUE(eventually([&] {
       const auto w = worker(id);
@@ -446,17 +447,28 @@ TEST_F(DaemonTest, RefusesToStart) {
   EXPECT_NE(content(folder / "stderr").find("PORT_IN_USE"), std::string::npos);
 }
 
-// GPUINV-12001, ORCH-1102, OC-POOL-3012: GPUs are listed; there is no silent fallback to the CPU.
-TEST_F(DaemonTest, ListsGpus) {
+// GPUINV-12001, ORCH-1102, OC-POOL-3012: GPUs are listed; there is no silent fallback to the CPU. A worker sees its own GPU
+// and no other; where this build has no machine code for a GPU, that is said instead of starting one.
+TEST_F(DaemonTest, GpusTakeWorkers) {
   daemon = std::make_unique<Daemon>(folder, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
   ASSERT_FALSE(daemon->bind.empty()) << content(folder / "stderr");
   const auto gpus = state().gpus;
   ASSERT_EQ(gpus.size(), 2u);
   EXPECT_EQ(gpus[0].model, "Fake GPU 0");
   EXPECT_EQ(net::http::error_of(start("w", model_ref(), "cpu")).code, ErrorCode::kGpuUnavailable);
-  if (!demo_model().empty()) {
-    EXPECT_EQ(net::http::error_of(start("w", model_ref(), "0")).code, ErrorCode::kModelIncompatible);
+  NEEDS_MODEL();
+  const std::string missing = engine::compute::cuda::missing_kernels("9.0");
+  if (!missing.empty()) {
+    const auto refusal = net::http::error_of(start("w", model_ref(), "1"));
+    EXPECT_EQ(refusal.code, ErrorCode::kGpuUnavailable);
+    EXPECT_NE(refusal.message.find(missing), std::string::npos) << refusal.message;
+    return;
   }
+  start_ready("worker-g", "1");
+  EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, 0);
+  EXPECT_EQ(state().gpus.at(1).vram_allocated_bytes, worker("worker-g")->vram_bytes);
+  EXPECT_NE(content(folder / "state/logs/worker-g.log").find(R"("gpu_device":"0","visible":"GPU-fake-1")"),
+            std::string::npos);
 }
 
 }  // namespace

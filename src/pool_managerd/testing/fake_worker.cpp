@@ -48,7 +48,9 @@ contract::ReadyCallback callback_of(std::map<std::string, std::string>& args, co
 int main(int argc, char** argv) {
   auto args = parse(argc, argv);
   const std::string id = args["--worker-id"];
-  std::fprintf(stderr, "{\"event\":\"startup\"}\n");
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::fprintf(stderr, "{\"event\":\"startup\",\"gpu_device\":\"%s\",\"visible\":\"%s\"}\n",
+               args["--gpu-device"].c_str(), visible == nullptr ? "all" : visible);
   if (id.ends_with("-crash")) {
     std::fprintf(stderr, "{\"event\":\"error\",\"code\":\"MODEL_LOAD_FAILED\"}\n");
     return 1;

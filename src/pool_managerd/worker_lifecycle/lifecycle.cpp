@@ -229,6 +229,7 @@ void Lifecycle::start(const StartAsked& event, Time now, Out& out) {
   out.push_back(Spawn{.worker_id = WorkerId(event.wanted.worker_id),
                       .model_ref = event.wanted.model_ref,
                       .gpu_id = event.wanted.gpu_id,
+                      .gpu_uuid = device(event.wanted.gpu_id)->uuid,
                       .spawn_token = worker.spawn_token,
                       .model = plan,
                       .memory_budget_bytes = worker.reserved_bytes,

@@ -99,6 +99,7 @@ struct Spawn {
   base::WorkerId worker_id;
   std::string model_ref;
   std::string gpu_id;
+  std::string gpu_uuid;  // empty: the driver does not tell, or the device is no GPU
   std::string spawn_token;
   model_catalog::ModelPlan model;
   std::int64_t memory_budget_bytes = 0;

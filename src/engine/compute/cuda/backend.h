@@ -2,6 +2,7 @@
 // The CUDA device: the door for whoever wires an engine to it.
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -21,5 +22,12 @@ base::Result<std::uint32_t> parse_device(std::string_view text);
 // Errors: GPU_UNAVAILABLE (this build has no CUDA kernels, no driver, no such device, an architecture without kernels),
 // CUDA_ERROR.
 base::Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options);
+
+// The device without a machine: it tells what a model takes of a GPU (weights as they will lie, workspaces) and has no
+// memory to give. Touches no driver.
+std::unique_ptr<contract::Backend> make_cuda_planner();
+
+// Why this build cannot run on a GPU of this compute capability ("9.0"); empty when it can. Touches no driver.
+std::string missing_kernels(std::string_view compute_capability);
 
 }  // namespace llorch::engine::compute::cuda

@@ -6,8 +6,7 @@ namespace llorch::engine::compute::cuda {
 base::Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
   return base::fail(base::Error{
       base::ErrorCode::kGpuUnavailable,
-      "this build has no CUDA kernels: nvcc was not found, or LLORCH_CUDA was off, when it was "
-      "configured. Build where a CUDA toolkit is installed, or name the CPU reference device, cpu.",
+      missing_kernels({}) + ". Build where a CUDA toolkit is installed, or name the CPU reference device, cpu.",
       {}}.with("gpu_id", static_cast<std::int64_t>(options.device)));
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/assert.h"
+#include "engine/compute/cuda/architectures.h"
 #include "engine/compute/cuda/backend.h"
 #include "engine/compute/cuda/device.h"
 #include "engine/compute/cuda/runtime/kernels.h"
@@ -161,7 +162,7 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
         device,
         fmt::format("{} has compute capability {}.{}, for which this build has no kernels ({}); it was built for {}.",
                     properties.name, properties.major, properties.minor, cudaGetErrorName(error),
-                    LLORCH_CUDA_ARCHS_TEXT)));
+                    built_architectures())));
   driver->note(cudaStreamCreateWithFlags(&driver->stream_, cudaStreamNonBlocking), "making a stream");
   TRY(driver->synchronize());
   return driver;
