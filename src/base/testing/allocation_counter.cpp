@@ -26,6 +26,15 @@ void* operator new(std::size_t bytes, std::align_val_t align) {
 void* operator new[](std::size_t bytes, std::align_val_t align) {
   return counted(bytes, static_cast<std::size_t>(align));
 }
+// The standard library's own go through those above; the address sanitizer's do not.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes, alignof(max_align_t)); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes, alignof(max_align_t)); }
+void* operator new(std::size_t bytes, std::align_val_t align, const std::nothrow_t&) noexcept {
+  return counted(bytes, static_cast<std::size_t>(align));
+}
+void* operator new[](std::size_t bytes, std::align_val_t align, const std::nothrow_t&) noexcept {
+  return counted(bytes, static_cast<std::size_t>(align));
+}
 void operator delete(void* ptr) noexcept { std::free(ptr); }
 void operator delete[](void* ptr) noexcept { std::free(ptr); }
 void operator delete(void* ptr, std::size_t) noexcept { std::free(ptr); }
