@@ -49,7 +49,6 @@ constexpr std::int64_t kProbeTimeoutMaxMs = 5'000;
 constexpr std::int64_t kShutdownTimeoutMs = 5'000;
 constexpr std::int64_t kLeaveTimeoutMs = 5'000;  // POOLREG-18050
 constexpr std::int64_t kServerStopGraceMs = 500;
-constexpr std::int64_t kPrefillChunk = 64;  // of every worker, and of the prediction
 
 std::optional<std::string> read_small_file(const std::string& path) {
   auto text = base::read_file(path, 1 << 20);
@@ -184,8 +183,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       inventory_(std::move(inventory)),
       catalog_(catalog_options(options_, inventory_.read()),
                model_catalog::make_engine_inspector(
-                   {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config)),
-                    .prefill_chunk = kPrefillChunk})),
+                   {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config))})),
       lifecycle_(lifecycle_config(options_.config), entropy_),
       runtime_({.threads = 2}),
       client_(runtime_, {.token = options_.api_token}),
@@ -240,7 +238,6 @@ base::Result<> PoolManager::Impl::open() {
   host.bind_address = url.host;
   host.api_token_file = config.auth.token_file;
   host.threads_count = worker_threads(config);
-  host.prefill_chunk = kPrefillChunk;
   host.shutdown_grace_ms = config.pool_managerd.worker_drain_grace_ms;
   workers_.emplace(
       std::move(host), loop_,

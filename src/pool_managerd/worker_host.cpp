@@ -74,7 +74,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
           "--threads",
           std::to_string(options_.threads_count),
           "--prefill-chunk",
-          std::to_string(options_.prefill_chunk),
+          std::to_string(c.model.prefill_chunk),
           "--shutdown-grace-ms",
           std::to_string(options_.shutdown_grace_ms)};
 }

@@ -21,7 +21,6 @@ struct WorkerHostOptions {
   std::string bind_address;    // workers listen where the pool manager does
   std::string api_token_file;  // passed on if not empty
   std::int64_t threads_count = 1;
-  std::int64_t prefill_chunk = 64;
   std::int64_t shutdown_grace_ms = 30'000;
 };
 

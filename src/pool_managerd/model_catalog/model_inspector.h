@@ -22,9 +22,8 @@ class ModelInspector {
 };
 
 struct EngineInspectorOptions {
-  // Both are part of the prediction, so workers must be started with the same.
+  // Part of the prediction, so workers must be started with the same.
   std::uint32_t threads_count = 1;
-  std::uint32_t prefill_chunk = 64;
 };
 // Predicts with the engine's own formulas; touches no device.
 std::unique_ptr<ModelInspector> make_engine_inspector(const EngineInspectorOptions& options);

@@ -30,6 +30,7 @@ struct ModelPlan {
   std::int64_t model_context = 0;
   WorkerShape shape;  // resolved: context_tokens > 0
   std::optional<contract::ModelImages> images;
+  std::int64_t prefill_chunk = 64;  // rows of one step, as predicted; the worker is started with it
   // Parts of the prediction, for people who read a refusal.
   std::int64_t weights_bytes = 0;
   std::int64_t kv_bytes = 0;
