@@ -38,7 +38,7 @@ BatchResult run_batch(const BatchOptions& options) {
     return options.seconds > 0 && std::chrono::steady_clock::now() - begin >= std::chrono::seconds(options.seconds);
   };
   const std::int64_t limit = options.schedules > 0 ? options.schedules : std::numeric_limits<std::int64_t>::max();
-  for (; out.schedules < limit && !time_is_up(); ++out.schedules) {
+  while (out.schedules < limit && !time_is_up()) {
     const std::uint64_t seed = options.first_seed + static_cast<std::uint64_t>(out.schedules);
     Options o = swarm_options(seed);
     o.plant = options.plant;
@@ -49,11 +49,13 @@ BatchResult run_batch(const BatchOptions& options) {
     if (result.violation.empty() && out.schedules % kRepeatEvery == 0 && run(o).hash != result.hash) {
       result.violation = "seed " + std::to_string(seed) + ": two runs of one seed differ";
     }
-    if (result.violation.empty()) continue;
-    out.violation = result.violation;
-    out.violating_seed = seed;
     ++out.schedules;
-    break;
+    if (!result.violation.empty()) {
+      out.violation = result.violation;
+      out.violating_seed = seed;
+      break;
+    }
+    if (options.go_on && !options.go_on(out)) break;
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // Many runs: what they met, how many there were, and the first that broke a rule.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,12 +20,6 @@ struct RunResult {
 };
 RunResult run(const Options& options, bool keep_trace = false);
 
-struct BatchOptions {
-  std::uint64_t first_seed = 1;
-  std::int64_t schedules = 0;  // at most
-  std::int64_t seconds = 0;    // of real time; 0: no limit
-  Plant plant = Plant::kNone;
-};
 struct BatchResult {
   std::int64_t schedules = 0;
   std::int64_t events = 0;
@@ -33,6 +28,13 @@ struct BatchResult {
   std::string violation;  // of the first run that broke a rule; the batch ends with it
   std::uint64_t violating_seed = 0;
   std::vector<std::string> missed() const;  // probes nobody reached
+};
+struct BatchOptions {
+  std::uint64_t first_seed = 1;
+  std::int64_t schedules = 0;  // at most
+  std::int64_t seconds = 0;    // of real time; 0: no limit
+  Plant plant = Plant::kNone;
+  std::function<bool(const BatchResult&)> go_on;  // asked after every run; none: always
 };
 // Every twentieth run happens twice, and must be the same twice.
 BatchResult run_batch(const BatchOptions& options);

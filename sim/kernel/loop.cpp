@@ -12,20 +12,21 @@ constexpr std::int64_t kUnixStartMs = 1'700'000'000'000;
 
 base::Time Loop::now() const { return {kMonoStartMs + now_us_ / kMs, kUnixStartMs + now_us_ / kMs}; }
 
-void Loop::at(std::int64_t us, Action action) {
-  events_.push_back({std::max(us, now_us_), ++order_, std::move(action)});
+void Loop::push(Event event) {
+  event.order = ++order_;
+  events_.push_back(std::move(event));
   std::push_heap(events_.begin(), events_.end());
 }
 
-void Loop::post(const Process& process, std::int64_t delay_us, Action action) {
-  at(now_us_ + delay_us,
-     [this, &process, life = process.life, action = std::move(action)] { run_in(process, life, action); });
+void Loop::at(std::int64_t us, Action action) {
+  push({.us = std::max(us, now_us_), .process = nullptr, .action = std::move(action)});
 }
 
-void Loop::run_in(const Process& process, std::uint64_t life, const Action& action) {
-  if (!process.alive || process.life != life || process.hung_until_us == kForever) return;
-  if (now_us_ >= process.hung_until_us) return action();
-  at(process.hung_until_us, [this, &process, life, action] { run_in(process, life, action); });
+void Loop::post(const Process& process, std::int64_t delay_us, Action action) {
+  push({.us = std::max(now_us_ + delay_us, now_us_),
+        .process = &process,
+        .life = process.life,
+        .action = std::move(action)});
 }
 
 bool Loop::step() {
@@ -35,6 +36,14 @@ bool Loop::step() {
   events_.pop_back();
   now_us_ = event.us;
   ++events_count_;
+  if (const Process* process = event.process) {
+    if (!process->alive || process->life != event.life || process->hung_until_us == kForever) return true;
+    if (now_us_ < process->hung_until_us) {
+      event.us = process->hung_until_us;
+      push(std::move(event));
+      return true;
+    }
+  }
   event.action();
   return true;
 }

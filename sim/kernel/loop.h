@@ -56,10 +56,12 @@ class Loop final : public base::Clock {
   struct Event {
     std::int64_t us = 0;
     std::uint64_t order = 0;
+    const Process* process = nullptr;  // in whose `life` it runs; none: in any case
+    std::uint64_t life = 0;
     Action action;
     bool operator<(const Event& other) const { return us != other.us ? us > other.us : order > other.order; }
   };
-  void run_in(const Process& process, std::uint64_t life, const Action& action);
+  void push(Event event);
 
   std::vector<Event> events_;  // a heap, the next one first
   std::int64_t now_us_ = 0;

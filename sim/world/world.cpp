@@ -13,7 +13,7 @@ namespace {
 
 // A run that needs more is going round in circles.
 constexpr std::int64_t kEventsMax = 3'000'000;
-constexpr std::int64_t kLooksEvery = 64;
+constexpr std::int64_t kLooksEvery = 8;
 
 // A planted bug that is a value of the configuration.
 Options with_plant(Options o) {

@@ -100,7 +100,6 @@ TEST_F(RegistryTest, OldReportsOfTheSameBootAreDropped) {
   EXPECT_EQ(registry.apply(state, now).taken, Changes::Taken::kYes);
 }
 
-// SYS-7.3.1: a worker that vanished from the report is gone, and a late report does not revive it.
 // Reports of one millisecond are told apart by their number, also when the wall clock was set back between them.
 TEST_F(RegistryTest, ReportsAreOrderedByTheirNumber) {
   state.timestamp_ms = now.unix_ms;
@@ -113,6 +112,7 @@ TEST_F(RegistryTest, ReportsAreOrderedByTheirNumber) {
   EXPECT_EQ(registry.apply(state, now).taken, Changes::Taken::kYes);
 }
 
+// SYS-7.3.1: a worker that vanished from the report is gone, and a late report does not revive it.
 TEST_F(RegistryTest, AVanishedWorkerStaysGone) {
   state.workers = {worker("w1")};
   report();

@@ -96,6 +96,23 @@ TEST(Drain, AtTheDeadlineJobsGoBackToTheQueue) {
   EXPECT_EQ(d.only<Execute>().attempt, 1);
 }
 
+// A worker can be gone while the connection of its attempt is silent: the pool is empty, the job must still come back at the
+// deadline (simulator, seed 7063009).
+TEST(Drain, TheDeadlineHoldsAlsoWhenThePoolIsEmptyBefore) {
+  Operated d;
+  d.add_worker();
+  const auto x = d.run("a1");
+  d.send(ExecuteStarted{x});
+  d.drain(1'000);
+  d.gone("w1");
+  EXPECT_EQ(d.health().operation->state, PoolOperationState::kDone);
+  EXPECT_TRUE(d.none<AbortExecute>());
+  d.after_ms(1'000);  // long before the attempt is given up for want of its worker
+  EXPECT_EQ(d.only<AbortExecute>().execution, x);
+  d.lose(x, ErrorCode::kCancelled);
+  EXPECT_EQ(d.query("a1").status, contract::JobStatus::kQueued);
+}
+
 TEST(Drain, ADeadlineOfZeroForcesAtOnceAndStopsWhatLoads) {
   Operated d;
   d.see(d.pool_state());
@@ -144,7 +161,8 @@ TEST(Drain, OfAFailingStoreChangesNothing) {
   EXPECT_TRUE(d.health().ready);
 }
 
-// A commit that failed may still be found by a restart: what is asked next is written again, also if it is so already.
+// A commit that failed may still be found by a restart: what is asked next is written again, also if it is so already
+// (simulator, seed 2001975).
 TEST(Drain, IsWrittenAgainAfterAFailedCommit) {
   Operated d;
   d.add_worker();

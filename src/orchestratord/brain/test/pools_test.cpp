@@ -200,6 +200,42 @@ TEST(Workers, ARefusalWhileTheDeviceIsInMotionCountsNoFailure) {
   EXPECT_EQ(d.query("j1").status, contract::JobStatus::kQueued);
 }
 
+// A pool counts a worker that loads as reserved and as used; its refusal may arrive when that worker is ready (simulator,
+// seed 5002476). It is no failure of the model, so the first real one is not the last either.
+TEST(Workers, ARefusalAfterALoadThatWasInItsWayIsReadyCountsNoFailure) {
+  BrainConfig config = no_jitter();
+  config.workers_per_gpu = 2;
+  Driver d(config);
+  d.see(d.pool_state("pool-1", 1, 12 * kGb));
+  d.submit("a1");
+  const std::string loading = d.only<StartWorker>().request.worker_id;
+  d.submit("b1", {.model = "b"});
+  const auto refuse = [&](const StartWorker& start) {
+    d.send(StartWorkerAnswered{base::WorkerId(start.request.worker_id),
+                               base::Error{ErrorCode::kInsufficientVram, "no room", {}}});
+    EXPECT_TRUE(d.none<Finish>());
+  };
+  refuse(d.only<StartWorker>());
+  d.after_ms(1'000);
+  auto s = d.pool_state("pool-1", 1, 12 * kGb);
+  s.workers = {Driver::worker(loading)};
+  s.workers[0].status = contract::WorkerStatus::kStarting;
+  d.see(s);
+  const auto asked = d.only<StartWorker>();
+  ASSERT_EQ(asked.request.model_ref, "file:/b.gguf");
+  d.send(WorkerReady{{"pool-1", Driver::worker(loading)}});
+  EXPECT_EQ(d.only<Execute>().job_id, base::JobId("a1"));
+  refuse(asked);
+  d.after_ms(1'000);
+  s.timestamp_ms = d.now.unix_ms;
+  s.workers[0].status = contract::WorkerStatus::kReady;
+  d.see(s);
+  const auto again = d.only<StartWorker>();
+  d.send(WorkerFailed{{.worker_id = again.request.worker_id, .pool_id = "pool-1"}});
+  EXPECT_TRUE(d.none<Finish>()) << "the model has failed once";
+  EXPECT_EQ(d.query("b1").status, contract::JobStatus::kQueued);
+}
+
 TEST(Workers, ALoadThePoolKnowsAndWeDoNotCountsNoFailure) {
   Driver d(no_jitter());
   d.see(d.pool_state());
