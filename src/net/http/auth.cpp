@@ -80,6 +80,8 @@ base::Result<> validate_token(std::string_view token) {
 
 std::string token_fp6(std::string_view token) { return base::to_hex(base::sha256(token)).substr(0, 6); }
 
+std::string identity_of(std::string_view token) { return "token:" + token_fp6(token); }
+
 bool constant_time_equal(std::string_view given, std::string_view expected) {
   // Digests have one length, so neither the length nor the first difference of the token shows in the time.
   const base::Sha256Digest a = base::sha256(given);
@@ -99,7 +101,7 @@ base::Result<std::string> authorize(const AuthRules& rules, const AuthInput& inp
     const std::string_view given = bearer_token(*field);
     bool matches = false;
     for (const std::string& token : rules.tokens) matches |= constant_time_equal(given, token);
-    if (matches && !given.empty()) return "token:" + token_fp6(given);
+    if (matches && !given.empty()) return identity_of(given);
   }
   const bool exempt =
       std::find(rules.exempt_paths.begin(), rules.exempt_paths.end(), input.path) != rules.exempt_paths.end();

@@ -23,6 +23,9 @@ base::Result<> validate_token(std::string_view token);
 // First 6 hex digits of the token's SHA-256: names a token in logs.
 std::string token_fp6(std::string_view token);
 
+// The identity that authorize() gives whoever comes with this token.
+std::string identity_of(std::string_view token);
+
 // Time depends on the length of `given` only, not on where the two differ.
 bool constant_time_equal(std::string_view given, std::string_view expected);
 

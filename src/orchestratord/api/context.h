@@ -2,6 +2,7 @@
 // What every handler needs. Everything pointed to outlives the server.
 #include <atomic>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "base/clock.h"
@@ -34,6 +35,13 @@ struct Context {
   telemetry::Metrics* metrics = nullptr;
   const std::atomic<bool>* stopping = nullptr;
   std::int64_t started_mono_ms = 0;
+  std::map<std::string, std::string> tenants;  // id by the identity that the server gives its token
+
+  // Who is no tenant counts as one by its identity.
+  const std::string& tenant_of(const std::string& identity) const {
+    const auto it = tenants.find(identity);
+    return it == tenants.end() ? identity : it->second;
+  }
 };
 
 // Answers with the error's envelope and counts it. Retriable refusals carry a retry_after_ms.

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 
 #include "base/build_id.h"
 #include "base/file.h"
@@ -15,6 +16,7 @@
 #include "base/version.h"
 #include "contract/json.h"
 #include "contract/task.h"
+#include "net/http/auth.h"
 #include "orchestratord/state_store/backup/backup.h"
 #include "orchestratord/state_store/sqlite_store.h"
 
@@ -139,6 +141,15 @@ base::Result<OrchestratorOptions> load_options(const CommandLine& command_line) 
   OrchestratorOptions out;
   out.config = TRY(contract::load_config(command_line.sources));
   out.api_token = TRY(contract::load_api_token(out.config, command_line.sources.getenv));
+  out.tenants = TRY(contract::load_tenant_tokens(out.config, out.api_token));
+  // Who calls is known by a fingerprint of the token.
+  std::set<std::string> identities{net::http::identity_of(out.api_token)};
+  for (const contract::TenantToken& tenant : out.tenants) {
+    if (identities.insert(net::http::identity_of(tenant.token)).second) continue;
+    return base::fail(
+        base::ErrorCode::kConfigInvalid,
+        fmt::format("the token of tenant {} has the fingerprint of another one; make a new token", tenant.tenant_id));
+  }
   out.state_directory = command_line.state_directory.value_or(base::default_state_directory());
   out.model_roots = command_line.model_roots;
   return out;

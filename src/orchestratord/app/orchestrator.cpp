@@ -170,6 +170,9 @@ void Orchestrator::Parts::make_parts() {
   context.metrics = &*metrics;
   context.stopping = &stopping;
   context.started_mono_ms = clock.now().mono_ms;
+  for (const contract::TenantToken& tenant : options.tenants) {
+    context.tenants[net::http::identity_of(tenant.token)] = tenant.tenant_id;
+  }
   runner.emplace(brain_host::CommandRunner::Options{
       .context = &context, .relay = &*relay, .pools = &*pools, .on_drained = [this] { drained.set_value(); }});
   brain.emplace(brain_host::BrainThread::Options{
@@ -189,6 +192,7 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
   out.pool_endpoints = std::move(state.pool_endpoints);
   out.sessions = std::move(state.sessions);
   out.draining_pools = std::move(state.draining_pools);
+  out.tenants = std::move(state.tenants);
   for (state_store::RestoredJob& restored : state.jobs) {
     const auto live = std::make_shared<api::LiveJobData>();
     live->record = std::move(restored.job);
@@ -207,7 +211,8 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
                         .attempts = record.progress.attempts,
                         .submitted_unix_ms = record.submitted_unix_ms,
                         .session_key = record.session_key,
-                        .payload_available = payload_available});
+                        .payload_available = payload_available,
+                        .worker_version = record.progress.worker_version.value_or("")});
   }
   return out;
 }
@@ -219,6 +224,7 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server_options.port = bind.port;
   server_options.request_bytes_max = static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_max);
   if (!options.api_token.empty()) server_options.auth.tokens = {options.api_token};
+  for (const contract::TenantToken& tenant : options.tenants) server_options.auth.tokens.push_back(tenant.token);
   server_options.auth.loopback_optional = options.config.auth.optional_on_loopback;
   api.emplace(context);
   server.emplace(*runtime, std::move(server_options));

@@ -19,6 +19,8 @@ struct BrainConfig {
   contract::RestartConfig restart;
   contract::SessionConfig sessions;
   contract::ThrottleConfig throttle;
+  contract::QuotaConfig quotas;
+  std::vector<contract::TenantConfig> tenants;
   std::int64_t workers_per_gpu = 1;
   std::int64_t worker_start_timeout_ms = 60000;
   std::int64_t worker_slots = 1;

@@ -25,7 +25,6 @@ using jobs::RequestId;
 struct Submit {
   RequestId request;
   jobs::JobSpec job;
-  std::string caller{};  // whose throttle counts it: a name of the token, never the token
 };
 // A client's cancel (with `request`; answered by exactly one AnswerCancel), or the shell's own decision, e.g. that all
 // stream clients are gone and the job asked for on_disconnect: cancel (without). Idempotent.
@@ -78,6 +77,7 @@ struct Restored {
   std::vector<std::string> pool_endpoints;
   std::vector<sessions::RestoredSession> sessions{};  // in order of creation
   std::vector<base::PoolId> draining_pools{};
+  std::vector<sessions::TenantUse> tenants{};  // of this day
 };
 // Outcome of one group commit. Every CommitAdmission, CommitTransition and CommitDraining is named in exactly one of these.
 struct Committed {

@@ -50,6 +50,10 @@ struct Gauges {
     base::WorkerId worker_id;
     base::PoolId pool_id;
     std::int64_t active = 0;
+    std::string engine_version{};  // build of its engine
+    std::string gpu_id{};
+    std::int64_t vram_bytes = 0;
+    std::int64_t kv_pages_total = 0, kv_pages_used = 0;  // of its cache, as its pool last said; total 0: not known
   };
   std::vector<WorkerConnections> worker_connections;
   struct PoolReady {

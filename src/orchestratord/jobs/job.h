@@ -24,6 +24,7 @@ struct JobSpec {
   std::optional<std::int64_t> deadline_ms;
   contract::Placement placement;
   std::optional<base::SessionId> session_id;
+  std::string tenant_id{};  // whose quota and throttle count it: a name of the token, never the token
 };
 
 // A job of the store that has no terminal row yet.
@@ -34,6 +35,7 @@ struct RestoredJob {
   std::int64_t submitted_unix_ms = 0;
   std::optional<std::int64_t> session_key;  // with spec.session_id: of which session of that id
   bool payload_available = true;            // false: the job ends in PAYLOAD_LOST
+  std::string worker_version{};             // of the worker that last began it
 };
 
 enum class CancelReason : std::uint8_t { kClientRequest, kDisconnect, kTimeout, kAdmin };
@@ -45,6 +47,7 @@ struct JobRecord {
   contract::JobStatus status = contract::JobStatus::kQueued;
   std::int64_t attempts = 0;
   std::optional<base::WorkerId> worker_id;
+  std::optional<std::string> worker_version;
   std::optional<base::PoolId> pool_id;
   std::optional<std::int64_t> dispatched_unix_ms;
   std::optional<std::int64_t> started_unix_ms;

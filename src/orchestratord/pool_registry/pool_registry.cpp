@@ -1,5 +1,7 @@
 #include "orchestratord/pool_registry/pool_registry.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <tuple>
 #include <utility>
@@ -57,6 +59,10 @@ std::int64_t Device::potential_bytes() const {
   return std::min(info.vram_total_bytes, info.vram_available_bytes + ours);
 }
 
+std::string version_of(const contract::WorkerInfo& info) {
+  return fmt::format("{} {} {} {}", info.device_class, info.engine_build, info.numerics, info.sampler);
+}
+
 Pool* PoolRegistry::find_pool(const base::PoolId& id) {
   const auto it = pools_.find(id);
   return it == pools_.end() ? nullptr : &it->second;
@@ -77,12 +83,19 @@ Worker* PoolRegistry::find_worker(const base::WorkerId& id) {
 const std::vector<Worker*>& PoolRegistry::workers_of(const std::string& model_digest) const {
   static const std::vector<Worker*> kNone;
   const auto it = by_model_.find(model_digest);
-  return it == by_model_.end() ? kNone : it->second;
+  return it == by_model_.end() ? kNone : it->second.workers;
+}
+
+std::size_t PoolRegistry::versions_count(const std::string& model_digest) const {
+  const auto it = by_model_.find(model_digest);
+  return it == by_model_.end() ? 0 : it->second.versions.size();
 }
 
 void PoolRegistry::index(Worker& worker) {
-  auto& list = by_model_[model_key(worker)];
+  Holders& holders = by_model_[model_key(worker)];
+  auto& list = holders.workers;
   list.insert(std::lower_bound(list.begin(), list.end(), &worker, before), &worker);
+  if (!worker.version.empty()) ++holders.versions[worker.version];
   Pool& pool = pools_.at(worker.pool_id);
   if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
     auto& on_device = it->second.workers;
@@ -93,8 +106,10 @@ void PoolRegistry::index(Worker& worker) {
 void PoolRegistry::unindex(const Worker& worker) {
   const auto remove_from = [&](std::vector<Worker*>& list) { std::erase(list, &worker); };
   if (const auto it = by_model_.find(model_key(worker)); it != by_model_.end()) {
-    remove_from(it->second);
-    if (it->second.empty()) by_model_.erase(it);
+    auto& [workers, versions] = it->second;
+    remove_from(workers);
+    if (const auto v = versions.find(worker.version); v != versions.end() && --v->second == 0) versions.erase(v);
+    if (workers.empty()) by_model_.erase(it);
   }
   Pool& pool = pools_.at(worker.pool_id);
   if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) remove_from(it->second.workers);
@@ -196,7 +211,13 @@ void PoolRegistry::merge_workers(Pool& pool, const contract::PoolState& state, b
   for (const contract::GpuInfo& gpu : state.gpus) {
     Device& device = pool.devices[gpu.gpu_id];
     device.info = gpu;
-    if (const auto old = before_it.find(gpu.gpu_id); old != before_it.end()) device.disagreed = old->second.disagreed;
+    if (const auto old = before_it.find(gpu.gpu_id); old != before_it.end()) {
+      device.disagreed = old->second.disagreed;
+      if (!changes.rebooted) {
+        device.version = old->second.version;
+        device.version_class = old->second.version_class;
+      }
+    }
   }
   for (auto& [id, w] : pool.workers) {
     w.reported_bytes = 0;
@@ -231,7 +252,9 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
     index(w);
     if (w.told_gone) return;
     changes.adopted.push_back(id);
-    if (said == WorkerStatus::kReady) changes.became_ready.push_back(id);
+    if (said != WorkerStatus::kReady) return;
+    note_version(w);
+    changes.became_ready.push_back(id);
     return;
   }
   Worker& w = pool.workers.at(id);
@@ -257,7 +280,19 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
   // A report never takes a status back: ours may be newer.
   w.info.status = is_legal(was, said) ? said : was;
   index(w);
+  if (said == WorkerStatus::kReady && w.version.empty()) note_version(w);
   if (was == WorkerStatus::kStarting && said == WorkerStatus::kReady) changes.became_ready.push_back(id);
+}
+
+void PoolRegistry::note_version(Worker& worker) {
+  unindex(worker);
+  worker.version = version_of(worker.info);
+  index(worker);
+  Pool& pool = pools_.at(worker.pool_id);
+  if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
+    it->second.version = worker.version;
+    it->second.version_class = worker.info.device_class;
+  }
 }
 
 void PoolRegistry::drop_absent(Pool& pool, const std::set<std::string>& listed, Changes& changes) {

@@ -27,10 +27,15 @@ using contract::WorkerStatus;
 // ORCH-1004: starting -> ready | failed, ready <-> busy, ready | busy -> draining, any -> failed.
 bool is_legal(WorkerStatus from, WorkerStatus to);
 
+// Device class, engine build, numerics and sampler in one text: a request has the same bytes on workers that say the same
+// (control-plane §1.3). They and the model's digest make a replica set.
+std::string version_of(const contract::WorkerInfo& info);
+
 struct Worker {
   contract::WorkerInfo info;  // status: starting, ready, draining or failed; busy is derived from slots_in_use
   base::WorkerId id;
   base::PoolId pool_id;
+  std::string version;              // version_of(info), once it is ready
   std::int64_t expected_bytes = 0;  // what the start asked for; 0 for a worker we did not start
   std::int64_t reported_bytes = 0;  // what the last report of its pool counted for it
   std::string wanted_digest;        // what the start asked for; "" for a worker we did not start
@@ -59,6 +64,9 @@ struct Device {
   std::vector<Worker*> workers;  // by worker_id
   bool doubted = false;          // its pool refused what `info` has room for: wait for the next report
   bool disagreed = false;        // it did so before, and no start has succeeded since
+  // Of the last worker that was ready there, while its pool did not restart: a new one would have it too.
+  std::optional<std::string> version;
+  std::string version_class;  // the device class in it
 
   std::int64_t accounted_bytes() const;
   // What a new worker could take now: what the pool reported as available less the workers it does not count yet, and
@@ -132,6 +140,8 @@ class PoolRegistry {
   const Worker* find_worker(const base::WorkerId& id) const { return const_cast<PoolRegistry*>(this)->find_worker(id); }
   // Every worker that says it holds this model, by (pool_id, worker_id).
   const std::vector<Worker*>& workers_of(const std::string& model_digest) const;
+  // How many versions the ready ones of them have.
+  std::size_t versions_count(const std::string& model_digest) const;
   // Every worker that loads this file and has not said yet which model it is: a start of an earlier process, or one whose
   // answer was lost.
   const std::vector<Worker*>& loading_of(const std::string& model_ref) const { return workers_of(model_ref); }
@@ -145,12 +155,17 @@ class PoolRegistry {
   GoneWorker erase(Pool& pool, const base::WorkerId& id, GoneWhy why, bool remember);
   void merge_workers(Pool& pool, const contract::PoolState& state, base::Time now, Changes& changes);
   void merge_worker(Pool& pool, const contract::WorkerInfo& info, base::Time now, Changes& changes);
+  void note_version(Worker& worker);
   void drop_absent(Pool& pool, const std::set<std::string>& listed, Changes& changes);
   bool is_stale(const Pool& pool, const contract::PoolState& state) const;
 
   std::map<base::PoolId, Pool> pools_;
   std::unordered_map<base::WorkerId, base::PoolId> pool_of_;  // look-ups only
-  std::map<std::string, std::vector<Worker*>> by_model_;      // by digest, or by model_ref while that is not known
+  struct Holders {
+    std::vector<Worker*> workers;
+    std::map<std::string, int> versions;  // of those that have one
+  };
+  std::map<std::string, Holders> by_model_;  // by digest, or by model_ref while that is not known
 };
 
 }  // namespace llorch::orchestratord::pool_registry

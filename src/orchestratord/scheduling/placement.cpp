@@ -120,6 +120,14 @@ Prospects prospects(const Devices& devices, const PlacementInput& input) {
   return p;
 }
 
+// Workers of the model exist, and none has a free slot.
+Wait slot_wait(const PlacementInput& input, std::int64_t room_bytes_max = 0) {
+  const bool check = std::all_of(input.workers.begin(), input.workers.end(), [](const auto& w) { return w.doubted; });
+  return {.code = check && !input.workers.empty() ? WaitCode::kWorkerCheck : WaitCode::kSlot,
+          .room_bytes_max = room_bytes_max,
+          .other_version = input.other_version};
+}
+
 // No device has room: what is on its way out, what may be sent out, what to wait for.
 Decision find_room(const Devices& devices, const PlacementInput& input) {
   const Prospects p = prospects(devices, input);
@@ -128,7 +136,7 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
     if (auto idle = add ? idle_departure(devices, input) : std::nullopt) {
       return Evict{idle->device, std::move(idle->workers)};
     }
-    return Wait{WaitCode::kSlot, p.room_bytes_max};
+    return slot_wait(input, p.room_bytes_max);
   }
   if (!p.could_hold && p.devices > 0 && !input.pools_expected) {
     // What a worker just left may be missing from the report; what a stranger holds may come back.
@@ -152,6 +160,8 @@ std::string_view code(WaitCode wait) {
   switch (wait) {
     case WaitCode::kTurn: return "WAITING_FOR_TURN";
     case WaitCode::kSlot: return "WAITING_FOR_SLOT";
+    case WaitCode::kWorkerCheck: return "WAITING_FOR_WORKER_CHECK";
+    case WaitCode::kQuota: return "WAITING_FOR_QUOTA";
     case WaitCode::kWorkerStart: return "WAITING_FOR_WORKER_START";
     case WaitCode::kStartRetry: return "WAITING_FOR_START_RETRY";
     case WaitCode::kMemory: return "WAITING_FOR_MEMORY";
@@ -171,8 +181,8 @@ Decision decide(const PlacementInput& input, const DeviceSource& devices, Decisi
   log = {};
   log.filters_applied = {"ready", "model", "context", "free_slot"};
   if (const auto worker = choose_worker(input, log)) return UseWorker{*worker};
-  if (input.starting) return Wait{input.has_worker ? WaitCode::kSlot : WaitCode::kWorkerStart};
-  if (input.start_backing_off) return Wait{input.has_worker ? WaitCode::kSlot : WaitCode::kStartRetry};
+  if (input.starting) return input.has_worker ? slot_wait(input) : Wait{WaitCode::kWorkerStart};
+  if (input.start_backing_off) return input.has_worker ? slot_wait(input) : Wait{WaitCode::kStartRetry};
   log.filters_applied = {"healthy", "memory", "workers_per_gpu"};
   const Devices all = devices();
   if (const DeviceChoice* device = start_device(all, input, log)) {

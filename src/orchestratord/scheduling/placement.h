@@ -36,6 +36,7 @@ struct WorkerChoice {
   Tier tier = Tier::kPreferred;
   std::int64_t slots_free = 0;
   std::int64_t active = 0;
+  bool doubted = false;  // its connection broke, and its pool has not spoken since
   std::int64_t device_free_bytes = 0;
   std::optional<Speed> speed;  // absent: nothing ran there yet
 };
@@ -84,6 +85,7 @@ struct PlacementInput {
   std::optional<std::uint32_t> affine_worker;  // where the session's last job ended well: its prefix may still be there
   std::span<const WorkerChoice> workers;
   std::int64_t workers_excluded = 0;          // would do, but the job does not want them
+  bool other_version = false;                 // one of them is free, and of another version than those in use
   bool has_worker = false;                    // a Ready worker of the model exists, free or not
   bool starting = false;                      // a start of the model is in flight
   bool start_backing_off = false;             // the last start failed a moment ago
@@ -97,6 +99,8 @@ struct PlacementInput {
 enum class WaitCode : std::uint8_t {
   kTurn,         // jobs for the same model go first
   kSlot,         // every worker of the model is busy
+  kWorkerCheck,  // the connection to every worker of the model broke; their pools are asked
+  kQuota,        // its tenant runs as many jobs as it may
   kWorkerStart,  // a worker is starting
   kStartRetry,   // the last start failed; the next one is delayed
   kMemory,       // no device has room now
@@ -127,6 +131,7 @@ struct Wait {
   WaitCode code = WaitCode::kSlot;
   std::int64_t room_bytes_max = 0;  // kMemory: the best device's room now
   bool kept = false;                // kMemory: a worker could go once its load has paid off
+  bool other_version = false;       // kSlot: a free worker would break the replica set
 };
 // No device we know of can hold the model, however long we wait; or others hold the memory, and we have waited long enough.
 struct Infeasible {

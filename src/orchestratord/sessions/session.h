@@ -3,6 +3,7 @@
 // billionths so that sums are exact.
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/id.h"
@@ -29,6 +30,12 @@ struct Use {
   std::int64_t tokens_in = 0;
   std::int64_t tokens_out = 0;
   std::int64_t decode_time_ms = 0;
+};
+
+// What the jobs of a tenant that ended on one day have used: prompts of those that reached a worker, and answers.
+struct TenantUse {
+  std::string tenant_id;
+  std::int64_t tokens = 0;
 };
 
 struct RestoredSession {

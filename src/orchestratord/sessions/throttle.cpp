@@ -13,8 +13,7 @@ constexpr std::int64_t kMicro = 1'000'000;
 base::Error too_fast(std::string_view what, std::string_view key, std::int64_t retry_ms) {
   return base::Error{
       base::ErrorCode::kQuotaExceeded,
-      fmt::format("This caller submits more {} than orchestratord.throttle.{} allows. Try again in {} ms.", what, key,
-                  retry_ms),
+      fmt::format("This tenant submits more {} than its throttle.{} allows. Try again in {} ms.", what, key, retry_ms),
       {}}
       .with("policy_label", fmt::format("throttle.{}", key))
       .with("retry_after_ms", retry_ms);
@@ -22,9 +21,17 @@ base::Error too_fast(std::string_view what, std::string_view key, std::int64_t r
 
 }  // namespace
 
-Throttle::Throttle(const contract::ThrottleConfig& config)
-    : requests_(rate_of(config.requests_per_second, config.burst_seconds)),
-      tokens_(rate_of(config.tokens_per_second, config.burst_seconds)) {}
+Throttle::Throttle(const contract::ThrottleConfig& everybody, const std::vector<contract::TenantConfig>& tenants)
+    : everybody_(rates_of(everybody)) {
+  for (const contract::TenantConfig& tenant : tenants) {
+    if (tenant.throttle) rates_[tenant.id] = rates_of(*tenant.throttle);
+  }
+}
+
+Throttle::Rates Throttle::rates_of(const contract::ThrottleConfig& config) {
+  return {.requests = rate_of(config.requests_per_second, config.burst_seconds),
+          .tokens = rate_of(config.tokens_per_second, config.burst_seconds)};
+}
 
 Throttle::Rate Throttle::rate_of(double per_second, double burst_seconds) {
   Rate rate;
@@ -51,30 +58,35 @@ std::int64_t Throttle::wait_ms(const Bucket& bucket, const Rate& rate, std::int6
   return missing <= 0 ? 0 : (missing + rate.micro_per_ms - 1) / rate.micro_per_ms;
 }
 
-Throttle::Caller& Throttle::caller_at(const std::string& name, std::int64_t now_ms) {
-  const Caller full{.requests = {requests_.burst_micro, now_ms}, .tokens = {tokens_.burst_micro, now_ms}};
-  Caller& caller = callers_.try_emplace(name, full).first->second;
-  fill(caller.requests, requests_, now_ms);
-  fill(caller.tokens, tokens_, now_ms);
-  return caller;
+Throttle::Tenant& Throttle::tenant_at(const std::string& name, std::int64_t now_ms) {
+  auto it = tenants_.find(name);
+  if (it == tenants_.end()) {
+    const auto own = rates_.find(name);
+    const Rates& rates = own == rates_.end() ? everybody_ : own->second;
+    it = tenants_.emplace(name, Tenant{rates, {rates.requests.burst_micro, now_ms}, {rates.tokens.burst_micro, now_ms}})
+             .first;
+  }
+  Tenant& tenant = it->second;
+  fill(tenant.requests, tenant.rates.requests, now_ms);
+  fill(tenant.tokens, tenant.rates.tokens, now_ms);
+  return tenant;
 }
 
 std::optional<base::Error> Throttle::arrives(const std::string& name, std::int64_t tokens, std::int64_t now_ms) {
-  if (requests_.micro_per_ms == 0 && tokens_.micro_per_ms == 0) return std::nullopt;
-  Caller& caller = caller_at(name, now_ms);
-  if (const std::int64_t wait = wait_ms(caller.requests, requests_, 1)) {
+  Tenant& tenant = tenant_at(name, now_ms);
+  if (const std::int64_t wait = wait_ms(tenant.requests, tenant.rates.requests, 1)) {
     return too_fast("requests", "requests_per_second", wait);
   }
-  if (const std::int64_t wait = wait_ms(caller.tokens, tokens_, tokens)) {
+  if (const std::int64_t wait = wait_ms(tenant.tokens, tenant.rates.tokens, tokens)) {
     return too_fast("tokens", "tokens_per_second", wait);
   }
-  if (requests_.micro_per_ms > 0) caller.requests.level_micro -= kMicro;
+  if (tenant.rates.requests.micro_per_ms > 0) tenant.requests.level_micro -= kMicro;
   return std::nullopt;
 }
 
 void Throttle::accepted(const std::string& name, std::int64_t tokens, std::int64_t now_ms) {
-  if (tokens_.micro_per_ms == 0) return;
-  caller_at(name, now_ms).tokens.level_micro -= tokens * kMicro;
+  Tenant& tenant = tenant_at(name, now_ms);
+  if (tenant.rates.tokens.micro_per_ms > 0) tenant.tokens.level_micro -= tokens * kMicro;
 }
 
 }  // namespace llorch::orchestratord::sessions

@@ -1,9 +1,10 @@
 #pragma once
-// How much one caller may submit per second: a token bucket for requests and one for tokens (ORCH-3006). Pure.
+// How much one tenant may submit per second: a token bucket for requests and one for tokens (ORCH-3006). Pure.
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "contract/config.h"
@@ -13,13 +14,13 @@ namespace llorch::orchestratord::sessions {
 // Amounts are counted in millionths, so that rates below one per second are exact to the millisecond.
 class Throttle {
  public:
-  explicit Throttle(const contract::ThrottleConfig& config);
+  explicit Throttle(const contract::ThrottleConfig& everybody, const std::vector<contract::TenantConfig>& tenants = {});
 
   // A submission of this many tokens arrives. QUOTA_EXCEEDED with policy_label and retry_after_ms, or it counts as a
   // request. A job larger than the whole burst passes when the bucket is full.
-  std::optional<base::Error> arrives(const std::string& caller, std::int64_t tokens, std::int64_t now_ms);
+  std::optional<base::Error> arrives(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
   // It was accepted: its tokens count.
-  void accepted(const std::string& caller, std::int64_t tokens, std::int64_t now_ms);
+  void accepted(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
 
  private:
   struct Rate {
@@ -30,18 +31,23 @@ class Throttle {
     std::int64_t level_micro = 0;  // below zero after a job larger than the burst
     std::int64_t filled_ms = 0;
   };
-  // As many as there are tokens in the configuration, and one for those without.
-  struct Caller {
+  struct Rates {
+    Rate requests, tokens;
+  };
+  struct Tenant {
+    Rates rates;
     Bucket requests, tokens;
   };
+  static Rates rates_of(const contract::ThrottleConfig& config);
   static Rate rate_of(double per_second, double burst_seconds);
   static void fill(Bucket& bucket, const Rate& rate, std::int64_t now_ms);
   // How long until `amount` may pass; 0: now.
   static std::int64_t wait_ms(const Bucket& bucket, const Rate& rate, std::int64_t amount);
-  Caller& caller_at(const std::string& name, std::int64_t now_ms);
+  Tenant& tenant_at(const std::string& name, std::int64_t now_ms);
 
-  const Rate requests_, tokens_;
-  std::map<std::string, Caller> callers_;
+  const Rates everybody_;
+  std::map<std::string, Rates> rates_;     // of those with their own
+  std::map<std::string, Tenant> tenants_;  // as many as tokens are known, and callers without one
 };
 
 }  // namespace llorch::orchestratord::sessions

@@ -21,6 +21,24 @@ std::string label(const std::optional<base::Error>& error) {
   return "";
 }
 
+// SYS-9.3.2: a tenant may have rates of its own, in both directions.
+TEST(Throttle, TenantsHaveTheirOwnRates) {
+  Throttle t(
+      {.requests_per_second = 1, .burst_seconds = 1},
+      {{.id = "fast", .token_file = {}, .throttle = {{.requests_per_second = 3, .burst_seconds = 1}}, .quotas = {}},
+       {.id = "free", .token_file = {}, .throttle = {{}}, .quotas = {}},
+       {.id = "plain", .token_file = {}, .throttle = {}, .quotas = {}}});
+  const auto accepted = [&](const std::string& tenant) {
+    int count = 0;
+    while (count < 100 && !t.arrives(tenant, 1, 0)) ++count;
+    return count;
+  };
+  EXPECT_EQ(accepted("fast"), 3);
+  EXPECT_EQ(accepted("free"), 100);
+  EXPECT_EQ(accepted("plain"), 1);
+  EXPECT_EQ(accepted("localhost"), 1);
+}
+
 // ORCH-3006: nobody is throttled by default.
 TEST(Throttle, IsPermissiveByDefault) {
   Throttle t(contract::ThrottleConfig{});

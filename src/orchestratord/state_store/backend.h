@@ -92,6 +92,8 @@ class Backend {
   virtual base::Result<std::vector<KnownPool>> pools() = 0;  // by id
   // With what their jobs have used; in order of creation.
   virtual base::Result<std::vector<sessions::RestoredSession>> sessions() = 0;
+  // What jobs have used that ended at this time or later; by tenant.
+  virtual base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) = 0;
 
   // Leaves as little work as possible to the next start; best effort. REQUIRES: nothing but destruction follows.
   virtual void close() {}

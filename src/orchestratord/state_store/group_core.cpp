@@ -22,6 +22,7 @@ constexpr std::int64_t kErasureSyncDelayMs = 500;
 constexpr std::int64_t kRetryDelayMs = 200;
 // Retention looks for work this often.
 constexpr std::int64_t kCleanUpPeriodMs = 60'000;
+constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
 
 // An admission whose key is written.
 struct Prepared {
@@ -295,6 +296,8 @@ base::Result<RestoredState> GroupCore::read_live() {
     if (pool.draining) state.draining_pools.push_back(std::move(pool.pool_id));
   }
   state.sessions = TRY(options_.backend->sessions());
+  const std::int64_t unix_ms = options_.clock->now().unix_ms;
+  state.tenants = TRY(options_.backend->tenants(unix_ms - unix_ms % kDayMs));
   for (LiveJob& live : TRY(options_.backend->live_jobs())) {
     RestoredJob restored{std::move(live.job), std::nullopt};
     if (live.payload) {

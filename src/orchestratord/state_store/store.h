@@ -20,6 +20,7 @@ struct JobProgress {
   contract::JobStatus status = contract::JobStatus::kQueued;
   std::int64_t attempts = 0;
   std::optional<std::string> worker_id;
+  std::optional<std::string> worker_version;  // of the worker that last began it
   std::optional<std::string> pool_id;
   std::optional<std::int64_t> dispatched_unix_ms;
   std::optional<std::int64_t> started_unix_ms;
@@ -34,6 +35,7 @@ struct JobProgress {
 struct JobRecord {
   base::JobId job_id;
   std::string task_id;
+  std::string tenant_id;
   std::optional<std::string> session_id;
   std::optional<std::int64_t> session_key;  // with session_id: of which session of that id
   base::CorrelationId correlation_id;
@@ -90,6 +92,7 @@ struct RestoredState {
   std::vector<RestoredJob> jobs;  // not terminal, in order of arrival
   std::vector<std::string> pool_endpoints;
   std::vector<sessions::RestoredSession> sessions;  // in order of creation
+  std::vector<sessions::TenantUse> tenants;         // of this day, UTC
   std::vector<base::PoolId> draining_pools;
 };
 

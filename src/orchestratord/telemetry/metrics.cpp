@@ -6,10 +6,13 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "base/error_code.h"
 #include "contract/json.h"
@@ -33,6 +36,18 @@ const prometheus::Histogram::BucketBoundaries kSchedulingMs = {0.01, 0.025, 0.05
 
 std::string text(std::string_view view) { return std::string(view); }
 std::string priority_name(contract::Priority p) { return text(contract::enum_name(p)); }
+
+// Values that one label of one family may have (control-plane §15.1; for those it does not name, enough). What comes after
+// them counts as "other", so that neither clients nor pools nor errors can make this process remember without end.
+std::size_t budget_of(std::string_view label) {
+  constexpr std::pair<std::string_view, std::size_t> kBudgets[] = {
+      {"engine_version", 64}, {"pool_id", 256}, {"replica_id", 1024}, {"worker_id", 1024}, {"device", 64},
+      {"reason", 16},         {"code", 128},    {"policy", 4},        {"priority", 8},     {"outcome", 4}};
+  const auto it =
+      std::find_if(std::begin(kBudgets), std::end(kBudgets), [&](const auto& b) { return b.first == label; });
+  return it == std::end(kBudgets) ? 16 : it->second;
+}
+const std::string kOther = "other";
 
 // What the founding documents call a refusal for a full queue.
 std::string rejection_reason(const std::string& code) { return code == "QUEUE_FULL" ? "ADMISSION_REJECT" : code; }
@@ -82,6 +97,8 @@ struct Metrics::Families {
   Histograms& decode = histogram("latency_decode_ms", "Decoding time of a job", versioned);
   Counters& tokens_in = counter("tokens_in_total", "Prompt tokens of accepted jobs", replica);
   Counters& tokens_out = counter("tokens_out_total", "Tokens of completed jobs", replica);
+  Gauges& kv_usage = gauge("kv_cache_usage_ratio", "Cache pages of running jobs over all cache pages, by worker");
+  Gauges& vram_used = gauge("vram_used_bytes", "Device memory of a worker");
   Counters& backpressure = counter("admission_backpressure_events_total", "Full-queue events", engine);
   Counters& placement = counter("placement_decisions_total", "Placement decisions");
   Gauges& candidates = gauge("placement_candidates_considered", "Candidates of the last placement decision");
@@ -115,10 +132,106 @@ struct Metrics::Families {
   Gauges& stream_bytes = gauge("orchd_stream_buffer_bytes", "Memory of all streams", ours);
   Gauges& relays_paused = gauge("orchd_relays_paused", "Workers slowed down for want of stream memory", ours);
 
-  // Guards what follows: the registry itself is thread-safe, attempts need their worker, render() drops old workers.
-  std::mutex mutex;
-  std::set<std::string> worker_ids, pool_ids;
+  // The series with these labels, each within its budget.
+  template <class Family, class... Args>
+  auto& at(Family& family, Labels labels, const Args&... args) {
+    {
+      const std::lock_guard lock(labels_mutex);
+      for (auto& [name, value] : labels) {
+        auto& known = values[{&family, name}];
+        if (!known.contains(value) && known.size() >= budget_of(name)) value = kOther;
+        known.insert(value);
+      }
+    }
+    return family.Add(labels, args...);
+  }
+  std::mutex labels_mutex;
+  std::map<std::pair<const void*, std::string>, std::set<std::string>> values;
+
+  // Gauges of things that come and go: what the last scrape did not set has no series.
+  class Present {
+   public:
+    explicit Present(Gauges& family) : family_(family) {}
+    void set(const Labels& labels, double value) {
+      prometheus::Gauge& gauge = family_.Add(labels);
+      gauge.Set(value);
+      now_.insert(&gauge);
+    }
+    void finish() {
+      for (prometheus::Gauge* old : shown_) {
+        if (!now_.contains(old)) family_.Remove(old);
+      }
+      shown_ = std::exchange(now_, {});
+    }
+
+   private:
+    Gauges& family_;
+    std::set<prometheus::Gauge*> shown_, now_;
+  };
+  std::mutex mutex;  // of render()
+  Present connections_now{connections}, kv_usage_now{kv_usage}, vram_used_now{vram_used}, pool_ready_now{pool_ready},
+      active_leases_now{active_leases};
+
+  void show_workers(const std::vector<brain::Gauges::WorkerConnections>& workers);
+  void show_pools(const std::vector<brain::Gauges::PoolReady>& pools);
 };
+
+// By worker up to the budget, the rest in one sum.
+void Metrics::Families::show_workers(const std::vector<brain::Gauges::WorkerConnections>& all) {
+  brain::Gauges::WorkerConnections rest{.worker_id = base::WorkerId(kOther), .pool_id = base::PoolId(kOther)};
+  rest.engine_version = rest.gpu_id = kOther;
+  std::set<std::string> pool_ids, versions, devices;
+  const auto within = [](std::set<std::string>& known, const std::string& value, std::string_view label) {
+    if (known.contains(value) || known.size() < budget_of(label)) return *known.insert(value).first;
+    return kOther;
+  };
+  const auto show = [&](const brain::Gauges::WorkerConnections& w) {
+    connections_now.set({{"worker_id", w.worker_id.value}}, static_cast<double>(w.active));
+    const Labels labels{{"engine", kEngine},
+                        {"engine_version", within(versions, w.engine_version, "engine_version")},
+                        {"pool_id", within(pool_ids, w.pool_id.value, "pool_id")},
+                        {"replica_id", w.worker_id.value}};
+    if (w.kv_pages_total > 0) {
+      kv_usage_now.set(labels, static_cast<double>(w.kv_pages_used) / static_cast<double>(w.kv_pages_total));
+    }
+    Labels on_device = labels;
+    on_device["device"] = within(devices, w.gpu_id, "device");
+    vram_used_now.set(on_device, static_cast<double>(w.vram_bytes));
+  };
+  const std::size_t shown = std::min(all.size(), budget_of("worker_id"));
+  for (std::size_t i = 0; i < shown; ++i) show(all[i]);
+  for (std::size_t i = shown; i < all.size(); ++i) {
+    rest.active += all[i].active;
+    rest.vram_bytes += all[i].vram_bytes;
+    rest.kv_pages_total += all[i].kv_pages_total;
+    rest.kv_pages_used += all[i].kv_pages_used;
+  }
+  if (shown < all.size()) show(rest);
+  connections_now.finish();
+  kv_usage_now.finish();
+  vram_used_now.finish();
+}
+
+void Metrics::Families::show_pools(const std::vector<brain::Gauges::PoolReady>& all) {
+  const std::size_t shown = std::min(all.size(), budget_of("pool_id"));
+  bool rest_ready = false;
+  std::int64_t rest_leases = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i < shown) {
+      pool_ready_now.set({{"pool_id", all[i].pool_id.value}}, all[i].ready ? 1 : 0);
+      active_leases_now.set({{"pool_id", all[i].pool_id.value}}, static_cast<double>(all[i].leases));
+      continue;
+    }
+    rest_ready |= all[i].ready;
+    rest_leases += all[i].leases;
+  }
+  if (shown < all.size()) {
+    pool_ready_now.set({{"pool_id", kOther}}, rest_ready ? 1 : 0);
+    active_leases_now.set({{"pool_id", kOther}}, static_cast<double>(rest_leases));
+  }
+  pool_ready_now.finish();
+  active_leases_now.finish();
+}
 
 Metrics::Metrics(Options options) : families_(std::make_unique<Families>(std::move(options))) {
   Families& f = *families_;
@@ -140,32 +253,32 @@ void Metrics::count(const brain::Count& c) {
   const std::string priority = priority_name(c.priority);
   switch (c.metric) {
     case Metric::kEnqueued:
-      f.enqueued.Add({{"outcome", c.label}}).Increment(value);
-      if (c.label == "accepted") f.tasks_enqueued.Add({{"priority", priority}}).Increment(value);
+      f.at(f.enqueued, {{"outcome", c.label}}).Increment(value);
+      if (c.label == "accepted") f.at(f.tasks_enqueued, {{"priority", priority}}).Increment(value);
       break;
     case Metric::kRejected:
-      f.tasks_rejected.Add({{"reason", rejection_reason(c.label)}}).Increment(value);
-      if (c.label == "QUEUE_FULL") f.backpressure.Add({{"policy", "reject"}}).Increment(value);
+      f.at(f.tasks_rejected, {{"reason", rejection_reason(c.label)}}).Increment(value);
+      if (c.label == "QUEUE_FULL") f.at(f.backpressure, {{"policy", "reject"}}).Increment(value);
       break;
-    case Metric::kQueueDropped: f.backpressure.Add({{"policy", c.label}}).Increment(value); break;
-    case Metric::kDispatched: f.tasks_started.Add({{"priority", priority}}).Increment(value); break;
-    case Metric::kDispatchEnded: f.dispatched.Add({{"outcome", c.label}}).Increment(value); break;
-    case Metric::kFinished: f.finished.Add({{"status", c.label}}).Increment(value); break;
-    case Metric::kCancelled: f.tasks_canceled.Add({{"reason", c.label}}).Increment(value); break;
-    case Metric::kTimeouts: f.timeouts.Add({{"stage", c.label}}).Increment(value); break;
-    case Metric::kRetries: f.retries.Add({{"code", c.label}}).Increment(value); break;
-    case Metric::kWorkerStarts: f.worker_starts.Add({{"outcome", c.label}}).Increment(value); break;
-    case Metric::kWorkerStops: f.worker_stops.Add({{"reason", c.label}}).Increment(value); break;
-    case Metric::kDrains: f.drains.Add({{"pool_id", c.pool_id}, {"reason", c.label}}).Increment(value); break;
-    case Metric::kHeartbeatsReceived: f.heartbeats.Add({{"pool_id", c.label}}).Increment(value); break;
-    case Metric::kOptimizerRuns: f.optimizer_runs.Add({{"outcome", c.label}}).Increment(value); break;
-    case Metric::kOptimizerSuggestions: f.optimizer_suggestions.Add({{"kind", c.label}}).Increment(value); break;
-    case Metric::kOptimizerImprovements: f.optimizer_improvements.Add({{"kind", c.label}}).Increment(value); break;
+    case Metric::kQueueDropped: f.at(f.backpressure, {{"policy", c.label}}).Increment(value); break;
+    case Metric::kDispatched: f.at(f.tasks_started, {{"priority", priority}}).Increment(value); break;
+    case Metric::kDispatchEnded: f.at(f.dispatched, {{"outcome", c.label}}).Increment(value); break;
+    case Metric::kFinished: f.at(f.finished, {{"status", c.label}}).Increment(value); break;
+    case Metric::kCancelled: f.at(f.tasks_canceled, {{"reason", c.label}}).Increment(value); break;
+    case Metric::kTimeouts: f.at(f.timeouts, {{"stage", c.label}}).Increment(value); break;
+    case Metric::kRetries: f.at(f.retries, {{"code", c.label}}).Increment(value); break;
+    case Metric::kWorkerStarts: f.at(f.worker_starts, {{"outcome", c.label}}).Increment(value); break;
+    case Metric::kWorkerStops: f.at(f.worker_stops, {{"reason", c.label}}).Increment(value); break;
+    case Metric::kDrains: f.at(f.drains, {{"pool_id", c.pool_id}, {"reason", c.label}}).Increment(value); break;
+    case Metric::kHeartbeatsReceived: f.at(f.heartbeats, {{"pool_id", c.label}}).Increment(value); break;
+    case Metric::kOptimizerRuns: f.at(f.optimizer_runs, {{"outcome", c.label}}).Increment(value); break;
+    case Metric::kOptimizerSuggestions: f.at(f.optimizer_suggestions, {{"kind", c.label}}).Increment(value); break;
+    case Metric::kOptimizerImprovements: f.at(f.optimizer_improvements, {{"kind", c.label}}).Increment(value); break;
     case Metric::kTokensIn: f.tokens_in.Add({}).Increment(value); break;
     case Metric::kTokensOut: f.tokens_out.Add({}).Increment(value); break;
-    case Metric::kQueueWaitMs: f.queue_wait.Add({{"priority", priority}}, kQueueWaitMs).Observe(value); break;
-    case Metric::kFirstTokenMs: f.first_token.Add({{"priority", priority}}, kFirstTokenMs).Observe(value); break;
-    case Metric::kDecodeMs: f.decode.Add({{"priority", priority}}, kDecodeMs).Observe(value); break;
+    case Metric::kQueueWaitMs: f.at(f.queue_wait, {{"priority", priority}}, kQueueWaitMs).Observe(value); break;
+    case Metric::kFirstTokenMs: f.at(f.first_token, {{"priority", priority}}, kFirstTokenMs).Observe(value); break;
+    case Metric::kDecodeMs: f.at(f.decode, {{"priority", priority}}, kDecodeMs).Observe(value); break;
   }
 }
 
@@ -180,7 +293,7 @@ void Metrics::count(const brain::CountPlacement& c) {
 }
 
 void Metrics::error(std::string_view code) {
-  families_->errors.Add({{"code", text(code)}, {"class", error_class(code)}}).Increment();
+  families_->at(families_->errors, {{"code", text(code)}, {"class", error_class(code)}}).Increment();
 }
 
 void Metrics::scheduling_latency_ms(double ms) {
@@ -195,27 +308,8 @@ std::string Metrics::render(const brain::Gauges& gauges, const StreamGauges& str
     f.queue_depth.Add({{"priority", priority_name(priority)}}).Set(depth);
     f.queue_depth_v1.Add({{"priority", priority_name(priority)}}).Set(depth);
   }
-  std::set<std::string> present;
-  for (const auto& worker : gauges.worker_connections) {
-    present.insert(worker.worker_id.value);
-    f.connections.Add({{"worker_id", worker.worker_id.value}}).Set(static_cast<double>(worker.active));
-  }
-  for (const std::string& old : f.worker_ids) {
-    if (!present.contains(old)) f.connections.Remove(&f.connections.Add({{"worker_id", old}}));
-  }
-  f.worker_ids = std::move(present);
-  std::set<std::string> pools_here;
-  for (const auto& pool : gauges.pools) {
-    pools_here.insert(pool.pool_id.value);
-    f.pool_ready.Add({{"pool_id", pool.pool_id.value}}).Set(pool.ready ? 1 : 0);
-    f.active_leases.Add({{"pool_id", pool.pool_id.value}}).Set(static_cast<double>(pool.leases));
-  }
-  for (const std::string& old : f.pool_ids) {
-    if (pools_here.contains(old)) continue;
-    f.pool_ready.Remove(&f.pool_ready.Add({{"pool_id", old}}));
-    f.active_leases.Remove(&f.active_leases.Add({{"pool_id", old}}));
-  }
-  f.pool_ids = std::move(pools_here);
+  f.show_workers(gauges.worker_connections);
+  f.show_pools(gauges.pools);
   f.pools.Add({{"status", "healthy"}}).Set(static_cast<double>(gauges.pools_healthy));
   f.pools.Add({{"status", "unhealthy"}}).Set(static_cast<double>(gauges.pools_unhealthy));
   f.workers.Add({}).Set(static_cast<double>(gauges.workers_total));

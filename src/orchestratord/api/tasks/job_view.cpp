@@ -46,7 +46,8 @@ jobs::JobSpec job_spec(const state_store::JobRecord& record) {
           .timeout_ms = record.timeout_ms,
           .deadline_ms = record.deadline_ms,
           .placement = placement_of(record).value_or(contract::Placement{}),
-          .session_id = record.session_id ? std::optional(base::SessionId(*record.session_id)) : std::nullopt};
+          .session_id = record.session_id ? std::optional(base::SessionId(*record.session_id)) : std::nullopt,
+          .tenant_id = record.tenant_id};
 }
 
 contract::JobView job_view(const state_store::JobRecord& record, const std::optional<LiveDetails>& live) {

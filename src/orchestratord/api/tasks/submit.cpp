@@ -125,7 +125,7 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
   const auto pending = std::make_shared<Pending>();
   pending->exchange = exchange;
   pending->correlation_id = request.correlation_id;
-  pending->caller = request.peer.identity;
+  pending->tenant_id = context_.tenant_of(request.peer.identity);
   pending->request = std::move(parsed->request);
   pending->images = std::move(parsed->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
@@ -224,6 +224,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.max_tokens = request.max_tokens;
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
+  record.tenant_id = pending->tenant_id;
   record.timeout_ms = request.timeout_ms;
   record.deadline_ms = request.deadline_ms;
   record.tokens_in = static_cast<std::int64_t>(tokens.size());
@@ -250,7 +251,6 @@ void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobD
   context_.jobs->add(job);
   brain::Submit event;
   event.job = job_spec(record);
-  event.caller = pending->caller;
   context_.brain->ask<brain::AnswerSubmit>(
       std::move(event), [this, pending](brain::AnswerSubmit reply) { answer(pending, std::move(reply)); });
 }

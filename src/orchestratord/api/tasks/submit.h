@@ -42,7 +42,7 @@ class Submitter {
   struct Pending {
     net::ExchangePtr exchange;
     base::CorrelationId correlation_id;
-    std::string caller;  // what the throttle knows them by
+    std::string tenant_id;  // what throttle and quota know the caller by
     contract::SubmitRequest request;
     std::vector<std::string> images;  // base64
     std::string request_sha256;

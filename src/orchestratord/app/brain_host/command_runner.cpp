@@ -13,6 +13,7 @@ state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::L
   p.status = record.status;
   p.attempts = record.attempts;
   if (record.worker_id) p.worker_id = record.worker_id->value;
+  p.worker_version = record.worker_version;
   if (record.pool_id) p.pool_id = record.pool_id->value;
   p.dispatched_unix_ms = record.dispatched_unix_ms;
   p.started_unix_ms = record.started_unix_ms;

@@ -91,5 +91,52 @@ TEST_F(SessionTest, ACallerThatIsTooFastIsToldWhenToComeBack) {
   EXPECT_TRUE(refused.headers.get("X-Backoff-Ms").has_value());
 }
 
+// SYS-9.3.2, ORCH-1012, ORCH-2007: a tenant is known by its token; its day's tokens are bounded, over a restart too, and
+// nobody else's are.
+TEST_F(SessionTest, ATenantHasItsTokensADay) {
+  options_.api_token = std::string(32, 'o');
+  options_.config.auth.optional_on_loopback = true;
+  options_.tenants = {{"a", std::string(32, 'a')}, {"b", std::string(32, 'b')}};
+  options_.config.orchestratord.tenants = {
+      {.id = "a", .token_file = {}, .throttle = {}, .quotas = {{.token_budget_daily = 60}}}};
+  start_with_pool();
+  const auto submit_as = [&](char who, int max_tokens) {
+    net::http::Headers headers;
+    headers.set("Authorization", "Bearer " + std::string(32, who));
+    return client_->call("POST", "/v2/tasks", task(1, max_tokens), headers);
+  };
+  const net::Response first = submit_as('a', 10);  // 16 and 10 tokens
+  ASSERT_EQ(first.status, 202) << first.body;
+  client_->read("/v2/tasks/" + field(first.body, "job_id") + "/events");
+  for (int life = 0; life < 2; ++life) {
+    const net::Response refused = submit_as('a', 19);
+    EXPECT_EQ(refused.status, 429) << refused.body;
+    EXPECT_EQ(code_of(refused), "QUOTA_EXCEEDED");
+    EXPECT_EQ(field(refused.body, "policy_label"), "quotas.token_budget_daily");
+    EXPECT_EQ(field(refused.body, "tokens_used_today"), "26");
+    EXPECT_TRUE(refused.headers.get("Retry-After").has_value());
+    EXPECT_EQ(submit_as('b', 19).status, 202);
+    EXPECT_EQ(client_->call("POST", "/v2/tasks", task(1, 19)).status, 202);
+    EXPECT_EQ(submit_as('x', 1).status, 401);
+    restart();
+  }
+  EXPECT_EQ(code_of(submit_as('a', 45)), "BUDGET_EXCEEDED");
+  EXPECT_EQ(submit_as('a', 18).status, 202);
+}
+
+// SYS-9.3.2: what is above a tenant's jobs at a time waits, and says for what.
+TEST_F(SessionTest, ATenantsNextJobWaits) {
+  options_.config.orchestratord.quotas.max_concurrent_jobs = 1;
+  start_with_pool(4);
+  pool_->hold(true);
+  const std::string first = client_->submit(task(1));
+  const std::string second = client_->submit(task(2));
+  wait_until([&] { return field(client_->get("/v2/tasks/" + second).body, "code") == "WAITING_FOR_QUOTA"; },
+             "the quota");
+  pool_->hold(false);
+  wait_until([&] { return status_of(second) == "completed"; }, "the second job");
+  EXPECT_EQ(status_of(first), "completed");
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::app::testing

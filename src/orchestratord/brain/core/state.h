@@ -1,6 +1,6 @@
 #pragma once
 // The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
-// optimizing.cpp, pools.cpp, pool_control.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp, verify.cpp; timers in
+// optimizing.cpp, pools.cpp, pool_control.cpp, replicas.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp, verify.cpp; timers in
 // step.cpp).
 #include <deque>
 #include <limits>
@@ -21,6 +21,7 @@
 #include "orchestratord/scheduling/eviction.h"
 #include "orchestratord/scheduling/placement.h"
 #include "orchestratord/scheduling/start_control.h"
+#include "orchestratord/sessions/quota.h"
 #include "orchestratord/sessions/session_table.h"
 #include "orchestratord/sessions/throttle.h"
 
@@ -60,6 +61,8 @@ struct Job {
   std::optional<sessions::SessionTable::Admitted> session;
   std::int64_t decode_time_ms = 0;  // charged to it; known at the ending
   std::optional<base::WorkerId> worker_id;
+  bool kv_warmth = false;      // the last attempt went where its session's last job ended
+  std::string worker_version;  // of the worker that last began it: what a client holds is its bytes
   std::optional<base::PoolId> pool_id;
   std::optional<ExecutionId> execution;  // the attempt that may still decide this job's fate
   std::optional<Ending> ending;          // decided, not yet durable
@@ -73,6 +76,8 @@ struct Execution {
   Arrival job;
   base::JobId job_id;
   base::WorkerId worker_id;
+  std::string worker_version;
+  std::string tenant_id;  // whose quota it takes
   std::string uri;
   std::int64_t dispatched_ms = 0, last_progress_ms = 0, timeout_ms = 0;
   bool session_limit = false;  // timeout_ms is what was left of a session's time
@@ -98,9 +103,14 @@ struct Model {
 };
 
 // Jobs of one model that may run at the same places: what one of them waits for, the next ones wait for too.
-struct Lane {
+struct LaneKey {
   ModelIndex model;
   contract::Placement placement;
+  std::string tenant_id;  // if it may run only so many at a time; else ""
+  std::string version;    // of jobs that run again: the worker version whose bytes a client holds; else ""
+  auto operator<=>(const LaneKey&) const = default;
+};
+struct Lane : LaneKey {
   bool anywhere = true;   // `placement` excludes and prefers nothing
   std::int64_t jobs = 0;  // live ones
   scheduling::StartRound start_round;
@@ -109,6 +119,18 @@ struct Lane {
   std::optional<std::int64_t> memory_wait_since_ms;
   std::optional<queue_optimizer::Suggestion> advice;  // from the last review of the queue
   bool may_add_worker = false;                        // said by it, for the next scheduling pass
+};
+
+// Which workers a lane's jobs may run on, so that a replica set has one version (OC-CORE-1031).
+struct ReplicaRule {
+  const std::string* only = nullptr;  // jobs that run again: this version, while there is any chance of it
+  std::vector<const Worker*> in_use;  // else, of each device class, the version of this one
+  bool allows(const std::string& device_class, const std::string& version) const;
+  bool allows(const Worker& worker) const { return allows(worker.info.device_class, worker.version); }
+  // A start there would give such a worker, as far as anybody knows.
+  bool allows(const pool_registry::Device& device) const {
+    return device.version ? allows(device.version_class, *device.version) : only == nullptr;
+  }
 };
 
 struct PendingSession {
@@ -132,7 +154,12 @@ struct DrainCommit {
 
 struct Brain::State {
   State(BrainConfig c, base::Entropy& e)
-      : config(std::move(c)), entropy(e), queue(config.queue), sessions(config.sessions), throttle(config.throttle) {}
+      : config(std::move(c)),
+        entropy(e),
+        queue(config.queue),
+        sessions(config.sessions),
+        throttle(config.throttle, config.tenants),
+        quotas(config.quotas, config.tenants) {}
 
   const BrainConfig config;
   base::Entropy& entropy;
@@ -142,6 +169,7 @@ struct Brain::State {
   queue::JobQueue queue;
   sessions::SessionTable sessions;
   sessions::Throttle throttle;
+  sessions::QuotaTable quotas;
   pool_registry::PoolRegistry registry;
   TimerQueue timers;
   std::map<Arrival, Job> jobs;
@@ -152,7 +180,7 @@ struct Brain::State {
   std::deque<Model> models;          // by ModelIndex
   std::map<std::string, ModelIndex> model_of;
   std::deque<Lane> lanes;  // by LaneIndex
-  std::map<std::pair<ModelIndex, contract::Placement>, LaneIndex> lane_of;
+  std::map<LaneKey, LaneIndex> lane_of;
   std::vector<LaneIndex> free_lanes, emptied_lanes;
   std::map<base::PoolId, TimerQueue::Handle> pool_timers;
   std::map<std::string, std::int64_t> expected_endpoints;  // -> until when they may have what nobody has
@@ -196,11 +224,19 @@ struct Brain::State {
   // lanes.cpp
   Lane& lane(LaneIndex index) { return lanes[index.value]; }
   const Lane& lane(LaneIndex index) const { return lanes[index.value]; }
-  LaneIndex intern_lane(ModelIndex model_index, const contract::Placement& placement);
+  LaneIndex intern_lane(ModelIndex model_index, const jobs::JobSpec& spec, const std::string& version);
+  void leave_lane(Job& job);
   void release_lanes();
   static scheduling::Tier tier(const Lane& l, const base::PoolId& pool, const std::string& gpu_id);
   static bool accepts(const Lane& l, const Worker& worker);
   std::optional<scheduling::Rank> first_waiting_for(const Worker& worker, const Model& m) const;
+  bool may_run(const Lane& l) const { return l.tenant_id.empty() || quotas.may_run(l.tenant_id); }
+
+  // replicas.cpp
+  bool version_is_around(const Lane& l) const;
+  ReplicaRule replica_rule(const Model& m, const Lane* l) const;
+  bool keeps_replica_set(const Lane& l, const Worker& worker) const;
+  void tell_other_version(const Worker& worker, const Model& m);
   bool has_serving_worker(const Lane& l) const;
   std::int64_t ahead_of(const Job& job) const;
   std::int64_t ahead_in_lane(const Job& job) const;
@@ -262,6 +298,8 @@ struct Brain::State {
   void expire_sessions();
   std::int64_t time_taken_ms(const Job& job, const Ending& ending) const;
   void settle_session(const Job& job);
+  void settle_quota(const Job& job);
+  static std::int64_t tokens_most(const jobs::JobSpec& spec) { return spec.tokens_in + spec.max_tokens; }
   std::optional<sessions::Share> session_share(const Job& job, const base::WorkerId& worker_id) const;
 
   // attempts.cpp
@@ -322,6 +360,7 @@ struct Brain::State {
   };
   base::WorkerId start_worker(const StartOrder& order, const base::PoolId& pool_id, const std::string& gpu_id);
   void stop_worker(Worker& worker, std::string_view why);
+  void serves_no_more(const Worker& worker);
   bool useful(const Worker& worker, const contract::ModelFacts& facts) const;
   bool serves(const Worker& worker, const contract::ModelFacts& facts) const;
 
@@ -391,6 +430,7 @@ struct Brain::State {
   void on(QueryGauges& e);
   LiveJob live_job(const Job& job, std::int64_t position);
   std::optional<std::int64_t> predicted_start(const Job& job);
+  std::optional<std::int64_t> start_within_quota(const Job& job);
   contract::WaitReason wait_reason(const Job& job);
   std::string wait_for_pool(std::string_view where) const;
 };

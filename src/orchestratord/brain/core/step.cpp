@@ -19,6 +19,8 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   b.restart = c.restart;
   b.sessions = c.sessions;
   b.throttle = c.throttle;
+  b.quotas = c.quotas;
+  b.tenants = c.tenants;
   b.workers_per_gpu = c.limits.workers_per_gpu;
   b.worker_start_timeout_ms = c.worker_start_timeout_ms;
   b.worker_slots = c.worker_slots;

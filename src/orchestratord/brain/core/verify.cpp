@@ -64,6 +64,17 @@ void Brain::State::verify() const {
            s.record.session_id.value, spoken_for, *s.record.token_budget);
   }
 
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> tenants;  // running, reserved
+  for (const auto& [arrival, job] : jobs) tenants[job.spec.tenant_id].second += tokens_most(job.spec);
+  for (const auto& [id, x] : executions) ++tenants[x.tenant_id].first;
+  for (const auto& [id, sums] : tenants) {
+    ASSERT(quotas.running(id) == sums.first && quotas.reserved(id) == sums.second,
+           "tenant {}: {} running, {} say so; {} tokens reserved, its jobs have {}", id, quotas.running(id), sums.first,
+           quotas.reserved(id), sums.second);
+    const std::int64_t limit = quotas.concurrent_max(id);
+    ASSERT(limit == 0 || sums.first <= limit, "tenant {} runs {} of {}", id, sums.first, limit);
+  }
+
   // Nobody waits while a worker could take the job now.
   if (draining) return;
   for (std::size_t i = 0; i < lanes.size(); ++i) {
@@ -71,8 +82,10 @@ void Brain::State::verify() const {
     if (!queue.head_of(LaneIndex{i})) continue;
     const contract::ModelFacts& facts = model(l.model).facts;
     ASSERT(l.wait, "model {} waits for nothing", facts.digest);
+    if (!may_run(l)) continue;
     for (const Worker* w : registry.workers_of(facts.digest)) {
-      ASSERT(!accepts(l, *w) || !serves(*w, facts) || w->slots_free() == 0, "worker {} is idle", w->id.value);
+      ASSERT(!accepts(l, *w) || !serves(*w, facts) || w->slots_free() == 0 || !keeps_replica_set(l, *w),
+             "worker {} is idle", w->id.value);
     }
   }
 }

@@ -28,6 +28,16 @@ std::optional<std::int64_t> Brain::State::predicted_start(const Job& job) {
   return scheduling::predicted_start_ms(input);
 }
 
+// Of a job whose tenant runs as many as it may: as if these were its slots.
+std::optional<std::int64_t> Brain::State::start_within_quota(const Job& job) {
+  return scheduling::predicted_start_ms({.ahead = ahead_in_lane(job),
+                                         .slots_free = 0,
+                                         .slots_total = quotas.concurrent_max(job.spec.tenant_id),
+                                         .slots_of_new_worker = config.worker_slots,
+                                         .run_ms = model(job.model).run_ms.get(),
+                                         .start_ms = {}});
+}
+
 // Names what an operator keeps closed: that is what to do something about.
 std::string Brain::State::wait_for_pool(std::string_view where) const {
   for (const auto& [id, control] : controls) {
@@ -65,7 +75,22 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
                                        ahead == 1 ? "es" : "");
       break;
     case WaitCode::kSlot:
-      human = fmt::format("Every worker of this model{} is busy; the job takes the next free slot.", where);
+      human = fmt::format("Every worker of this model{} is busy; the job takes the next free slot.{}", where,
+                          l.wait->other_version ? " A free worker of another engine version gets no job of this model "
+                                                  "before those in use have gone: versions are not mixed."
+                                                : "");
+      break;
+    case WaitCode::kWorkerCheck:
+      human = fmt::format(
+          "The connection to every worker of this model{} broke; the job goes on when a pool has said "
+          "whether its worker still runs.",
+          where);
+      break;
+    case WaitCode::kQuota:
+      human = fmt::format(
+          "This tenant runs {} jobs, as many as its quota allows (max_concurrent_jobs); the job goes on "
+          "when one of them ends.",
+          quotas.running(l.tenant_id));
       break;
     case WaitCode::kWorkerStart: human = "A worker for this model is starting."; break;
     case WaitCode::kStartRetry:
@@ -112,7 +137,9 @@ LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {
                .tokens_out = job.tokens_out};
   if (job.status != JobStatus::kQueued) return live;
   live.queue_position = position;
-  live.predicted_start_ms = predicted_start(job);
+  live.predicted_start_ms = lane(job.lane).wait && lane(job.lane).wait->code == WaitCode::kQuota
+                                ? start_within_quota(job)
+                                : predicted_start(job);
   live.reason = wait_reason(job);
   return live;
 }
@@ -174,7 +201,14 @@ void Brain::State::on(QueryGauges& e) {
     g.workers_total += static_cast<std::int64_t>(pool.workers.size());
     g.pools.push_back({id, pool_open(id), 0});
     for (const auto& [worker_id, w] : pool.workers) {
-      g.worker_connections.push_back({worker_id, id, w.slots_in_use});
+      g.worker_connections.push_back({.worker_id = worker_id,
+                                      .pool_id = id,
+                                      .active = w.slots_in_use,
+                                      .engine_version = w.info.engine_build,
+                                      .gpu_id = w.info.gpu_id,
+                                      .vram_bytes = w.info.vram_bytes,
+                                      .kv_pages_total = w.info.kv_pages_total,
+                                      .kv_pages_used = w.info.kv_pages_used});
       g.pools.back().leases += w.slots_in_use;
     }
   }

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "orchestratord/brain/test/driver.h"
 
 namespace llorch::orchestratord::brain {
@@ -254,13 +256,34 @@ TEST(BrainSessions, ChecksContextThenBudgetThenDeadline) {
   EXPECT_FALSE(d.ask());  // refused jobs make no session
 }
 
+// OC-CORE-1040, ORCH-3027: the line at a job's end says everything countable about it.
+TEST(BrainSessions, TheLineAtTheEndHasItsFields) {
+  Sessions d;
+  d.add_worker();
+  d.end(d.run("j0", Sessions::in_session(20)));
+  d.end(d.run("j1", Sessions::in_session(20)));
+  std::map<std::string, base::LogField::Value, std::less<>> fields;
+  for (const Log& log : d.all<Log>()) {
+    if (log.event != "stream.ended") continue;
+    for (const base::LogField& f : log.fields) fields[std::string(f.name)] = f.value;
+  }
+  for (const char* name : {"job_id", "session_id", "engine", "engine_version", "pool_id", "replica_id", "model_id",
+                           "quant", "ctx", "kv_warmth", "queue_position", "predicted_start_ms", "queue_time_ms",
+                           "decode_time_ms", "tokens_in", "tokens_out"}) {
+    EXPECT_TRUE(fields.contains(name)) << name;
+  }
+  EXPECT_TRUE(std::get<bool>(fields["kv_warmth"])) << "the second turn went where the first had run";
+}
+
 // ORCH-3006, ORCH-1012: a caller over its rate is refused with the time to wait; others are not.
 TEST(BrainSessions, ThrottlesPerCaller) {
   BrainConfig config;
   config.throttle = {.requests_per_second = 1, .burst_seconds = 1};
   Driver d(config);
   const auto submit = [&](const std::string& id, const std::string& caller) {
-    d.send(Submit{{++d.requests}, Driver::spec(id, {}), caller});
+    jobs::JobSpec spec = Driver::spec(id, {});
+    spec.tenant_id = caller;
+    d.send(Submit{{++d.requests}, std::move(spec)});
     return d.only<AnswerSubmit>().result;
   };
   EXPECT_TRUE(submit("j1", "token:aaaaaa"));

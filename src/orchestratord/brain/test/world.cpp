@@ -51,6 +51,9 @@ World::World(std::uint64_t seed) : rng_(seed), seed_(seed), entropy_(seed) {
   config_.retry.max_attempts = 1 + static_cast<std::int64_t>(pick(5));
   config_.timeout.queue_ms = chance(20) ? 120'000 : 0;
   config_.restart.running_jobs = chance(10) ? contract::RunningJobs::kFail : contract::RunningJobs::kReplay;
+  if (chance(40)) config_.quotas.max_concurrent_jobs = 1 + static_cast<std::int64_t>(pick(3));
+  if (chance(30)) config_.quotas.token_budget_daily = 200 + static_cast<std::int64_t>(pick(400));
+  builds_change_ = chance(50);
   const std::size_t pool_count = 1 + pick(2);
   for (std::size_t p = 0; p < pool_count; ++p) {
     SimPool pool;
@@ -95,12 +98,14 @@ void World::boot() {
                              .attempts = row.attempts,
                              .submitted_unix_ms = row.submitted_unix_ms,
                              .session_key = row.session_key,
-                             .payload_available = !chance(2)});
+                             .payload_available = !chance(2),
+                             .worker_version = row.worker_version});
   }
   if (lives_ > 1) {
     for (const SimPool& pool : pools_) restored.pool_endpoints.push_back(pool.base.endpoint);
   }
   restored.sessions = restored_sessions();
+  restored.tenants = restored_tenants();
   feed(std::move(restored));
 }
 
@@ -120,6 +125,19 @@ std::vector<sessions::RestoredSession> World::restored_sessions() const {
       s.use.decode_time_ms += row.decode_time_ms;
     }
   }
+  return out;
+}
+
+std::vector<sessions::TenantUse> World::restored_tenants() const {
+  constexpr std::int64_t kDayMs = 86'400'000;
+  std::map<std::string, std::int64_t> used;
+  for (const auto& [id, row] : rows_) {
+    if (!contract::is_terminal(row.status) || row.finished_unix_ms / kDayMs != now_.unix_ms / kDayMs) continue;
+    used[row.spec.tenant_id] +=
+        (row.attempts > 0 ? row.spec.tokens_in : 0) + std::min(row.tokens_out, row.spec.max_tokens);
+  }
+  std::vector<sessions::TenantUse> out;
+  for (const auto& [id, tokens] : used) out.push_back({id, tokens});
   return out;
 }
 
@@ -214,6 +232,7 @@ void World::submit() {
   if (chance(10)) spec.deadline_ms = 20'000 + static_cast<std::int64_t>(pick(100'000));
   if (chance(10)) spec.timeout_ms = 5'000 + static_cast<std::int64_t>(pick(60'000));
   if (chance(30)) spec.placement = placement();
+  spec.tenant_id = fmt::format("t{}", pick(2));
   known_[spec.job_id.value] = {.spec = spec, .order = submissions_};
   feed(Submit{{++requests_}, std::move(spec)});
 }
@@ -264,6 +283,8 @@ void World::commit_writes(bool fail) {
     row->second.attempts = record.attempts;
     row->second.tokens_out = record.tokens_out.value_or(row->second.tokens_out);
     row->second.decode_time_ms = record.decode_time_ms.value_or(0);
+    row->second.finished_unix_ms = record.finished_unix_ms.value_or(0);
+    row->second.worker_version = record.worker_version.value_or(row->second.worker_version);
     row->second.terminal_writes += contract::is_terminal(record.status);
   }
   writes_.clear();
@@ -378,6 +399,7 @@ void World::restart_pool() {
   SimPool& pool = pools_[pick(pools_.size())];
   while (!pool.workers.empty()) drop_worker(pool, pool.workers.begin()->first);
   pool.base.boot_id = fmt::format("boot-{}", ++boots_);
+  if (builds_change_ && chance(50)) ++pool.build;
   ++seen["pool restarted"];
   report(pool);
 }
@@ -464,9 +486,11 @@ void World::obey(const Finish& c) {
 
 // Which way each decision went, so that no way stays untried.
 void World::obey(const Log& c) {
+  if (c.event == "worker.version_mismatch") ++seen["version mismatch"];
   const bool decided = c.event == "schedule.decided", suggested = c.event == "optimizer.suggestion";
   for (const base::LogField& f : c.fields) {
     if (decided && f.name == "outcome") ++seen["decided: " + std::get<std::string>(f.value)];
+    if (decided && f.name == "reason") ++seen["reason: " + std::get<std::string>(f.value)];
     if (decided && f.name == "fallback_used" && std::get<bool>(f.value)) ++seen["fallback"];
     if (suggested && f.name == "kind") ++seen["optimizer: " + std::get<std::string>(f.value)];
   }
@@ -526,6 +550,7 @@ void World::obey(const StartWorker& c) {
                                       .status = WorkerStatus::kStarting,
                                       .slots_total = c.request.slots,
                                       .context_length = 1000,
+                                      .engine_build = fmt::format("build-{}", pool->build),
                                       .kv_dtype = "f16"},
                              .bytes = bytes_of(digest)};
   ++seen["start"];
@@ -616,7 +641,9 @@ void World::check_execute(const Execute& c) {
   // FIFO inside (class, model) among those that accept the worker, first attempts of this life only.
   if (!k.dispatched && !k.retried && !k.restored) {
     for (const auto& [id, other] : known_) {
-      const bool same = other.spec.priority == k.spec.priority && other.spec.model.digest == k.spec.model.digest;
+      const bool same = other.spec.priority == k.spec.priority && other.spec.model.digest == k.spec.model.digest &&
+                        other.spec.tenant_id == k.spec.tenant_id &&
+                        (!builds_change_ || other.spec.placement == k.spec.placement);
       const bool waits = other.accepted && !other.dispatched && !other.retried && !other.restored &&
                          other.finishes == 0 && !contract::is_terminal(other.told);
       if (same && waits && accepts(other.spec) && other.order < k.order)

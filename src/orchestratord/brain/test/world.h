@@ -39,7 +39,8 @@ class World {
     contract::JobStatus status = contract::JobStatus::kQueued;
     std::int64_t attempts = 0, submitted_unix_ms = 0;
     std::optional<std::int64_t> session_key;
-    std::int64_t tokens_out = 0, decode_time_ms = 0;
+    std::int64_t tokens_out = 0, decode_time_ms = 0, finished_unix_ms = 0;
+    std::string worker_version;
     int terminal_writes = 0;
   };
   struct Write {
@@ -55,6 +56,7 @@ class World {
   struct SimPool {
     contract::PoolState base;  // id, endpoint, boot id, devices
     bool reachable = true;
+    int build = 1;  // of its workers
     std::map<std::string, SimWorker> workers;
   };
   struct SimExecution {
@@ -84,6 +86,7 @@ class World {
 
   // world_actions
   std::vector<sessions::RestoredSession> restored_sessions() const;
+  std::vector<sessions::TenantUse> restored_tenants() const;
   void boot();
   void feed(Event event);
   void deliver_random();
@@ -138,6 +141,7 @@ class World {
   std::unique_ptr<Brain> brain_;
   int lives_ = 0;
   bool healing_ = false;
+  bool builds_change_ = false;  // when a pool restarts
 
   std::vector<Message> messages_;
   std::deque<Write> writes_;

@@ -26,7 +26,8 @@ base::Result<> check_texts(const JobRecord& job) {
   const auto good = [](std::string_view text) { return is_storable(text); };
   const std::string facts = contract::encode(job.facts);
   if (good(job.job_id.value) && good(job.task_id) && good(job.session_id.value_or("")) &&
-      good(job.correlation_id.value) && good(job.model) && good(job.model_ref) && good(facts) && good(job.params)) {
+      good(job.correlation_id.value) && good(job.tenant_id) && good(job.model) && good(job.model_ref) && good(facts) &&
+      good(job.params)) {
     return {};
   }
   return base::fail(ErrorCode::kInvalidParams, "a zero byte or invalid UTF-8 in the request's ids or model reference");
@@ -47,9 +48,10 @@ Query insert_query(const Insert& insert) {
   Query query(
       "WITH job AS (INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, "
       "model_ref, model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, "
-      "tokens_in, created_at, session_key, status) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
+      "tokens_in, created_at, session_key, tenant_id, status) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "
+      "$12, $13, "
       "$14, "
-      "$15, $16, $17, $18, $23, 'queued') ON CONFLICT DO NOTHING RETURNING job_id), "
+      "$15, $16, $17, $18, $23, $24, 'queued') ON CONFLICT DO NOTHING RETURNING job_id), "
       "entry AS (INSERT INTO queue (job_id, priority_rank, queued_at) "
       "SELECT job_id, CASE $6 WHEN 'batch' THEN 1 ELSE 0 END, $18 FROM job), "
       "sealed AS (INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) "
@@ -66,6 +68,7 @@ Query insert_query(const Insert& insert) {
   query.add_bytes(insert.payload != nullptr ? insert.payload->nonce : std::string());
   query.add_bytes(insert.payload != nullptr ? insert.payload->ciphertext : std::string());
   query.add(std::int64_t{insert.attempt == Attempt::kRepeat}).add(job.session_key);
+  query.add(std::string_view(job.tenant_id));
   return query;
 }
 
@@ -90,7 +93,8 @@ Query update_query(const Update& update) {
       "pool_id = coalesce($4, pool_id), dispatched_at = coalesce($5, dispatched_at), "
       "started_at = coalesce($6, started_at), completed_at = coalesce($7, completed_at), "
       "tokens_generated = coalesce($8, tokens_generated), outcome = $9, stop_reason = $10, error_code = $11, "
-      "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms) "
+      "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms), "
+      "worker_version = coalesce($18, worker_version) "
       "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, priority, created_at), "
       "waits AS (INSERT INTO queue (job_id, priority_rank, queued_at) "
       "SELECT job_id, CASE priority WHEN 'batch' THEN 1 ELSE 0 END, created_at FROM changed WHERE $1 = 'queued' "
@@ -107,7 +111,7 @@ Query update_query(const Update& update) {
   query.add(p.error ? storable(p.error->message) : std::nullopt);
   query.add(storable(terminal_event_of(p))).add(p.last_event_id);
   query.add(std::string_view(update.transition->job_id.value)).add(std::int64_t{update.attempt == Attempt::kRepeat});
-  query.add(p.decode_time_ms);
+  query.add(p.decode_time_ms).add(storable(p.worker_version));
   return query;
 }
 
@@ -180,6 +184,7 @@ class PostgresBackend final : public Backend {
   base::Result<std::vector<LiveJob>> live_jobs() override;
   base::Result<std::vector<KnownPool>> pools() override;
   base::Result<std::vector<sessions::RestoredSession>> sessions() override;
+  base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override;
 
  private:
   base::Result<> write(Changes& changes);
@@ -306,6 +311,14 @@ base::Result<std::vector<sessions::RestoredSession>> PostgresBackend::sessions()
   std::vector<sessions::RestoredSession> sessions;
   for (int i = 0; i < rows.count(); ++i) sessions.push_back(read_session(RowView{rows, i}));
   return sessions;
+}
+
+base::Result<std::vector<sessions::TenantUse>> PostgresBackend::tenants(std::int64_t ended_from_unix_ms) {
+  Query by_tenant(LLORCH_TENANT_USE("$1"));
+  const Rows rows = TRY(query(std::move(by_tenant.add(ended_from_unix_ms))));
+  std::vector<sessions::TenantUse> tenants;
+  for (int i = 0; i < rows.count(); ++i) tenants.push_back({rows.text(i, 0), rows.integer(i, 1)});
+  return tenants;
 }
 
 }  // namespace

@@ -16,8 +16,14 @@ namespace llorch::orchestratord::state_store {
   "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "      \
   "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, " \
   "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "     \
-  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id, j.session_key, j.decode_time_ms "
-inline constexpr int kJobColumns = 30;
+  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id, j.session_key, j.decode_time_ms, "     \
+  "j.tenant_id, j.worker_version "
+inline constexpr int kJobColumns = 32;
+
+// Tenant and tokens of the jobs that ended at the time of the parameter or later.
+#define LLORCH_TENANT_USE(parameter)                                                                            \
+  "SELECT tenant_id, CAST(sum(tokens_generated + CASE WHEN attempts > 0 THEN tokens_in ELSE 0 END) AS BIGINT) " \
+  "FROM jobs WHERE completed_at >= " parameter " GROUP BY tenant_id ORDER BY tenant_id"
 
 // The columns outcome and terminal_event.
 std::optional<std::string> outcome_of(const JobProgress& progress);
@@ -51,6 +57,7 @@ base::Result<JobProgress> read_progress(const Row& row) {
   }
   p.last_event_id = row.optional_text(27);
   p.decode_time_ms = row.integer(29);
+  p.worker_version = row.optional_text(31);
   return p;
 }
 
@@ -61,6 +68,7 @@ base::Result<JobRecord> read_job(const Row& row) {
   job.task_id = row.text(1);
   job.session_id = row.optional_text(2);
   job.session_key = row.optional_integer(28);
+  job.tenant_id = row.text(30);
   job.correlation_id = base::CorrelationId(row.text(3));
   job.request_sha256 = row.text(4);
   job.priority = TRY(read_enum<contract::Priority>(row.text(5), "priority"));

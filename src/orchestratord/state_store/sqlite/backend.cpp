@@ -45,6 +45,9 @@ class SqliteBackend final : public Backend {
   base::Result<std::vector<LiveJob>> live_jobs() override { return sqlite::live_jobs(database_); }
   base::Result<std::vector<KnownPool>> pools() override { return known_pools(database_); }
   base::Result<std::vector<sessions::RestoredSession>> sessions() override { return all_sessions(database_); }
+  base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override {
+    return tenant_use(database_, ended_from_unix_ms);
+  }
   void close() override {
     (void)database_.execute("PRAGMA wal_checkpoint(TRUNCATE)");  // what fails here the next start finds in the log
   }

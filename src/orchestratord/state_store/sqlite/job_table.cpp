@@ -38,7 +38,9 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
       "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, model_ref, "
       "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, "
       "created_at, "
-      "session_key, status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0) "
+      "session_key, tenant_id, status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+      "'queued', "
+      "0) "
       "ON CONFLICT DO NOTHING"));
   insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
   insert->bind(4, std::string_view(job.correlation_id.value)).bind(5, std::string_view(job.request_sha256));
@@ -48,6 +50,7 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
   insert->bind(12, job.max_tokens).bind(13, std::bit_cast<std::int64_t>(job.seed));
   insert->bind(14, contract::enum_name(job.on_disconnect)).bind(15, job.timeout_ms).bind(16, job.deadline_ms);
   insert->bind(17, job.tokens_in).bind(18, job.submitted_unix_ms).bind(19, job.session_key);
+  insert->bind(20, std::string_view(job.tenant_id));
   TRY(insert->run());
   if (database.changes() == 0) return false;
   TRY(enqueue(database, job.job_id));
@@ -67,7 +70,8 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
       "dispatched_at = coalesce(?, dispatched_at), started_at = coalesce(?, started_at), "
       "completed_at = coalesce(?, completed_at), tokens_generated = coalesce(?, tokens_generated), "
       "decode_time_ms = coalesce(?, decode_time_ms), outcome = ?, "
-      "stop_reason = ?, error_code = ?, last_error = ?, terminal_event = ?, last_event_id = ? "
+      "stop_reason = ?, error_code = ?, last_error = ?, terminal_event = ?, last_event_id = ?, "
+      "worker_version = coalesce(?, worker_version) "
       "WHERE job_id = ? AND completed_at IS NULL"));
   update->bind(1, contract::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
@@ -75,7 +79,8 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
   update->bind(11, p.end ? std::optional(std::string(contract::enum_name(p.end->stop_reason))) : std::nullopt);
   update->bind(12, p.error ? std::optional(p.error->code) : std::nullopt);
   update->bind(13, p.error ? std::optional(p.error->message) : std::nullopt);
-  update->bind(14, terminal_event_of(p)).bind(15, p.last_event_id).bind(16, std::string_view(transition.job_id.value));
+  update->bind(14, terminal_event_of(p)).bind(15, p.last_event_id).bind(16, p.worker_version);
+  update->bind(17, std::string_view(transition.job_id.value));
   TRY(update->run());
   if (database.changes() == 0) {
     return TRY(find_job(database, transition.job_id)) ? Updated::kTerminal : Updated::kMissing;
@@ -144,6 +149,14 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
     jobs.push_back(std::move(live));
   }
   return jobs;
+}
+
+base::Result<std::vector<sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms) {
+  const StatementUse row(*TRY(database.statement(LLORCH_TENANT_USE("?1"))));
+  row->bind(1, ended_from_unix_ms);
+  std::vector<sessions::TenantUse> tenants;
+  while (TRY(row->step())) tenants.push_back({row->text(0), row->integer(1)});
+  return tenants;
 }
 
 base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {

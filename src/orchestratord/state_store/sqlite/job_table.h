@@ -25,6 +25,7 @@ base::Result<std::optional<JobRecord>> find_job(Database& database, const base::
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id);
 base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max);
 base::Result<std::vector<LiveJob>> live_jobs(Database& database);
+base::Result<std::vector<sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms);
 
 // Leaves `draining` of a known pool as it is; set_draining writes it.
 base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64_t now_unix_ms);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <thread>
 
 #include "orchestratord/state_store/group_core.h"
@@ -48,6 +49,51 @@ TEST_P(StoreTest, RestoresWhatWasAdmitted) {
   EXPECT_EQ(job.params, a.job.params);
   EXPECT_EQ(job.progress.status, JobStatus::kDispatched);
   EXPECT_EQ(job.progress.attempts, 1);
+}
+
+// SYS-9.3.2: what a tenant has used today is what its jobs have that ended today; prompts of jobs that never ran are free.
+TEST_P(StoreTest, TenantsGoOnAfterARestart) {
+  const StoreBed bed(GetParam());
+  const std::int64_t now_ms = kClock.now().unix_ms;
+  const auto of = [](const std::string& job_id, const std::string& tenant) {
+    Admission a = admission(job_id);
+    a.job.tenant_id = tenant;
+    return a;
+  };
+  {
+    auto store = bed.open();
+    for (const auto& [id, tenant] : std::map<std::string, std::string>{
+             {"j1", "a"}, {"j2", "a"}, {"j3", "a"}, {"j4", "a"}, {"j5", "b"}, {"j6", ""}}) {
+      ASSERT_TRUE(admit(*store, of(id, tenant)));
+    }
+    ASSERT_TRUE(apply(*store, finished("j1", now_ms)));                   // 3 + 5 tokens
+    ASSERT_TRUE(apply(*store, finished("j2", now_ms - 2 * 86'400'000)));  // not today
+    Transition dropped = cancelled("j3");                                 // it never ran
+    dropped.progress.attempts = 0;
+    dropped.progress.finished_unix_ms = now_ms;
+    ASSERT_TRUE(apply(*store, dropped));
+    ASSERT_TRUE(apply(*store, finished("j5", now_ms)));
+  }
+  const auto state = bed.open()->restore().value();
+  std::map<std::string, std::int64_t> used;
+  for (const auto& use : state.tenants) used[use.tenant_id] = use.tokens;
+  EXPECT_EQ(used, (std::map<std::string, std::int64_t>{{"a", 8}, {"b", 8}}));
+  ASSERT_EQ(state.jobs.size(), 2U);
+  EXPECT_EQ(state.jobs[0].job.tenant_id, "a");
+}
+
+// OC-CORE-1031: which version of a worker last began a job is kept, so that it is run again on one like that.
+TEST_P(StoreTest, KeepsTheVersionOfTheWorker) {
+  const StoreBed bed(GetParam());
+  {
+    auto store = bed.open();
+    ASSERT_TRUE(admit(*store, admission("j1")));
+    Transition running = moved_to("j1", JobStatus::kRunning);
+    running.progress.worker_version = "cpu-x86 build-1 cpu-1 sampler-1";
+    ASSERT_TRUE(apply(*store, running));
+    ASSERT_TRUE(apply(*store, moved_to("j1", JobStatus::kQueued)));
+  }
+  EXPECT_EQ(live_jobs(*bed.open()).at(0).job.progress.worker_version, "cpu-x86 build-1 cpu-1 sampler-1");
 }
 
 // SYS-6.1.3, ORCH-3004: what waits comes back in the order it came.

@@ -82,11 +82,12 @@ Error Brain::State::queue_full_error() const {
 std::optional<Error> Brain::State::refusal(const Submit& e, ModelIndex model_index) {
   const jobs::JobSpec& spec = e.job;
   if (draining) return stopping_error();
-  if (auto error = throttle.arrives(e.caller, spec.tokens_in + spec.max_tokens, now.mono_ms)) return error;
+  if (auto error = throttle.arrives(spec.tenant_id, tokens_most(spec), now.mono_ms)) return error;
   if (auto error = context_error(spec)) return error;
   if (spec.session_id) {
     if (auto error = sessions.refusal(*spec.session_id, demand(spec), now)) return error;
   }
+  if (auto error = quotas.refusal(spec.tenant_id, tokens_most(spec), now.unix_ms)) return error;
   if (auto error = placement_error(spec)) return error;
   if (auto error = memory_error(spec)) return error;
   return deadline_error(spec, model_index);
@@ -152,7 +153,7 @@ Job& Brain::State::add_job(jobs::JobSpec spec, LaneIndex lane_index) {
 void Brain::State::on(Submit& e) {
   const ModelIndex model_index = intern(e.job.model);
   if (auto error = refusal(e, model_index)) return refuse(e, std::move(*error));
-  const LaneIndex lane_index = intern_lane(model_index, e.job.placement);
+  const LaneIndex lane_index = intern_lane(model_index, e.job, {});
   const queue::Verdict verdict = queue.reserve(
       {.arrival = {arrivals + 1}, .lane = lane_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
   if (!verdict.accepted) {
@@ -161,7 +162,8 @@ void Brain::State::on(Submit& e) {
   }
   Job& job = add_job(std::move(e.job), lane_index);
   job.submit_request = e.request;
-  throttle.accepted(e.caller, job.spec.tokens_in + job.spec.max_tokens, now.mono_ms);
+  throttle.accepted(job.spec.tenant_id, tokens_most(job.spec), now.mono_ms);
+  quotas.reserve(job.spec.tenant_id, tokens_most(job.spec));
   CommitAdmission commit{.commit = next_commit(PendingCommit::Kind::kAdmission, job.arrival),
                          .job_id = job.spec.job_id,
                          .submitted_unix_ms = now.unix_ms,
@@ -222,6 +224,7 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
   queue.remove(job.arrival);
   dirty = true;
   if (job.session) sessions.withdraw(*job.session);
+  quotas.withdraw(job.spec.tenant_id, tokens_most(job.spec));
   count(Metric::kEnqueued, "rejected", 1, job.spec.priority);
   count(Metric::kRejected, base::info(ErrorCode::kStoreUnavailable).name);
   log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.",
@@ -278,6 +281,7 @@ void Brain::State::on(Restored& e) {
   for (const std::string& endpoint : config.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
   for (const std::string& endpoint : e.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
   for (const std::int64_t key : sessions.restore(std::move(e.sessions), now)) emit(ForgetSession{key});
+  quotas.restore(e.tenants, now.unix_ms);
   restore_drains(e.draining_pools);
   for (jobs::RestoredJob& job : e.jobs) restore(job);
   std::int64_t position = 0;
@@ -295,12 +299,14 @@ void Brain::State::on(Restored& e) {
 
 void Brain::State::restore(jobs::RestoredJob& r) {
   ASSERT(!contract::is_terminal(r.status), "job {} has ended", r.spec.job_id.value);
-  const LaneIndex lane_index = intern_lane(intern(r.spec.model), r.spec.placement);
+  const LaneIndex lane_index = intern_lane(intern(r.spec.model), r.spec, r.worker_version);
   const std::int64_t not_before_ms =
       jobs.empty() ? std::numeric_limits<std::int64_t>::min() : jobs.rbegin()->second.submitted_ms;
   Job& job = add_job(std::move(r.spec), lane_index);
   job.admitted = true;
   job.attempts = r.attempts;
+  job.worker_version = std::move(r.worker_version);
+  quotas.reserve(job.spec.tenant_id, tokens_most(job.spec));
   job.submitted_unix_ms = r.submitted_unix_ms;
   // Times are told by a wall clock that may have been set meanwhile; arrivals are not, and no job is older than the one
   // before it: the queue promotes by age in order of arrival.

@@ -33,6 +33,9 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
   x.job = job.arrival;
   x.job_id = job.spec.job_id;
   x.worker_id = worker.id;
+  x.worker_version = worker.version;
+  x.tenant_id = job.spec.tenant_id;
+  quotas.began(x.tenant_id);
   x.uri = worker.info.uri;
   x.dispatched_ms = x.last_progress_ms = now.mono_ms;
   x.timeout_ms = demand(job.spec).timeout_ms;
@@ -53,6 +56,8 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
     budget_ms = std::min(budget_ms, std::max<std::int64_t>(1, job.submitted_ms + *job.spec.deadline_ms - now.mono_ms));
   }
   const std::int64_t queue_wait_ms = now.mono_ms - job.queued_ms;
+  auto share = session_share(job, worker.id);
+  job.kv_warmth = share && share->kv_warmth;
   commit_progress(job);
   emit(Execute{.execution = id,
                .job_id = job.spec.job_id,
@@ -64,7 +69,7 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
                .queue_wait_ms = queue_wait_ms,
                .queue_position = job.queue_position,
                .predicted_start_ms = job.predicted_start_ms,
-               .session = session_share(job, worker.id)});
+               .session = std::move(share)});
   count(Metric::kDispatched, worker.id.value, 1, job.spec.priority);
   count(Metric::kQueueWaitMs, {}, queue_wait_ms, job.spec.priority);
   log(base::LogLevel::kInfo, "dispatch.sent", &job, "Sends a job to a worker.",
@@ -82,6 +87,7 @@ void Brain::State::on(ExecuteStarted& e) {
   Job& job = jobs.at(x->job);
   ASSERT(jobs::is_legal(job.status, JobStatus::kRunning), "job {}", job.spec.job_id.value);
   job.status = JobStatus::kRunning;
+  job.worker_version = x->worker_version;
   if (!job.started_unix_ms) job.started_unix_ms = now.unix_ms;
   commit_progress(job);
   log(base::LogLevel::kInfo, "stream.started", &job, "A worker has begun a job.", {{"worker_id", x->worker_id}});
@@ -177,6 +183,12 @@ void Brain::State::back_to_queue(Job& job, std::int64_t ready_at_ms) {
   job.queued_ms = now.mono_ms;
   job.worker_id.reset();
   job.pool_id.reset();
+  if (job.worker_version != lane(job.lane).version) {
+    const LaneIndex bound = intern_lane(job.model, job.spec, job.worker_version);
+    leave_lane(job);
+    job.lane = bound;
+    ++lane(bound).jobs;
+  }
   queue.put_back({.arrival = job.arrival,
                   .lane = job.lane,
                   .priority = job.spec.priority,
@@ -221,6 +233,7 @@ void Brain::State::release(Execution& x) {
     if (worker->slots_in_use > 0) --worker->slots_in_use;
     worker->last_used_ms = now.mono_ms;
   }
+  quotas.ended(x.tenant_id);
   executions.erase(ExecutionId{x.id});
   dirty = true;
 }

@@ -87,6 +87,7 @@ jobs::JobRecord Brain::State::record(const Job& job) const {
                     .status = job.status,
                     .attempts = job.attempts,
                     .worker_id = job.worker_id,
+                    .worker_version = {},
                     .pool_id = job.pool_id,
                     .dispatched_unix_ms = job.dispatched_unix_ms,
                     .started_unix_ms = job.started_unix_ms,
@@ -95,6 +96,7 @@ jobs::JobRecord Brain::State::record(const Job& job) const {
                     .decode_time_ms = {},
                     .end = {},
                     .error = {}};
+  if (!job.worker_version.empty()) r.worker_version = job.worker_version;
   if (job.ending) {
     r.decode_time_ms = job.decode_time_ms;
     r.end = job.ending->end;
@@ -114,6 +116,7 @@ void Brain::State::commit_ending(Job& job) {
 void Brain::State::ending_committed(Job& job) {
   const Ending& ending = *job.ending;
   settle_session(job);
+  settle_quota(job);
   count(Metric::kFinished, contract::enum_name(ending.status));
   log_ending(job);
   emit(Finish{.job_id = job.spec.job_id,
@@ -136,9 +139,13 @@ void Brain::State::log_ending(const Job& job) {
        {"engine_version", receipt ? receipt->engine_build : ""},
        {"pool_id", job.pool_id ? job.pool_id->value : ""},
        {"replica_id", job.worker_id ? job.worker_id->value : ""},
+       {"model_id", job.spec.model.digest},
        {"quant", job.spec.model.quant_kind},
        {"ctx", context_tokens(job.spec.model)},
+       {"kv_warmth", job.kv_warmth},
        {"attempts", job.attempts},
+       {"queue_position", job.queue_position},
+       {"predicted_start_ms", job.predicted_start_ms},
        {"queue_time_ms", job.dispatched_unix_ms.value_or(*job.finished_unix_ms) - job.submitted_unix_ms},
        {"decode_time_ms", ending.end ? ending.end->decode_time_ms : 0},
        {"tokens_in", job.spec.tokens_in},
@@ -154,7 +161,7 @@ void Brain::State::forget(Job& job) {
   timers.cancel(job.deadline_timer);
   timers.cancel(job.queue_timer);
   timers.cancel(job.answer_timer);
-  if (--lane(job.lane).jobs == 0) emptied_lanes.push_back(job.lane);
+  leave_lane(job);
   arrival_of.erase(job.spec.job_id);
   jobs.erase(Arrival{job.arrival});
 }

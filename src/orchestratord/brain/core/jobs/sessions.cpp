@@ -119,6 +119,13 @@ void Brain::State::settle_session(const Job& job) {
   }
 }
 
+void Brain::State::settle_quota(const Job& job) {
+  const std::int64_t prompt = job.attempts > 0 ? job.spec.tokens_in : 0;
+  quotas.settle(job.spec.tenant_id, {.reserved = tokens_most(job.spec),
+                                     .used = prompt + std::min(job.tokens_out, job.spec.max_tokens),
+                                     .ended_unix_ms = *job.finished_unix_ms});
+}
+
 std::optional<sessions::Share> Brain::State::session_share(const Job& job, const base::WorkerId& worker_id) const {
   if (!job.session) return std::nullopt;
   const sessions::Session* session = sessions.find(job.session->key);

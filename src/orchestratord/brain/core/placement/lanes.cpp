@@ -1,4 +1,4 @@
-// Lanes: jobs of one model that may run at the same places (ORCH-3903).
+// Lanes: jobs of one model that may run at the same places (ORCH-3903), and count against the same quota.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -18,8 +18,10 @@ namespace {
 constexpr std::int64_t kAskAgainMs = 1000;
 }
 
-LaneIndex Brain::State::intern_lane(ModelIndex model_index, const contract::Placement& placement) {
-  const auto [it, is_new] = lane_of.try_emplace({model_index, placement});
+LaneIndex Brain::State::intern_lane(ModelIndex model_index, const jobs::JobSpec& spec, const std::string& version) {
+  const bool counted = quotas.concurrent_max(spec.tenant_id) > 0;
+  const auto [it, is_new] =
+      lane_of.try_emplace(LaneKey{model_index, spec.placement, counted ? spec.tenant_id : std::string(), version});
   if (!is_new) return it->second;
   if (free_lanes.empty()) {
     it->second = LaneIndex{lanes.size()};
@@ -28,10 +30,8 @@ LaneIndex Brain::State::intern_lane(ModelIndex model_index, const contract::Plac
     it->second = free_lanes.back();
     free_lanes.pop_back();
   }
-  Lane& l = lane(it->second) = Lane{};
-  l.model = model_index;
-  l.placement = placement;
-  l.anywhere = scheduling::is_anywhere(placement);
+  Lane& l = lane(it->second) = Lane{it->first};
+  l.anywhere = scheduling::is_anywhere(l.placement);
   model(model_index).lanes.push_back(it->second);
   return it->second;
 }
@@ -41,7 +41,7 @@ LaneIndex Brain::State::intern_lane(ModelIndex model_index, const contract::Plac
 void Brain::State::release_lanes() {
   for (const LaneIndex index : emptied_lanes) {
     const Lane& l = lane(index);
-    if (l.jobs > 0 || !lane_of.contains({l.model, l.placement})) continue;
+    if (l.jobs > 0 || !lane_of.contains(l)) continue;
     ASSERT(!l.wait && queue.count_of(index) == 0, "lane {}", index.value);
     Model& m = model(l.model);
     for (const auto* workers : {&registry.workers_of(m.facts.digest), &registry.loading_of(m.facts.model_ref)}) {
@@ -50,10 +50,14 @@ void Brain::State::release_lanes() {
       }
     }
     std::erase(m.lanes, index);
-    lane_of.erase({l.model, l.placement});
+    lane_of.erase(LaneKey(l));
     free_lanes.push_back(index);
   }
   emptied_lanes.clear();
+}
+
+void Brain::State::leave_lane(Job& job) {
+  if (--lane(job.lane).jobs == 0) emptied_lanes.push_back(job.lane);
 }
 
 Tier Brain::State::tier(const Lane& l, const base::PoolId& pool, const std::string& gpu_id) {
@@ -68,7 +72,8 @@ bool Brain::State::accepts(const Lane& l, const Worker& worker) {
 std::optional<Rank> Brain::State::first_waiting_for(const Worker& worker, const Model& m) const {
   std::optional<Rank> first;
   for (const LaneIndex index : m.lanes) {
-    if (queue.count_of(index) == 0 || !accepts(lane(index), worker)) continue;
+    const Lane& l = lane(index);
+    if (queue.count_of(index) == 0 || !may_run(l) || !accepts(l, worker) || !keeps_replica_set(l, worker)) continue;
     const auto head = queue.head_of(index);
     // Not dispatchable this moment, but about to be: before everybody.
     const Rank rank = head ? Rank{head->first, head->second} : Rank{};
@@ -80,8 +85,9 @@ std::optional<Rank> Brain::State::first_waiting_for(const Worker& worker, const 
 bool Brain::State::has_serving_worker(const Lane& l) const {
   const Model& m = model(l.model);
   const auto& workers = registry.workers_of(m.facts.digest);
-  return std::any_of(workers.begin(), workers.end(),
-                     [&](const Worker* w) { return accepts(l, *w) && serves(*w, m.facts); });
+  return std::any_of(workers.begin(), workers.end(), [&](const Worker* w) {
+    return accepts(l, *w) && serves(*w, m.facts) && keeps_replica_set(l, *w);
+  });
 }
 
 // Jobs of its model that go first, wherever they may run: an estimate, so lanes that never meet are not told apart.

@@ -40,6 +40,7 @@ queue_optimizer::Snapshot Brain::State::queue_snapshot() const {
       after = head->arrival;
       if (queue.head_of(head->lane)->second != head->arrival) continue;  // its interactive head came before
       const Lane& l = lane(head->lane);
+      if (!may_run(l)) continue;  // no worker would help it
       const Model& m = model(l.model);
       s.lanes.push_back({.lane = head->lane,
                          .first_job = jobs.at(head->arrival).spec.job_id,
@@ -88,7 +89,7 @@ void Brain::State::on(QueueReviewed& e) {
   for (const Suggestion& s : e.report.suggestions) {
     // The lane may have ended meanwhile, and its number may be another one's.
     const Job* job = find_job(s.first_job);
-    if (!job || job->lane != s.lane || job->status != JobStatus::kQueued) continue;
+    if (!job || job->lane != s.lane || job->status != JobStatus::kQueued || !may_run(lane(s.lane))) continue;
     Lane& l = lane(s.lane);
     l.advice = s;
     if (s.kind == Kind::kAddWorker) {

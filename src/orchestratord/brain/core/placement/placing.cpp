@@ -24,16 +24,27 @@ using scheduling::WaitCode;
 struct Brain::State::PassScratch {
   std::vector<Worker*> workers;  // of the lane at hand; index = WorkerChoice::worker
   std::vector<scheduling::WorkerChoice> worker_choices;
+  ReplicaRule replicas;  // of the lane at hand
   struct Place {
     const Pool* pool = nullptr;
     const std::string* gpu_id = nullptr;
+    const pool_registry::Device* device = nullptr;
   };
   // All devices, good for every model until a decision changes something.
   bool devices_valid = false;
   std::vector<Place> places;     // index = DeviceChoice::device
   std::vector<Worker*> tenants;  // index = Tenant::worker
   std::vector<DeviceChoice> device_choices;
-  std::vector<Tier> tiers;  // of the lane at hand; index = DeviceChoice::device
+  const std::string* version = nullptr;  // that every device with a version has
+  bool versions_differ = false;
+  std::vector<Tier> tiers;  // of the lane at hand; index = DeviceChoice::device; empty: every place will do
+
+  // Whether the replica set of the lane at hand keeps it from some device.
+  bool may_exclude() const {
+    if (replicas.only || versions_differ) return replicas.only || !replicas.in_use.empty();
+    return version != nullptr && std::any_of(replicas.in_use.begin(), replicas.in_use.end(),
+                                             [&](const Worker* w) { return w->version != *version; });
+  }
 };
 
 void Brain::State::schedule() {
@@ -91,15 +102,20 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
   const auto devices = [&] {
     const auto all = collect_devices(scratch);
     scratch.tiers.clear();
+    const bool any_place = l.anywhere && !scratch.may_exclude();
     for (std::uint32_t i = 0; i < scratch.places.size(); ++i) {
-      const auto& [pool, gpu_id] = scratch.places[i];
-      if (!l.anywhere) scratch.tiers.push_back(tier(l, pool->id, *gpu_id));
+      const auto& [pool, gpu_id, device] = scratch.places[i];
+      if (!any_place) {
+        const bool fits = scratch.replicas.allows(*device);
+        scratch.tiers.push_back(fits ? tier(l, pool->id, *gpu_id) : Tier::kExcluded);
+      }
       if (l.start_round.failed_on(pool->id, *gpu_id)) input.failed_devices.push_back(i);
     }
     return scheduling::Devices{all, scratch.tiers};
   };
   scheduling::DecisionLog how;
-  const Decision decision = scheduling::decide(input, devices, how);
+  const Decision decision =
+      may_run(l) ? scheduling::decide(input, devices, how) : Decision{Wait{.code = WaitCode::kQuota}};
   log_decision(job, decision, how, scratch);
   if (!std::holds_alternative<Wait>(decision)) scratch.devices_valid = false;
   apply(decision, job, scratch);
@@ -110,16 +126,26 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
   const Model& m = model(l.model);
   scratch.workers.clear();
   scratch.worker_choices.clear();
+  // With one version there is nothing to compare but for devices.
+  const bool one_version = l.version.empty() && registry.versions_count(m.facts.digest) <= 1;
+  scratch.replicas = one_version ? ReplicaRule{} : replica_rule(m, &l);
   const auto loads = [&](const Worker& w) {
-    return w.info.status == contract::WorkerStatus::kStarting && accepts(l, w) && pool_open(w.pool_id);
+    if (w.info.status != contract::WorkerStatus::kStarting || !accepts(l, w) || !pool_open(w.pool_id)) return false;
+    const auto& devices = registry.find_pool(w.pool_id)->devices;
+    const auto device = devices.find(w.info.gpu_id);
+    return device == devices.end() || scratch.replicas.allows(device->second);
   };
-  for (const Worker* w : registry.loading_of(m.facts.model_ref)) input.starting |= loads(*w);
   for (Worker* w : registry.workers_of(m.facts.digest)) {
-    if (loads(*w)) input.starting = true;
     if (!serves(*w, m.facts)) continue;
     const Tier t = tier(l, w->pool_id, w->info.gpu_id);
     if (t == Tier::kExcluded) {
       ++input.workers_excluded;
+      continue;
+    }
+    if (one_version && scratch.replicas.in_use.empty()) scratch.replicas.in_use.push_back(w);
+    if (!scratch.replicas.allows(*w)) {
+      ++input.workers_excluded;
+      input.other_version |= w->slots_free() > 0;
       continue;
     }
     input.has_worker = true;
@@ -130,7 +156,7 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
       input.last_worker = number;
     }
     scheduling::WorkerChoice choice{
-        .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use};
+        .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use, .doubted = w->doubted};
     if (choice.slots_free > 0) {
       const auto& devices = registry.find_pool(w->pool_id)->devices;
       const auto device = devices.find(w->info.gpu_id);
@@ -138,6 +164,9 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
       if (input.algorithm == PlacementAlgorithm::kPredictedEnd) choice.speed = speed(m, *w);
     }
     scratch.worker_choices.push_back(choice);
+  }
+  for (const auto* list : {&registry.loading_of(m.facts.model_ref), &registry.workers_of(m.facts.digest)}) {
+    input.starting |= std::any_of(list->begin(), list->end(), [&](const Worker* w) { return loads(*w); });
   }
   input.workers = scratch.worker_choices;
 }
@@ -156,6 +185,8 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
   scratch.places.clear();
   scratch.tenants.clear();
   scratch.device_choices.clear();
+  scratch.version = nullptr;
+  scratch.versions_differ = false;
   for (auto& [pool_id, pool] : registry.pools()) {
     const bool open = pool_open(pool_id);
     for (auto& [gpu_id, device] : pool.devices) {
@@ -165,7 +196,9 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
                           .potential_bytes = device.potential_bytes(),
                           .total_bytes = device.info.vram_total_bytes,
                           .reserved = reservation(pool_id, gpu_id)};
-      scratch.places.push_back({&pool, &gpu_id});
+      scratch.places.push_back({&pool, &gpu_id, &device});
+      if (device.version && scratch.version && *device.version != *scratch.version) scratch.versions_differ = true;
+      if (device.version) scratch.version = &*device.version;
       choice.tenants.reserve(device.workers.size());
       for (Worker* w : device.workers) {
         choice.tenants.push_back(tenant(*w, static_cast<std::uint32_t>(scratch.tenants.size())));
@@ -237,6 +270,7 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
     for (const std::uint32_t w : claim->workers) {
       scratch.tenants[w]->claimed_by = job.lane.value;
       claims.insert(scratch.tenants[w]->id);
+      serves_no_more(*scratch.tenants[w]);
     }
     const auto& place = scratch.places[claim->device];
     reservations[{place.pool->id, *place.gpu_id}] = job.lane;

@@ -81,7 +81,13 @@ base::WorkerId Brain::State::start_worker(const StartOrder& order, const base::P
   return id;
 }
 
+// Its replica set may have another version from now on.
+void Brain::State::serves_no_more(const Worker& worker) {
+  if (registry.versions_count(worker.info.model_digest) > 1) dirty = true;
+}
+
 void Brain::State::stop_worker(Worker& worker, std::string_view why) {
+  serves_no_more(worker);
   Pool& pool = *registry.find_pool(worker.pool_id);
   const bool ready = worker.info.status == WorkerStatus::kReady;
   registry.set_status(worker, ready ? WorkerStatus::kDraining : WorkerStatus::kFailed);
@@ -174,6 +180,9 @@ void Brain::State::worker_ready(const base::WorkerId& id) {
             {"pool_id", worker->pool_id},
             {"gpu_id", worker->info.gpu_id},
             {"model_digest", worker->info.model_digest}}});
+  if (const auto held = model_of.find(worker->info.model_digest); held != model_of.end()) {
+    tell_other_version(*worker, model(held->second));
+  }
   if (worker->wanted_digest.empty()) {  // of an earlier process, or of a start whose answer was lost
     if (const auto known = model_of.find(worker->info.model_digest); known != model_of.end()) {
       start_succeeded(known->second, *worker);

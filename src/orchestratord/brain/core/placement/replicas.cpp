@@ -1,0 +1,79 @@
+// Replica sets: the workers of a model on devices of one class have one version (OC-CORE-1031). The oldest that serves says
+// which; a worker of another version gets no job of the model before the last of the others has gone. A job that was begun
+// waits for a worker of the version whose bytes its client holds, as long as there is any chance of one; the stream compares
+// whatever it is run on.
+#include <algorithm>
+
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+bool ReplicaRule::allows(const std::string& device_class, const std::string& version) const {
+  if (only) return version == *only;
+  const auto it =
+      std::find_if(in_use.begin(), in_use.end(), [&](const Worker* w) { return w->info.device_class == device_class; });
+  return it == in_use.end() || (*it)->version == version;
+}
+
+// A worker has it, or a device that its jobs accept had it last and can hold the model.
+bool Brain::State::version_is_around(const Lane& l) const {
+  if (l.version.empty()) return false;
+  const contract::ModelFacts& facts = model(l.model).facts;
+  const auto& workers = registry.workers_of(facts.digest);
+  const auto has_it = [&](const Worker* w) { return w->version == l.version && accepts(l, *w) && serves(*w, facts); };
+  if (std::any_of(workers.begin(), workers.end(), has_it)) return true;
+  for (const auto& [pool_id, pool] : registry.pools()) {
+    if (!pool_open(pool_id)) continue;
+    for (const auto& [gpu_id, device] : pool.devices) {
+      const bool may_come =
+          device.version == l.version && device.info.healthy && device.potential_bytes() >= facts.memory_bytes &&
+          tier(l, pool_id, gpu_id) != scheduling::Tier::kExcluded && !l.start_round.failed_on(pool_id, gpu_id);
+      if (may_come) return true;
+    }
+  }
+  return false;
+}
+
+// `l` null: of jobs that run anywhere.
+ReplicaRule Brain::State::replica_rule(const Model& m, const Lane* l) const {
+  ReplicaRule rule;
+  if (l && version_is_around(*l)) {
+    rule.only = &l->version;
+    return rule;
+  }
+  for (const Worker* w : registry.workers_of(m.facts.digest)) {
+    if ((l && !accepts(*l, *w)) || !serves(*w, m.facts)) continue;
+    const auto same_class = [&](const Worker* other) { return other->info.device_class == w->info.device_class; };
+    const auto it = std::find_if(rule.in_use.begin(), rule.in_use.end(), same_class);
+    if (it == rule.in_use.end()) {
+      rule.in_use.push_back(w);
+    } else if (w->ready_ms < (*it)->ready_ms) {
+      *it = w;
+    }
+  }
+  return rule;
+}
+
+bool Brain::State::keeps_replica_set(const Lane& l, const Worker& worker) const {
+  const Model& m = model(l.model);
+  if (l.version.empty() && registry.versions_count(m.facts.digest) <= 1) return true;
+  return replica_rule(m, &l).allows(worker);
+}
+
+void Brain::State::tell_other_version(const Worker& worker, const Model& m) {
+  if (registry.versions_count(m.facts.digest) <= 1) return;
+  const ReplicaRule rule = replica_rule(m, nullptr);
+  if (rule.allows(worker)) return;
+  emit(Log{base::LogLevel::kWarn,
+           "worker.version_mismatch",
+           {},
+           "A worker is of another version than those that serve its model and gets no job before they have gone.",
+           {{"worker_id", worker.id},
+            {"pool_id", worker.pool_id},
+            {"code", base::info(base::ErrorCode::kVersionMismatch).name},
+            {"model_digest", m.facts.digest},
+            {"engine_version", worker.info.engine_build},
+            {"worker_version", worker.version}}});
+}
+
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,160 @@
+// Quotas of tenants: jobs at a time, tokens a day.
+#include <gtest/gtest.h>
+
+#include "orchestratord/brain/test/driver.h"
+
+namespace llorch::orchestratord::brain {
+namespace {
+
+using base::ErrorCode;
+
+struct Quotas : Driver {
+  using Driver::Driver;
+  const std::vector<Command>& submit_as(const std::string& tenant, const std::string& id, const SubmitOptions& o) {
+    jobs::JobSpec s = spec(id, o);
+    s.tenant_id = tenant;
+    return send(Submit{{++requests}, std::move(s)});
+  }
+  const std::vector<Command>& submit_as(const std::string& tenant, const std::string& id) {
+    return submit_as(tenant, id, SubmitOptions{});
+  }
+  std::vector<std::string> started() const {
+    std::vector<std::string> ids;
+    for (const Execute& x : all<Execute>()) ids.push_back(x.job_id.value);
+    return ids;
+  }
+  static BrainConfig with(contract::QuotaConfig quotas) {
+    BrainConfig c;
+    c.quotas = quotas;
+    return c;
+  }
+};
+using Ids = std::vector<std::string>;
+
+// SYS-9.3.2, SYS-5.1.2: above its jobs at a time a tenant's next job waits and says so; others pass; it is never refused.
+TEST(BrainQuotas, JobsAboveTheQuotaWait) {
+  Quotas d(Quotas::with({.max_concurrent_jobs = 1}));
+  d.add_worker("w1", 4);
+  d.submit_as("a", "a1");
+  const ExecutionId x = d.only<Execute>().execution;
+  EXPECT_TRUE((d.submit_as("a", "a2"), d.only<AnswerSubmit>().result));
+  EXPECT_EQ(d.started(), Ids{});
+  d.submit_as("a", "a3");
+  d.submit_as("b", "b1");
+  EXPECT_EQ(d.started(), Ids{"b1"}) << "another tenant's job is not held up";
+  const LiveJob waits = d.query("a2");
+  EXPECT_EQ(waits.reason->code, "WAITING_FOR_QUOTA");
+  EXPECT_NE(waits.reason->human.find("max_concurrent_jobs"), std::string::npos);
+  EXPECT_EQ(d.query("a3").reason->code, "WAITING_FOR_TURN");
+  d.end(x);
+  EXPECT_EQ(d.started(), Ids{"a2"}) << "in order";
+  EXPECT_TRUE(d.query("a3").predicted_start_ms.has_value()) << "one run has been measured";
+}
+
+// SYS-9.3.2: over all models, and until a worker has really let go of a job.
+TEST(BrainQuotas, CountsOverModelsAndUntilTheAttemptIsOver) {
+  Quotas d(Quotas::with({.max_concurrent_jobs = 1}));
+  auto s = d.pool_state("pool-1", 2);
+  s.workers = {Driver::worker("w1"), Driver::worker("w2", "b", "1")};
+  d.see(s);
+  d.submit_as("a", "a1");
+  const ExecutionId x = d.only<Execute>().execution;
+  d.submit_as("a", "b1", {.model = "b"});
+  EXPECT_EQ(d.started(), Ids{});
+  d.send(CancelRequested{.request = {}, .job_id = base::JobId("a1")});
+  EXPECT_EQ(d.started(), Ids{}) << "a1 has ended, its attempt has not";
+  d.lose(x, ErrorCode::kCancelled);
+  EXPECT_EQ(d.started(), Ids{"b1"});
+}
+
+// SYS-9.3.2: a job that may not run keeps no worker for itself and starts none.
+TEST(BrainQuotas, AHeldJobHoldsNoMemory) {
+  Quotas d(Quotas::with({.max_concurrent_jobs = 1}));
+  auto s = d.pool_state("pool-1", 2);
+  s.workers = {Driver::worker("w1"), Driver::worker("w2", "b", "1", 8 * kGb)};
+  s.gpus[0].vram_available_bytes = s.gpus[1].vram_available_bytes = 0;
+  s.gpus[0].vram_allocated_bytes = s.gpus[1].vram_allocated_bytes = 8 * kGb;
+  d.see(s);
+  d.submit_as("a", "a1");
+  d.submit_as("a", "b1", {.model = "b", .memory_bytes = 8 * kGb});
+  d.submit_as("a", "c1", {.model = "c"});
+  EXPECT_TRUE(d.none<StartWorker>() && d.none<StopWorker>());
+  d.submit_as("z", "d1", {.model = "d", .memory_bytes = 8 * kGb});
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w2");
+}
+
+// SYS-9.3.2: a tenant of its own has its own numbers.
+TEST(BrainQuotas, TenantsHaveTheirOwnLimits) {
+  BrainConfig c = Quotas::with({.max_concurrent_jobs = 1});
+  c.tenants = {{.id = "big", .token_file = {}, .throttle = {}, .quotas = {{.max_concurrent_jobs = 2}}},
+               {.id = "free", .token_file = {}, .throttle = {}, .quotas = {{}}}};
+  Quotas d(c);
+  d.add_worker("w1", 10);
+  int big = 0, free_count = 0, others = 0;
+  for (int i = 0; i < 3; ++i) {
+    d.submit_as("big", "b" + std::to_string(i));
+    big += !d.none<Execute>();
+    d.submit_as("free", "f" + std::to_string(i));
+    free_count += !d.none<Execute>();
+    d.submit_as("localhost", "l" + std::to_string(i));
+    others += !d.none<Execute>();
+  }
+  EXPECT_EQ(big, 2);
+  EXPECT_EQ(free_count, 3);
+  EXPECT_EQ(others, 1);
+}
+
+// SYS-9.3.2, SYS-7.1.1, ORCH-1012: the day's tokens are checked before a job is enqueued; what a job did not use comes back.
+TEST(BrainQuotas, TokensOfTheDay) {
+  Quotas d(Quotas::with({.token_budget_daily = 100}));
+  d.add_worker("w1", 4);
+  d.submit_as("a", "a1");  // 10 + 20
+  const ExecutionId x = d.only<Execute>().execution;
+  d.submit_as("a", "a2", {.tokens_in = 10, .max_tokens = 70});
+  const auto refused = d.only<AnswerSubmit>().result;
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kQuotaExceeded);
+  EXPECT_TRUE(d.none<CommitAdmission>());
+  EXPECT_TRUE((d.submit_as("b", "b1", {.tokens_in = 10, .max_tokens = 70}), d.only<AnswerSubmit>().result));
+  d.end(x, 5);  // 15 used
+  EXPECT_TRUE((d.submit_as("a", "a3", {.tokens_in = 10, .max_tokens = 75}), d.only<AnswerSubmit>().result));
+  EXPECT_FALSE((d.submit_as("a", "a4", {.tokens_in = 1, .max_tokens = 1}), d.only<AnswerSubmit>().result));
+  d.send(CancelRequested{.request = {}, .job_id = base::JobId("a3")});
+  EXPECT_FALSE((d.submit_as("a", "a5", {.tokens_in = 10, .max_tokens = 70}), d.only<AnswerSubmit>().result))
+      << "its prompt was read";
+  EXPECT_TRUE((d.submit_as("a", "a6", {.tokens_in = 10, .max_tokens = 65}), d.only<AnswerSubmit>().result));
+}
+
+// SYS-9.3.2: an admission that the store refused took nothing; a job that was never run neither.
+TEST(BrainQuotas, WhatWasNotEnqueuedTookNothing) {
+  Quotas d(Quotas::with({.token_budget_daily = 30}));
+  d.auto_commit = false;
+  d.submit_as("a", "a1");
+  d.send(CommitFailed{{d.only<CommitAdmission>().commit}, {ErrorCode::kIoError, "disk", {}}});
+  d.auto_commit = true;
+  EXPECT_TRUE((d.submit_as("a", "a2"), d.only<AnswerSubmit>().result));
+  d.send(CancelRequested{.request = {}, .job_id = base::JobId("a2")});
+  EXPECT_TRUE((d.submit_as("a", "a3"), d.only<AnswerSubmit>().result));
+}
+
+// SYS-9.3.2: what was used, and what lives, counts after a restart.
+TEST(BrainQuotas, SurviveARestart) {
+  Restored restored;
+  jobs::JobSpec live = Driver::spec("j1", {});
+  live.tenant_id = "a";
+  restored.jobs.push_back({.spec = live,
+                           .status = contract::JobStatus::kQueued,
+                           .attempts = 0,
+                           .submitted_unix_ms = 1'700'000'000'000,
+                           .session_key = {},
+                           .payload_available = true,
+                           .worker_version = {}});
+  restored.tenants = {{"a", 50}};
+  Quotas d(Quotas::with({.token_budget_daily = 100}), restored);
+  EXPECT_FALSE((d.submit_as("a", "a1", {.tokens_in = 10, .max_tokens = 11}), d.only<AnswerSubmit>().result));
+  EXPECT_TRUE((d.submit_as("a", "a2", {.tokens_in = 10, .max_tokens = 10}), d.only<AnswerSubmit>().result));
+  EXPECT_TRUE((d.submit_as("b", "b1", {.tokens_in = 10, .max_tokens = 90}), d.only<AnswerSubmit>().result));
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,114 @@
+#include "orchestratord/sessions/quota.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace llorch::orchestratord::sessions {
+namespace {
+
+constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
+// Jobs that run may give back some of what they reserved: worth another try soon.
+constexpr std::int64_t kReservedRetryMs = 1000;
+
+}  // namespace
+
+QuotaTable::QuotaTable(const contract::QuotaConfig& everybody, const std::vector<contract::TenantConfig>& tenants)
+    : everybody_(everybody) {
+  for (const contract::TenantConfig& tenant : tenants) {
+    if (tenant.quotas) limits_[tenant.id] = *tenant.quotas;
+  }
+}
+
+const contract::QuotaConfig& QuotaTable::limits_of(const std::string& tenant) const {
+  const auto it = limits_.find(tenant);
+  return it == limits_.end() ? everybody_ : it->second;
+}
+
+const QuotaTable::State& QuotaTable::state_of(const std::string& tenant) const {
+  static const State kNothing;
+  const auto it = tenants_.find(tenant);
+  return it == tenants_.end() ? kNothing : it->second;
+}
+
+QuotaTable::State& QuotaTable::state_on(const std::string& tenant, std::int64_t day) {
+  State& state = tenants_[tenant];
+  if (day > state.day) {
+    state.day = day;
+    state.used = 0;
+  }
+  return state;
+}
+
+void QuotaTable::restore(const std::vector<TenantUse>& used, std::int64_t unix_ms) {
+  for (const TenantUse& use : used) state_on(use.tenant_id, unix_ms / kDayMs).used = use.tokens;
+}
+
+std::optional<base::Error> QuotaTable::refusal(const std::string& tenant, std::int64_t tokens,
+                                               std::int64_t unix_ms) const {
+  const std::int64_t budget = limits_of(tenant).token_budget_daily;
+  if (budget == 0) return std::nullopt;
+  const State& state = state_of(tenant);
+  const std::int64_t day = std::max(unix_ms / kDayMs, state.day);
+  const std::int64_t used = day == state.day ? state.used : 0;
+  if (used + state.reserved + tokens <= budget) return std::nullopt;
+  const auto error = [&](base::ErrorCode code, std::string message) {
+    return base::Error{code, std::move(message), {}}
+        .with("policy_label", "quotas.token_budget_daily")
+        .with("token_budget_daily", budget)
+        .with("tokens_used_today", used)
+        .with("tokens_reserved", state.reserved)
+        .with("tokens_requested", tokens);
+  };
+  if (tokens > budget) {
+    return error(base::ErrorCode::kBudgetExceeded,
+                 fmt::format("Prompt and max_tokens come to {} tokens; this tenant has {} a day "
+                             "(token_budget_daily). Shorten the prompt or lower max_tokens.",
+                             tokens, budget));
+  }
+  const bool fits_without_others = used + tokens <= budget;
+  const std::int64_t retry_ms =
+      fits_without_others ? kReservedRetryMs : std::max<std::int64_t>(1, (day + 1) * kDayMs - unix_ms);
+  return error(base::ErrorCode::kQuotaExceeded,
+               fmt::format("Of the {} tokens that this tenant has a day (token_budget_daily), {} are used and {} "
+                           "reserved by jobs that have not ended; this one may take {}. Try again in {} ms{}.",
+                           budget, used, state.reserved, tokens, retry_ms,
+                           fits_without_others ? ", or lower max_tokens" : ", at midnight UTC"))
+      .with("retry_after_ms", retry_ms);
+}
+
+void QuotaTable::reserve(const std::string& tenant, std::int64_t tokens) { tenants_[tenant].reserved += tokens; }
+
+void QuotaTable::withdraw(const std::string& tenant, std::int64_t tokens) {
+  State& state = tenants_[tenant];
+  ASSERT(state.reserved >= tokens, "tenant {}: {} of {}", tenant, tokens, state.reserved);
+  state.reserved -= tokens;
+}
+
+void QuotaTable::settle(const std::string& tenant, const Charge& charge) {
+  ASSERT(charge.used <= charge.reserved, "tenant {}: {} of {}", tenant, charge.used, charge.reserved);
+  withdraw(tenant, charge.reserved);
+  const std::int64_t day = charge.ended_unix_ms / kDayMs;
+  State& state = state_on(tenant, day);
+  if (day == state.day) state.used += charge.used;  // else it ended on a day that is over
+}
+
+bool QuotaTable::may_run(const std::string& tenant) const {
+  const std::int64_t limit = concurrent_max(tenant);
+  return limit == 0 || running(tenant) < limit;
+}
+
+void QuotaTable::began(const std::string& tenant) { ++tenants_[tenant].running; }
+
+void QuotaTable::ended(const std::string& tenant) {
+  State& state = tenants_[tenant];
+  ASSERT(state.running > 0, "tenant {}", tenant);
+  --state.running;
+}
+
+std::int64_t QuotaTable::running(const std::string& tenant) const { return state_of(tenant).running; }
+std::int64_t QuotaTable::reserved(const std::string& tenant) const { return state_of(tenant).reserved; }
+
+}  // namespace llorch::orchestratord::sessions

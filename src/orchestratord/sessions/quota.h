@@ -1,0 +1,64 @@
+#pragma once
+// What one tenant may take: so many jobs at a time, so many tokens a day (SYS-9.3.2). Pure.
+//
+// Above the first a job waits; the second is checked before a job is enqueued. A job reserves all it may take and is
+// charged what it took on the day it ended, so used + reserved <= budget whatever runs at once. Days are those of UTC; a
+// clock that is set back refills nothing.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "contract/config.h"
+#include "orchestratord/sessions/session.h"
+
+namespace llorch::orchestratord::sessions {
+
+class QuotaTable {
+ public:
+  QuotaTable(const contract::QuotaConfig& everybody, const std::vector<contract::TenantConfig>& tenants);
+
+  // What the store holds of the day of `unix_ms`.
+  void restore(const std::vector<TenantUse>& used, std::int64_t unix_ms);
+
+  // Why a job that may take this many tokens is not to be enqueued. QUOTA_EXCEEDED: today's budget is used up or reserved.
+  // BUDGET_EXCEEDED: no day's budget is enough.
+  std::optional<base::Error> refusal(const std::string& tenant, std::int64_t tokens, std::int64_t unix_ms) const;
+  void reserve(const std::string& tenant, std::int64_t tokens);
+  // It was not enqueued after all.
+  void withdraw(const std::string& tenant, std::int64_t tokens);
+  // It ended at `ended_unix_ms`. REQUIRES: used <= reserved.
+  struct Charge {
+    std::int64_t reserved = 0, used = 0;
+    std::int64_t ended_unix_ms = 0;
+  };
+  void settle(const std::string& tenant, const Charge& charge);
+
+  // 0: no limit.
+  std::int64_t concurrent_max(const std::string& tenant) const { return limits_of(tenant).max_concurrent_jobs; }
+  bool may_run(const std::string& tenant) const;
+  void began(const std::string& tenant);
+  void ended(const std::string& tenant);
+
+  std::int64_t running(const std::string& tenant) const;
+  std::int64_t reserved(const std::string& tenant) const;
+
+ private:
+  struct State {
+    std::int64_t day = 0;
+    std::int64_t used = 0;  // on that day
+    std::int64_t reserved = 0;
+    std::int64_t running = 0;
+  };
+  const contract::QuotaConfig& limits_of(const std::string& tenant) const;
+  const State& state_of(const std::string& tenant) const;
+  State& state_on(const std::string& tenant, std::int64_t day);
+
+  const contract::QuotaConfig everybody_;
+  std::map<std::string, contract::QuotaConfig> limits_;
+  std::map<std::string, State> tenants_;  // as many as tokens are known, and callers without one
+};
+
+}  // namespace llorch::orchestratord::sessions

@@ -1,0 +1,132 @@
+#include "orchestratord/sessions/quota.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+namespace llorch::orchestratord::sessions {
+namespace {
+
+using base::ErrorCode;
+
+constexpr std::int64_t kDayMs = 86'400'000;
+constexpr std::int64_t kNoon = 20'000 * kDayMs + kDayMs / 2;
+
+std::int64_t number(const base::Error& error, std::string_view name) {
+  for (const auto& [key, value] : error.details) {
+    if (key == name) return std::get<std::int64_t>(value);
+  }
+  return -1;
+}
+
+QuotaTable daily(std::int64_t tokens) { return {{.token_budget_daily = tokens}, {}}; }
+
+// SYS-9.3.2: nobody is held by default.
+TEST(Quota, IsPermissiveByDefault) {
+  QuotaTable q({}, {});
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_FALSE(q.refusal("localhost", 1'000'000'000, kNoon));
+    q.reserve("localhost", 1'000'000'000);
+    ASSERT_TRUE(q.may_run("localhost"));
+    q.began("localhost");
+  }
+}
+
+// SYS-9.3.2: so many jobs at a time; a tenant of its own has its own limit, and nobody's jobs count for another.
+TEST(Quota, BoundsJobsThatRun) {
+  QuotaTable q({.max_concurrent_jobs = 1}, {{.id = "a", .token_file = {}, .throttle = {}, .quotas = {{2, 0}}}});
+  EXPECT_EQ(q.concurrent_max("a"), 2);
+  q.began("a");
+  EXPECT_TRUE(q.may_run("a"));
+  q.began("a");
+  EXPECT_FALSE(q.may_run("a"));
+  EXPECT_TRUE(q.may_run("localhost"));
+  q.began("localhost");
+  EXPECT_FALSE(q.may_run("localhost"));
+  q.ended("a");
+  EXPECT_TRUE(q.may_run("a"));
+}
+
+// SYS-9.3.2, ORCH-1012: what is used and what is reserved count; the refusal says both, and when to come back.
+TEST(Quota, BoundsTokensOfADay) {
+  QuotaTable q = daily(100);
+  EXPECT_FALSE(q.refusal("a", 100, kNoon));
+  q.reserve("a", 60);
+  auto refused = q.refusal("a", 50, kNoon);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::kQuotaExceeded);
+  EXPECT_EQ(number(*refused, "tokens_reserved"), 60);
+  EXPECT_EQ(number(*refused, "retry_after_ms"), 1000);  // the job that runs may leave enough
+  EXPECT_FALSE(q.refusal("b", 100, kNoon));
+  q.settle("a", {.reserved = 60, .used = 55, .ended_unix_ms = kNoon});
+  EXPECT_FALSE(q.refusal("a", 45, kNoon));
+  refused = q.refusal("a", 46, kNoon);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(number(*refused, "tokens_used_today"), 55);
+  EXPECT_EQ(number(*refused, "retry_after_ms"), kDayMs / 2);
+  EXPECT_EQ(base::info(refused->code).http_status, 429);
+  EXPECT_FALSE(q.refusal("a", 100, kNoon + kDayMs / 2)) << "a new day";
+  // No day is long enough: trying again is of no use.
+  refused = q.refusal("a", 101, kNoon);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::kBudgetExceeded);
+  EXPECT_FALSE(base::info(refused->code).retriable);
+}
+
+// SYS-9.3.2: over midnight, and with a clock that is set back.
+TEST(Quota, DaysOnlyGoForward) {
+  QuotaTable q = daily(100);
+  q.reserve("a", 90);
+  q.settle("a", {.reserved = 90, .used = 90, .ended_unix_ms = kNoon});
+  q.reserve("a", 80);  // admitted on the next day
+  q.settle("a", {.reserved = 80, .used = 80, .ended_unix_ms = kNoon + kDayMs});
+  EXPECT_TRUE(q.refusal("a", 30, kNoon + kDayMs));
+  EXPECT_TRUE(q.refusal("a", 30, kNoon)) << "set back by a day";
+  q.reserve("a", 10);
+  q.settle("a", {.reserved = 10, .used = 10, .ended_unix_ms = kNoon});  // of a day that is over
+  EXPECT_FALSE(q.refusal("a", 20, kNoon + kDayMs));
+  EXPECT_FALSE(q.refusal("a", 100, kNoon + 2 * kDayMs));
+}
+
+// SYS-9.3.2: a restart refills nothing.
+TEST(Quota, GoesOnAfterARestart) {
+  QuotaTable q = daily(100);
+  q.restore({{"a", 70}}, kNoon);
+  q.reserve("a", 20);
+  EXPECT_TRUE(q.refusal("a", 11, kNoon));
+  EXPECT_FALSE(q.refusal("a", 10, kNoon));
+  EXPECT_FALSE(q.refusal("a", 80, kNoon + kDayMs)) << "but for what runs, a new day is a new budget";
+}
+
+// Whatever runs at once: used + reserved never exceeds the budget of the day.
+TEST(Quota, NobodyOverspends) {
+  EXPECT_TRUE(rc::check("used + reserved <= budget", [] {
+    const auto budget = *rc::gen::inRange<std::int64_t>(1, 200);
+    QuotaTable q = daily(budget);
+    std::vector<std::int64_t> live;
+    std::int64_t used = 0, reserved = 0;
+    const auto steps = *rc::gen::inRange(1, 80);
+    for (int i = 0; i < steps; ++i) {
+      if (live.empty() || *rc::gen::arbitrary<bool>()) {
+        const auto tokens = *rc::gen::inRange<std::int64_t>(1, 60);
+        const bool fits = used + reserved + tokens <= budget;
+        RC_ASSERT(!q.refusal("a", tokens, kNoon) == fits);
+        if (!fits) continue;
+        q.reserve("a", tokens);
+        live.push_back(tokens);
+        reserved += tokens;
+      } else {
+        const std::int64_t tokens = live.back();
+        live.pop_back();
+        const auto took = *rc::gen::inRange<std::int64_t>(0, tokens + 1);
+        q.settle("a", {.reserved = tokens, .used = took, .ended_unix_ms = kNoon});
+        reserved -= tokens;
+        used += took;
+      }
+      RC_ASSERT(q.reserved("a") == reserved);
+      RC_ASSERT(used + reserved <= budget);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::sessions
