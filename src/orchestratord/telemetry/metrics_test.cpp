@@ -75,7 +75,10 @@ TEST(Metrics, CacheAndMemoryByWorker) {
       << text;
   EXPECT_EQ(text.find(R"(kv_cache_usage_ratio{engine="llama-orch",engine_version="",)"), std::string::npos)
       << "nothing is known of worker-2";
-  EXPECT_NE(text.find(R"(replica_id="worker-1",device="0"} 4096)"), std::string::npos) << text;
+  EXPECT_TRUE(has(
+      text,
+      R"(vram_used_bytes{device="0",engine="llama-orch",engine_version="e1",pool_id="pool-1",replica_id="worker-1"} 4096)"))
+      << text;
 }
 
 // OC-METRICS-7102: however many pools, workers, versions and codes there are, no label has more values than its budget, and
