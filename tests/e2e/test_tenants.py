@@ -53,7 +53,7 @@ def test_tenants_are_bounded_by_their_configuration(tmp_path):
 
 def test_the_pressure_on_the_cache_is_a_metric():
     """ORCH-3022: the cache of a worker is bounded, and how much of it running jobs hold is kv_cache_usage_ratio."""
-    settings = {"pool-managerd.worker_health_interval_ms": "50", "pool-managerd.heartbeat_interval_ms": "100",
+    settings = {"pool-managerd.worker_health_interval_ms": "50", "orchestratord.heartbeat.interval_ms": "200",
                 "orchestratord.worker_context_tokens": "512"}
     with Stack(slow=True, settings=settings) as stack:
         def ratio():
