@@ -32,7 +32,8 @@ void Oracle::told_202(const std::string& job) {
 }
 
 void Oracle::told_unknown(const std::string& job) {
-  if (stories_.at(job).accepted) violate("an accepted job is not known any more: " + job);
+  const Story& story = stories_.at(job);
+  if (story.accepted && !story.retired) violate("an accepted job is not known any more: " + job);
 }
 
 void Oracle::told_status(const std::string& job, JobStatus status, std::int64_t tokens_out) {
@@ -59,6 +60,7 @@ void Oracle::told_ending(const std::string& job, std::string_view event, std::st
 
 void Oracle::life_begins(const Disk& disk, base::Time now) {
   ++lives_;
+  sessions_.life_begins(disk);
   attempts_.clear();
   starts_.clear();
   workers_.clear();
@@ -100,6 +102,7 @@ void Oracle::arrives(const std::string& job) {
 }
 
 void Oracle::commanded(const brain::Command& command, const Disk& disk) {
+  sessions_.commanded(command, disk);
   std::visit([&](const auto& c) { on(c, disk); }, command);
 }
 
@@ -145,7 +148,7 @@ void Oracle::on(const brain::Finish& c, const Disk& disk) {
   const std::string& job = c.job_id.value;
   const Story& story = stories_.at(job);
   const auto row = disk.rows.find(job);
-  if (row == disk.rows.end() || row->second.status != c.status)
+  if (!story.retired && (row == disk.rows.end() || row->second.status != c.status))
     violate("an ending was told before it was on disk: " + job);
   if ((c.status == JobStatus::kCompleted) != c.end.has_value()) violate("completed without an end: " + job);
   check_reason(job, story, c);
@@ -242,6 +245,7 @@ void Oracle::settle(const std::string& worker) {
 }
 
 void Oracle::heard(const brain::Event& event) {
+  sessions_.heard(event);
   if (const auto* e = std::get_if<brain::ExecuteEnded>(&event)) {
     const auto it = attempts_.find(e->execution.value);
     if (it == attempts_.end()) return;
@@ -383,6 +387,7 @@ void Oracle::check_stop_reason(std::string_view worker, std::string_view reason)
 }
 
 void Oracle::check_bounds() {
+  sessions_.check_bounds();
   for (const auto& [id, attempt] : attempts_) {
     if (attempt.aborted_ms) continue;
     const JobRequest& request = stories_.at(attempt.job).request;
@@ -412,6 +417,11 @@ void Oracle::check_bounds() {
 
 // ---- disk -----------------------------------------------------------------------------------------------------------
 
+void Oracle::retired(const std::string& job) {
+  stories_.at(job).retired = true;
+  reached("finished job gone after its retention");
+}
+
 void Oracle::row_moves(const Row& row, JobStatus to) {
   const bool crash_redo = row.status == to;
   if (contract::is_terminal(row.status) && !crash_redo) {
@@ -423,7 +433,7 @@ void Oracle::row_moves(const Row& row, JobStatus to) {
 void Oracle::check_end(const Disk& disk) {
   for (const auto& [job, story] : stories_) {
     const auto row = disk.rows.find(job);
-    if (story.accepted && row == disk.rows.end()) violate("an accepted job has no row: " + job);
+    if (story.accepted && !story.retired && row == disk.rows.end()) violate("an accepted job has no row: " + job);
     if (row == disk.rows.end()) continue;
     if (!contract::is_terminal(row->second.status)) {
       violate(fmt::format("never ended: {} is {}", job, contract::enum_name(row->second.status)));

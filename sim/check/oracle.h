@@ -13,7 +13,7 @@
 //  7. A job ends for a reason that really happened; none outlives its deadline, its queue limit or its time limit.
 //  8. A drained or reloaded pool gets no job until that is over, also after a restart; at the deadline of a drain its jobs
 //     are sent back.
-// Memory is checked by the devices themselves (world/pool.h).
+// Memory is checked by the devices themselves (world/pool.h), sessions and throttles by check/session_rules.h.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,6 +24,7 @@
 #include "orchestratord/brain/commands.h"
 #include "orchestratord/brain/events.h"
 #include "sim/check/probes.h"
+#include "sim/check/session_rules.h"
 #include "sim/kernel/loop.h"
 #include "sim/world/disk.h"
 #include "sim/world/options.h"
@@ -51,6 +52,9 @@ class Oracle {
   void asks_cancel(const std::string& job) { stories_.at(job).may_be_cancelled = true; }
   void stream_lost(const std::string& job) { stories_.at(job).may_be_cancelled = true; }
 
+  // Whose job this is, by the request itself.
+  std::string caller(const std::string& job) const { return caller_of(stories_.at(job).request); }
+
   // ---- orchestratord ----
   void life_begins(const Disk& disk, base::Time now);
   void arrives(const std::string& job);
@@ -62,6 +66,8 @@ class Oracle {
   void check_bounds();
 
   // ---- disk ----
+  // Its row has gone after its time.
+  void retired(const std::string& job);
   void row_moves(const Row& row, contract::JobStatus to);
 
   // ---- the end of a run ----
@@ -71,7 +77,8 @@ class Oracle {
   // Of a job, over all lives of orchestratord.
   struct Story {
     JobRequest request;
-    bool accepted = false;                                      // a 202 was sent
+    bool accepted = false;  // a 202 was sent
+    bool retired = false;
     bool may_be_cancelled = false;                              // somebody asked, or a client was lost
     std::optional<std::pair<std::string, std::string>> ending;  // as the first client saw it
     // Of this life:
@@ -134,6 +141,7 @@ class Oracle {
   std::set<std::string> undrain_asked_, reloading_;        // pools
   std::map<std::uint64_t, std::int64_t> drains_asked_ms_;  // by request: the deadline
   int lives_ = 0;
+  SessionRules sessions_{*this, options_, loop_};
 };
 
 }  // namespace llorch::sim

@@ -15,7 +15,9 @@ enum class DiceStream : std::uint32_t {
   kProcesses,
   kStore,
   kOperations,
-  kPlacement
+  kPlacement,
+  kSessions,
+  kRetention
 };
 
 class Dice {

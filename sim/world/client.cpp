@@ -41,7 +41,7 @@ class Client::Reader final : public StreamSink, public std::enable_shared_from_t
   }
   void on_gone() {
     if (std::exchange(over_, true)) return;
-    if (status_ == 404) client_.world_.oracle.told_unknown(client_.plan_.request.task_id);
+    if (status_ == 404) client_.unknown();
     client_.reader_over(status_ == 410);
   }
   // Lets go of the connection without a word.
@@ -111,9 +111,15 @@ void Client::cancel() {
       [this](Reply<CancelAnswer> reply) { world_.orchestrator->cancel(plan_.request.task_id, std::move(reply)); },
       [this, knows = accepted_](const CallResult<CancelAnswer>& answer) {
         if (answer && answer->known) return;
-        if (answer && knows) world_.oracle.told_unknown(plan_.request.task_id);
+        if (answer && knows) unknown();
         world_.loop.post(process_, 1'000 * kMs, [this] { cancel(); });
       });
+}
+
+// Nobody knows its job. That is the end only if the job is so long over that its row is gone.
+void Client::unknown() {
+  world_.oracle.told_unknown(plan_.request.task_id);
+  if (world_.disk.retired.contains(plan_.request.task_id)) done_ = true;
 }
 
 void Client::poll() {
@@ -121,7 +127,8 @@ void Client::poll() {
       world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
       [this](Reply<ShowAnswer> reply) { world_.orchestrator->show(plan_.request.task_id, std::move(reply)); },
       [this](const CallResult<ShowAnswer>& answer) {
-        if (answer && !answer->known) world_.oracle.told_unknown(plan_.request.task_id);
+        if (answer && !answer->known) unknown();
+        if (done_) return;
         if (answer && contract::is_terminal(answer->status)) {
           world_.oracle.told_status(plan_.request.task_id, answer->status, answer->tokens_out);
           done_ = true;

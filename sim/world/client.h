@@ -47,6 +47,7 @@ class Client {
   void reader_over(bool answered_410);
   void poll();
   void cancel();
+  void unknown();
   void ended(std::string_view event, std::string_view data);
   bool take(const net::sse::Event& event);
   bool take_numbered(const net::sse::Event& event);

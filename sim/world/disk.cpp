@@ -47,6 +47,9 @@ store::Admission admission_of(const World& world, const Row& row) {
   job.on_disconnect = r.on_disconnect;
   job.timeout_ms = r.timeout_ms;
   job.deadline_ms = r.deadline_ms;
+  job.session_id = r.session;
+  job.session_key = row.session_key;
+  job.tenant_id = caller_of(r);
   job.tokens_in = r.tokens_in;
   job.submitted_unix_ms = row.submitted_unix_ms;
   out.payload = payload_of(r.task_id);
@@ -64,7 +67,9 @@ Row row_of(const World& world, const store::JobRecord& job) {
                  .seed = job.seed,
                  .timeout_ms = job.timeout_ms,
                  .deadline_ms = job.deadline_ms,
-                 .placement = *contract::decode<contract::StoredParams>(job.params).value().placement};
+                 .placement = *contract::decode<contract::StoredParams>(job.params).value().placement,
+                 .session = job.session_id};
+  row.session_key = job.session_key;
   row.submitted_unix_ms = job.submitted_unix_ms;
   return changed(std::move(row), job.progress);
 }
@@ -73,11 +78,26 @@ Row changed(Row row, const store::JobProgress& p) {
   row.status = p.status;
   row.attempts = p.attempts;
   if (p.tokens_out) row.tokens_out = *p.tokens_out;
+  if (p.decode_time_ms) row.decode_time_ms = *p.decode_time_ms;
+  if (p.finished_unix_ms) row.finished_unix_ms = *p.finished_unix_ms;
   if (!contract::is_terminal(p.status)) return row;
   row.event = p.end ? "end" : "error";
   row.data = p.end ? contract::encode(*p.end) : contract::encode(*p.error);
   row.last_event_id = p.last_event_id.value_or("");
   return row;
+}
+
+orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key) {
+  orchestratord::sessions::Use use;
+  for (const auto& [job, row] : rows) {
+    if (row.session_key != session_key) continue;
+    ++use.turns;
+    if (!contract::is_terminal(row.status)) continue;
+    if (row.attempts > 0) use.tokens_in += row.request.tokens_in;
+    use.tokens_out += row.tokens_out;
+    use.decode_time_ms += row.decode_time_ms;
+  }
+  return use;
 }
 
 void KeyWatch::fill(std::span<std::byte> out) {
@@ -102,6 +122,13 @@ void DiskCheck::committed(const Write& write) {
       world_.oracle.violate("a row is written twice: " + write.job);
     }
     disk.order.push_back(write.job);
+    if (write.session && !forgotten_sessions_.contains(write.session->key)) {
+      disk.sessions.emplace(write.session->key, *write.session);
+    }
+    return;
+  }
+  if (write.session) {
+    if (!forgotten_sessions_.contains(write.session->key)) disk.sessions[write.session->key] = *write.session;
     return;
   }
   const auto row = disk.rows.find(write.job);
@@ -149,6 +176,43 @@ void DiskCheck::check_groups(const std::map<std::string, const Row*>& found) {
   }
 }
 
+void DiskCheck::session_forgotten(std::int64_t key) {
+  forgotten_sessions_.insert(key);
+  world_.disk.sessions.erase(key);
+}
+
+// Their rows, and what the store sums up of their jobs. REQUIRES: `disk.rows` are the found ones.
+void DiskCheck::check_sessions(const std::vector<orchestratord::sessions::RestoredSession>& found) {
+  Disk& disk = world_.disk;
+  std::map<std::int64_t, orchestratord::sessions::SessionRecord> there;
+  for (const auto& [record, use, last_activity] : found) {
+    const auto known = disk.sessions.find(record.key);
+    const bool is_open =
+        forgotten_sessions_.contains(record.key) || std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
+          return write.session && write.session->key == record.key;
+        });
+    const std::string name = record.session_id.value;
+    if (known == disk.sessions.end() && !is_open) world_.oracle.violate("a session that nobody made: " + name);
+    if (known != disk.sessions.end() &&
+        (known->second.token_budget != record.token_budget || known->second.time_budget_ms != record.time_budget_ms ||
+         known->second.cost_budget_nano != record.cost_budget_nano || known->second.session_id != record.session_id)) {
+      world_.oracle.violate("a session has other budgets after a restart: " + name);
+    }
+    const auto right = use_of(disk.rows, record.key);
+    if (use.turns != right.turns || use.tokens_in != right.tokens_in || use.tokens_out != right.tokens_out ||
+        use.decode_time_ms != right.decode_time_ms) {
+      world_.oracle.violate("what a session has used is not what its jobs took: " + name);
+    }
+    if (use.turns > 0) world_.oracle.reached("session over a restart");
+    there.emplace(record.key, record);
+  }
+  for (const auto& [key, record] : disk.sessions) {
+    if (!there.contains(key)) world_.oracle.violate("a session is lost: " + record.session_id.value);
+  }
+  disk.sessions = std::move(there);
+  forgotten_sessions_.clear();
+}
+
 void DiskCheck::check_draining(const std::set<std::string>& found) {
   const auto is_open = [this](const std::string& pool) {
     return forgotten_.contains(pool) || std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
@@ -164,8 +228,48 @@ void DiskCheck::check_draining(const std::set<std::string>& found) {
   }
 }
 
-void DiskCheck::opened(const store::RestoredState& state, const std::vector<Row>& found) {
+void DiskCheck::time_is(std::int64_t unix_ms) {
+  unix_ms_ = unix_ms;
+  const Disk& disk = world_.disk;
+  const auto look = [&](const Row& row) {
+    if (!contract::is_terminal(row.status) || row.finished_unix_ms >= unix_ms - world_.options.retention_ms) return;
+    if (row.session_key && disk.sessions.contains(*row.session_key)) return;
+    may_be_gone_.insert(row.request.task_id);
+  };
+  for (const auto& [job, row] : disk.rows) look(row);
+  for (const Write& write : open_) {
+    const auto row = disk.rows.find(write.job);
+    if (row != disk.rows.end() && !write.admission) look(changed(row->second, write.change));
+  }
+}
+
+// Whether the row of a job that is not there any more had its time.
+bool DiskCheck::retires(const std::string& job) {
+  if (!may_be_gone_.contains(job)) return false;
   Disk& disk = world_.disk;
+  disk.rows.erase(job);
+  std::erase(disk.order, job);
+  disk.retired.insert(job);
+  world_.oracle.retired(job);
+  return true;
+}
+
+void DiskCheck::check_retention(const Found& found) {
+  std::set<std::int64_t> sessions;
+  for (const auto& session : found.state.sessions) sessions.insert(session.session.key);
+  for (const Row& row : found.rows) {
+    const bool over =
+        contract::is_terminal(row.status) && row.finished_unix_ms < unix_ms_ - world_.options.retention_ms;
+    if (over && found.cleaned && !(row.session_key && sessions.contains(*row.session_key))) {
+      world_.oracle.violate("a finished job is there after its retention: " + row.request.task_id);
+    }
+  }
+}
+
+void DiskCheck::opened(const Found& all) {
+  const auto& [state, found, cleaned] = all;
+  Disk& disk = world_.disk;
+  check_retention(all);
   std::set<std::string> draining;
   for (const base::PoolId& pool : state.draining_pools) draining.insert(pool.value);
   check_draining(draining);
@@ -179,6 +283,9 @@ void DiskCheck::opened(const store::RestoredState& state, const std::vector<Row>
     if (disk.rows.contains(job)) known_order.push_back(job);
     check_found(job, row);
   }
+  for (const std::string& job : std::vector(disk.order)) {
+    if (!by_job.contains(job)) retires(job);
+  }
   if (known_order != disk.order) world_.oracle.violate("accepted jobs are lost, or not in their order");
   check_groups(by_job);
   for (const store::RestoredJob& job : state.jobs) {
@@ -191,14 +298,16 @@ void DiskCheck::opened(const store::RestoredState& state, const std::vector<Row>
     const bool over = row == by_job.end() || contract::is_terminal(row->second->status);
     if (over) key_dies(write.job);
   }
-  open_.clear();
   disk.order = std::move(order);
   disk.rows.clear();
   for (const Row& row : found) disk.rows.emplace(row.request.task_id, row);
+  check_sessions(state.sessions);
+  open_.clear();
   check_keys(true);
 }
 
 void DiskCheck::looked_up(const std::string& job, const std::optional<Row>& found) {
+  if (!found && retires(job)) return;
   const auto known = world_.disk.rows.find(job);
   const bool same =
       found ? known != world_.disk.rows.end() && known->second == *found : known == world_.disk.rows.end();

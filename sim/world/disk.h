@@ -12,6 +12,7 @@
 
 #include "base/entropy.h"
 #include "orchestratord/jobs/ids.h"
+#include "orchestratord/sessions/session.h"
 #include "orchestratord/state_store/store.h"
 #include "orchestratord/state_store/testing/faulty_disk.h"
 #include "sim/world/request.h"
@@ -30,6 +31,9 @@ struct Row {
   std::int64_t attempts = 0;
   std::int64_t submitted_unix_ms = 0;
   std::int64_t tokens_out = 0;
+  std::optional<std::int64_t> session_key;
+  std::int64_t decode_time_ms = 0;
+  std::int64_t finished_unix_ms = 0;
   std::string event, data, last_event_id;  // of the terminal event
 
   bool operator==(const Row&) const = default;
@@ -39,16 +43,22 @@ struct Row {
 struct Disk {
   std::map<std::string, Row> rows;
   std::vector<std::string> order;  // of arrival
+  std::set<std::string> retired;   // jobs that had rows until their retention was over
   std::set<std::string> draining;  // pool ids
+  std::map<std::int64_t, orchestratord::sessions::SessionRecord> sessions;  // by key
 };
 
-// An admission, a transition, or the drain of a pool.
+// What the rows say that the jobs of a session have used, by the rules of sessions/session.h.
+orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key);
+
+// An admission (perhaps with its session), a transition, the drain of a pool, or a session.
 struct Write {
   orchestratord::jobs::CommitId commit;
   std::string job;
   std::optional<Row> admission;
   orchestratord::state_store::JobProgress change;
   std::optional<orchestratord::state_store::KnownPool> pool;
+  std::optional<orchestratord::sessions::SessionRecord> session;
   std::int64_t group = 0;  // writes of one group are there together or not at all
 };
 using WritePtr = std::shared_ptr<Write>;
@@ -82,10 +92,19 @@ class DiskCheck {
   void refused(const Write& write);
   // orchestratord is dead and this has no answer.
   void left_open(const Write& write);
-  // A new life has found these, in order of arrival.
-  void opened(const orchestratord::state_store::RestoredState& state, const std::vector<Row>& found);
+  // The store has been at work at this time of its wall clock.
+  void time_is(std::int64_t unix_ms);
+  // A new life has found these, in order of arrival; `cleaned`: and nothing has kept it from removing what is past its time.
+  struct Found {
+    const orchestratord::state_store::RestoredState& state;
+    const std::vector<Row>& rows;
+    bool cleaned = false;
+  };
+  void opened(const Found& found);
   // It is forgotten when the disk gets to it; nobody waits for that.
   void forgotten(const std::string& pool) { forgotten_.insert(pool); }
+  // The same of a session.
+  void session_forgotten(std::int64_t key);
   void looked_up(const std::string& job, const std::optional<Row>& found);
 
   // ---- payload keys ----
@@ -101,13 +120,19 @@ class DiskCheck {
     std::int64_t since_ms = 0;
   };
   void key_dies(const std::string& job);
+  bool retires(const std::string& job);
+  void check_retention(const Found& found);
   void check_found(const std::string& job, const Row& found);
   void check_draining(const std::set<std::string>& found);
+  void check_sessions(const std::vector<orchestratord::sessions::RestoredSession>& found);
   void check_groups(const std::map<std::string, const Row*>& found);
 
   World& world_;
-  std::vector<Write> open_;                  // may be found after a crash: never answered, or refused in doubt
-  std::set<std::string> forgotten_;          // pools
+  std::vector<Write> open_;          // may be found after a crash: never answered, or refused in doubt
+  std::set<std::string> forgotten_;  // pools
+  std::set<std::int64_t> forgotten_sessions_;
+  std::set<std::string> may_be_gone_;  // jobs past their retention
+  std::int64_t unix_ms_ = 0;
   std::map<std::string, std::string> keys_;  // of live jobs
   std::vector<DyingKey> dying_;
   std::int64_t trouble_ms_ = 0;

@@ -22,6 +22,7 @@ void Operator::begin() {
   repeat(o.drain_ms, &Operator::undrain);
   repeat(o.reload_ms, &Operator::reload);
   repeat(o.purge_ms, &Operator::purge);
+  repeat(o.session_ms, &Operator::tend_session);
 }
 
 void Operator::repeat(std::int64_t mean_ms, void (Operator::*act)()) {
@@ -72,6 +73,22 @@ void Operator::purge() {
         world_.orchestrator->purge(pool, force, std::move(reply));
       },
       [](const CallResult<ControlAnswer>&) {});
+}
+
+void Operator::tend_session() {
+  Dice& dice = world_.dice_operations;
+  const std::string session = session_name(dice.below(world_.options.work.sessions));
+  contract::CreateSessionRequest wanted{.session_id = session};
+  if (dice.chance(300)) wanted.token_budget = dice.between(20, 200);
+  const std::int64_t act = dice.below(10);
+  call<SessionAnswer>(
+      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
+      [this, act, session, wanted](Reply<SessionAnswer> reply) {
+        if (act < 5) return world_.orchestrator->open_session(wanted, std::move(reply));
+        if (act < 8) return world_.orchestrator->show_session(session, std::move(reply));
+        world_.orchestrator->close_session(session, std::move(reply));
+      },
+      [](const CallResult<SessionAnswer>&) {});
 }
 
 void Operator::heal() {

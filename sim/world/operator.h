@@ -1,6 +1,7 @@
 #pragma once
 // An operator who drains, reloads and purges pools at random while faults happen, and afterwards takes back what would keep
-// the jobs waiting for ever: drains, and under the policy `manual` the models that are in the way.
+// the jobs waiting for ever: drains, and under the policy `manual` the models that are in the way. Also makes, touches, looks
+// at and ends sessions, as a client does.
 #include <cstdint>
 #include <string>
 
@@ -24,6 +25,7 @@ class Operator {
   void undrain();
   void reload();
   void purge();
+  void tend_session();
   void take_back(const std::string& pool);
   void make_room();
 

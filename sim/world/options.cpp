@@ -88,6 +88,36 @@ void draw_placement(Options& o) {
   o.work.placements = dice.chance(500) ? static_cast<int>(dice.between(1, 700)) : 0;
 }
 
+template <class T>
+std::optional<T> maybe(Dice& dice, int permille, std::int64_t low, std::int64_t high) {
+  if (!dice.chance(permille)) return std::nullopt;
+  return static_cast<T>(dice.between(low, high));
+}
+
+void draw_sessions(Options& o) {
+  Dice dice(o.seed, DiceStream::kSessions);
+  if (dice.chance(500)) {
+    auto& s = o.brain.sessions;
+    s.ttl_ms = dice.between(500, 30'000);
+    s.turns_max = dice.between(2, 12);
+    s.count_max = dice.chance(300) ? 1 : 10;
+    s.token_budget = maybe<std::int64_t>(dice, 500, 20, 300);
+    s.time_budget_ms = maybe<std::int64_t>(dice, 300, 100, 10'000);
+    s.cost_budget = maybe<double>(dice, 300, 1, 20);
+    s.cost_per_prompt_token = 0.01;
+    s.cost_per_output_token = 0.05;
+    o.work.in_sessions = static_cast<int>(dice.between(100, 1'000));
+    o.work.sessions = static_cast<int>(dice.between(1, 4));
+    o.operations.session_ms = mean_ms(dice, 500, 20'000);
+  }
+  if (dice.chance(200)) {
+    auto& t = o.brain.throttle;
+    t.requests_per_second = static_cast<double>(dice.below(8)) / 2;
+    t.tokens_per_second = static_cast<double>(dice.below(6) * 10);
+    t.burst_seconds = static_cast<double>(dice.between(1, 8));
+  }
+}
+
 }  // namespace
 
 const char* name(Plant plant) {
@@ -110,6 +140,10 @@ const char* name(Plant plant) {
     case Plant::kNoStartBackoff: return "no-start-backoff";
     case Plant::kDrainForgotten: return "drain-forgotten";
     case Plant::kDrainKillsJobs: return "drain-kills-jobs";
+    case Plant::kRefillSessions: return "refill-sessions";
+    case Plant::kSessionsOutlive: return "sessions-outlive";
+    case Plant::kNewCallers: return "new-callers";
+    case Plant::kRetireEarly: return "retire-early";
     case Plant::kNeverRegisters: return "never-registers";
     case Plant::kLoseSyncs: return "lose-syncs";
     case Plant::kRowsBeforeKeys: return "rows-before-keys";
@@ -169,6 +203,9 @@ Options swarm_options(std::uint64_t seed) {
   o.checkpoint_pages = dice.between(3, 80);
   o.power_failures = static_cast<int>(dice.below(1'000));
   draw_placement(o);
+  draw_sessions(o);
+  Dice retention(seed, DiceStream::kRetention);
+  if (retention.chance(250)) o.retention_ms = retention.between(500, 30'000);
   return o;
 }
 

@@ -34,6 +34,10 @@ enum class Plant : std::uint8_t {
   kStopIsLost,           // eviction: the worker that makes room is never told to go
   kDrainForgotten,       // drain: a restart does not remember it
   kDrainKillsJobs,       // drain: workers are stopped under their jobs
+  kRefillSessions,       // sessions: a restart forgets what their jobs have used
+  kSessionsOutlive,      // sessions: they age at a third of the speed
+  kNewCallers,           // throttle: it takes every submission for another caller's
+  kRetireEarly,          // retention: finished jobs leave after half of their time
   kNeverRegisters,       // registration: the pool never says that it is there
   // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.
   kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
@@ -98,6 +102,8 @@ struct WorkloadOptions {
   int deadlines = 50;
   int timeouts = 50;
   int placements = 0;  // pin, prefer or avoid a pool
+  int in_sessions = 0;
+  int sessions = 2;  // how many ids there are for those
 };
 
 // What an operator does, while faults happen; mean times, 0: nothing of this kind.
@@ -105,6 +111,7 @@ struct OperationOptions {
   std::int64_t drain_ms = 0;  // and as often takes one back
   std::int64_t reload_ms = 0;
   std::int64_t purge_ms = 0;
+  std::int64_t session_ms = 0;  // of a client: makes, touches, looks at or ends a session
 };
 
 struct Options {
@@ -120,10 +127,11 @@ struct Options {
   FaultOptions faults;
   WorkloadOptions work;
   OperationOptions operations;
-  bool fresh_disk = false;             // the first start makes the database
-  std::int64_t checkpoint_pages = 30;  // of the store's log
-  int power_failures = 500;            // per mille of orchestratord's crashes; the others are kills
-  std::int64_t chaos_ms = 30'000;      // after this no fault happens any more
+  bool fresh_disk = false;                             // the first start makes the database
+  std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;  // of finished jobs
+  std::int64_t checkpoint_pages = 30;                  // of the store's log
+  int power_failures = 500;                            // per mille of orchestratord's crashes; the others are kills
+  std::int64_t chaos_ms = 30'000;                      // after this no fault happens any more
   Plant plant = Plant::kNone;
 };
 

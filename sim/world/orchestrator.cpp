@@ -42,14 +42,22 @@ jobs::JobSpec spec_of(const JobRequest& r, const Options& o) {
           .max_tokens = r.max_tokens,
           .timeout_ms = r.timeout_ms,
           .deadline_ms = r.deadline_ms,
-          .placement = r.placement};
+          .placement = r.placement,
+          .session_id = r.session ? std::optional(base::SessionId(*r.session)) : std::nullopt,
+          .tenant_id = caller_of(r)};
+}
+
+brain::BrainConfig brain_config(const Options& o) {
+  brain::BrainConfig config = o.brain;
+  if (o.plant == Plant::kSessionsOutlive) config.sessions.ttl_ms *= 3;
+  return config;
 }
 
 }  // namespace
 
 struct Orchestrator::Life {
   explicit Life(Orchestrator& self)
-      : brain(self.world_.options.brain, self.entropy_),
+      : brain(brain_config(self.world_.options), self.entropy_),
         port([&self](brain::Event event) { self.post(std::move(event)); }),
         hub({.limits = self.world_.options.stream,
              .clock = &self.world_.loop,
@@ -110,6 +118,11 @@ brain::Restored Orchestrator::restored_state(const state_store::RestoredState& s
   brain::Restored out;
   out.pool_endpoints = state.pool_endpoints;
   if (world_.options.plant != Plant::kDrainForgotten) out.draining_pools = state.draining_pools;
+  out.sessions = state.sessions;
+  out.tenants = state.tenants;
+  if (world_.options.plant == Plant::kRefillSessions) {
+    for (auto& session : out.sessions) session.use = {};
+  }
   for (const state_store::RestoredJob& restored : state.jobs) {
     const std::string& job = restored.job.job_id.value;
     const Row row = row_of(world_, restored.job);
@@ -119,6 +132,7 @@ brain::Restored Orchestrator::restored_state(const state_store::RestoredState& s
                         .status = row.status,
                         .attempts = row.attempts,
                         .submitted_unix_ms = row.submitted_unix_ms,
+                        .session_key = row.session_key,
                         .payload_available = restored.payload.has_value()});
   }
   if (world_.options.plant == Plant::kRestoreNewestFirst) std::reverse(out.jobs.begin(), out.jobs.end());
@@ -261,10 +275,14 @@ void Orchestrator::submit(const JobRequest& request, Reply<SubmitAnswer> reply) 
     world_.oracle.gives_202(task, world_.disk);
     return reply({.accepted = true});
   }
+  // Who comes back after its job's row has gone would start it again; nobody here waits for that long.
+  if (world_.disk.retired.contains(task)) return reply({.accepted = false, .refusal = ErrorCode::kDeadlineUnmet});
   life_->gate[task].push_back(std::move(reply));
   life_->live[task] = {request, life_->hub.open(JobId(task), request.on_disconnect)};
   world_.oracle.arrives(task);
-  life_->port.ask<brain::AnswerSubmit>(brain::Submit{{}, spec_of(request, world_.options)},
+  jobs::JobSpec spec = spec_of(request, world_.options);
+  if (world_.options.plant == Plant::kNewCallers) spec.tenant_id += fmt::format("-{}", ++callers_);
+  life_->port.ask<brain::AnswerSubmit>(brain::Submit{{}, std::move(spec)},
                                        [this, task](const brain::AnswerSubmit& answer) {
                                          if (!answer.result) return refuse_task(task, answer.result.error());
                                          world_.oracle.gives_202(task, world_.disk);
@@ -409,6 +427,27 @@ void Orchestrator::purge(const std::string& pool, bool force, Reply<ControlAnswe
   control(brain::PurgePool{{}, base::PoolId(pool), {}, true, force}, std::move(reply));
 }
 
+// ---- sessions -------------------------------------------------------------------------------------------------------
+
+template <class Event>
+void Orchestrator::ask_of_session(Event event, Reply<SessionAnswer> reply) {
+  life_->port.ask<brain::AnswerSession>(
+      std::move(event),
+      [reply = std::move(reply)](const brain::AnswerSession& answer) { reply({.there = answer.result.has_value()}); });
+}
+
+void Orchestrator::open_session(const contract::CreateSessionRequest& session, Reply<SessionAnswer> reply) {
+  ask_of_session(brain::OpenSession{{}, session}, std::move(reply));
+}
+
+void Orchestrator::show_session(const std::string& session, Reply<SessionAnswer> reply) {
+  ask_of_session(brain::QuerySession{{}, base::SessionId(session)}, std::move(reply));
+}
+
+void Orchestrator::close_session(const std::string& session, Reply<SessionAnswer> reply) {
+  ask_of_session(brain::CloseSession{{}, base::SessionId(session)}, std::move(reply));
+}
+
 // ---- pools ----------------------------------------------------------------------------------------------------------
 
 void Orchestrator::pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply) {
@@ -430,7 +469,7 @@ void Orchestrator::run(Answer& c) {
 }
 
 void Orchestrator::run(brain::CommitAdmission& c) {
-  life_->store.admit(c.commit, life_->live.at(c.job_id.value).request, c.submitted_unix_ms);
+  life_->store.admit(c, life_->live.at(c.job_id.value).request);
   if (world_.options.plant == Plant::kAnswerBeforeCommit) post(brain::Committed{{c.commit}});
 }
 
@@ -446,15 +485,20 @@ void Orchestrator::run(brain::CommitTransition& c) {
   p.started_unix_ms = c.record.started_unix_ms;
   p.finished_unix_ms = c.record.finished_unix_ms;
   p.tokens_out = c.record.tokens_out;
+  p.decode_time_ms = c.record.decode_time_ms;
   p.end = c.record.end;
   if (c.record.error) p.error = contract::error_body(*c.record.error, {});
   if (contract::is_terminal(c.record.status)) {
     const streaming::EventId id = live.stream->terminal_id();
     p.last_event_id = streaming::to_string(id);
     p.tokens_out = id.seq - streaming::kFirstTokenSeq;
+    post(brain::StreamCounted{c.record.job_id, *p.tokens_out});
   }
   life_->store.change(c.commit, std::move(transition));
 }
+
+void Orchestrator::run(brain::CommitSession& c) { life_->store.remember_session(c.commit, c.session); }
+void Orchestrator::run(brain::ForgetSession& c) { life_->store.forget_session(c.session_key); }
 
 void Orchestrator::run(brain::RememberPool& c) {
   life_->store.note(state_store::RememberPool{{c.pool_id, c.endpoint}});

@@ -34,6 +34,9 @@ struct ShowAnswer {
   std::int64_t tokens_out = 0;
 };
 
+struct SessionAnswer {
+  bool there = false;
+};
 struct ControlAnswer {
   bool accepted = false;
 };
@@ -62,6 +65,9 @@ class Orchestrator {
   void undrain(const std::string& pool, Reply<ControlAnswer> reply);
   void reload(const std::string& pool, int model, Reply<ControlAnswer> reply);
   void purge(const std::string& pool, bool force, Reply<ControlAnswer> reply);
+  void open_session(const contract::CreateSessionRequest& session, Reply<SessionAnswer> reply);
+  void show_session(const std::string& session, Reply<SessionAnswer> reply);
+  void close_session(const std::string& session, Reply<SessionAnswer> reply);
   void pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply);
   void report(const pool_managerd::registration::Report& report);
 
@@ -79,6 +85,8 @@ class Orchestrator {
   void step(orchestratord::brain::Event event);
   void plant(std::vector<Command>& commands);
   template <class Event>
+  void ask_of_session(Event event, Reply<SessionAnswer> reply);
+  template <class Event>
   void control(Event event, Reply<ControlAnswer> reply);
   void arm();
   void tick();
@@ -88,8 +96,8 @@ class Orchestrator {
 
   void run(orchestratord::brain::CommitAdmission& c);
   void run(orchestratord::brain::CommitTransition& c);
-  void run(orchestratord::brain::CommitSession& c) { post(orchestratord::brain::Committed{{c.commit}}); }
-  void run(orchestratord::brain::ForgetSession&) {}
+  void run(orchestratord::brain::CommitSession& c);
+  void run(orchestratord::brain::ForgetSession& c);
   void run(orchestratord::brain::RememberPool& c);
   void run(orchestratord::brain::ForgetPool& c);
   void run(orchestratord::brain::CommitDraining& c);
@@ -115,6 +123,7 @@ class Orchestrator {
   std::map<std::string, std::int64_t> used_ms_;
   std::optional<orchestratord::brain::StartWorker> last_start_;
   std::int64_t last_start_ms_ = 0;
+  std::int64_t callers_ = 0;
   base::SeededEntropy entropy_;
   std::unique_ptr<Life> life_;
   std::vector<std::unique_ptr<Life>> dead_;  // closures on their way may still refer to them

@@ -22,10 +22,14 @@ struct JobRequest {
   std::uint64_t seed = 0;
   std::optional<std::int64_t> timeout_ms, deadline_ms;
   contract::Placement placement;
+  std::optional<std::string> session;
 
   bool operator==(const JobRequest&) const = default;
 };
 
+inline std::string session_name(std::int64_t number) { return fmt::format("session-{}", number); }
+// Whose throttle counts it.
+inline std::string caller_of(const JobRequest& r) { return fmt::format("caller-{}", r.seed % 2); }
 // At least one; some end before max_tokens.
 inline std::int64_t tokens_count(const JobRequest& r) {
   const auto eos = static_cast<std::int64_t>(base::philox(r.seed, {.position = 0xFFFF})[0] % 64);

@@ -65,15 +65,19 @@ store::files::OpenFile door_of(World& world) {
 
 // ---- lives ----------------------------------------------------------------------------------------------------------
 
+base::Time Store::Clock::now() const { return world_.loop.now(world_.orchestrator_process); }
+
 base::Result<store::RestoredState> Store::open() {
   store::SqliteStoreOptions options;
   options.directory = kStateDirectory;
-  options.clock = &world_.loop;
+  options.clock = &clock_;
+  options.retention_ms = world_.options.retention_ms / (world_.options.plant == Plant::kRetireEarly ? 2 : 1);
   options.entropy = &world_.store_entropy;
   options.checkpoint_pages = world_.options.checkpoint_pages;
   options.sqlite_vfs = world_.device.sqlite_vfs();
   options.open_file = door_of(world_);
   arm_faults();
+  world_.disk_check.time_is(clock_.now().unix_ms);
   if (world_.faults().crash_in_commit > 0 && world_.dice_store.chance(kCrashInOpen)) {
     world_.device.die_after(world_.dice_store.below(kChangesPerCommit / 4));
   }
@@ -99,13 +103,14 @@ base::Result<store::RestoredState> Store::open() {
                                   }});
     core_->run(std::move(look));
   }
+  const bool cleaned = world_.device.failures() == 0;
   world_.device.heal();
   if (!opened || !state) {
     world_.oracle.reached("the store could not be opened");
     return opened ? std::move(state) : base::fail(opened.error());
   }
   std::reverse(found.begin(), found.end());
-  world_.disk_check.opened(*state, found);
+  world_.disk_check.opened({.state = *state, .rows = found, .cleaned = cleaned});
   arm_timer();
   return state;
 }
@@ -140,15 +145,32 @@ store::Operation Store::watched(const WritePtr& write, Operation operation) {
   if (auto* admit = std::get_if<store::Admit>(&operation)) admit->done = done;
   if (auto* move = std::get_if<store::Move>(&operation)) move->done = done;
   if (auto* drain = std::get_if<store::SetDraining>(&operation)) drain->done = done;
+  if (auto* session = std::get_if<store::RememberSession>(&operation)) session->done = done;
   return operation;
 }
 
-void Store::admit(CommitId commit, const JobRequest& request, std::int64_t submitted_unix_ms) {
+void Store::admit(const orchestratord::brain::CommitAdmission& order, const JobRequest& request) {
+  const auto write = std::make_shared<Write>();
+  write->commit = order.commit;
+  write->job = request.task_id;
+  write->session = order.session;
+  write->admission = Row{.request = request, .submitted_unix_ms = order.submitted_unix_ms};
+  if (order.session) write->admission->session_key = order.session->key;
+  store::Admission admission = admission_of(world_, *write->admission);
+  admission.session = order.session;
+  post(write, store::Admit{std::move(admission), {}});
+}
+
+void Store::remember_session(CommitId commit, orchestratord::sessions::SessionRecord session) {
   const auto write = std::make_shared<Write>();
   write->commit = commit;
-  write->job = request.task_id;
-  write->admission = Row{.request = request, .submitted_unix_ms = submitted_unix_ms};
-  post(write, store::Admit{admission_of(world_, *write->admission), {}});
+  write->session = session;
+  post(write, store::RememberSession{std::move(session), {}});
+}
+
+void Store::forget_session(std::int64_t key) {
+  world_.disk_check.session_forgotten(key);
+  note(store::ForgetSession{key});
 }
 
 void Store::change(CommitId commit, store::Transition transition) {
@@ -269,6 +291,7 @@ void Store::deliver() {
     }
     done_(write->commit, result);
   }
+  world_.disk_check.time_is(clock_.now().unix_ms);
   world_.trace(refuses ? "store refuses" : "store answers", "", static_cast<std::int64_t>(unanswered_.size()));
   if (!unanswered_.empty()) world_.oracle.reached("admission in doubt");
 }

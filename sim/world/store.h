@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "orchestratord/brain/commands.h"
 #include "orchestratord/jobs/ids.h"
 #include "orchestratord/state_store/store_core.h"
 #include "sim/world/disk.h"
@@ -21,12 +22,14 @@ class Store {
  public:
   using Done = std::function<void(orchestratord::jobs::CommitId, const base::Result<>&)>;
   // `done` runs in orchestratord's process.
-  Store(World& world, Done done) : world_(world), done_(std::move(done)) {}
+  Store(World& world, Done done) : world_(world), done_(std::move(done)), clock_(world) {}
 
   // Opens what the last life left. Fails as the real one does.
   base::Result<orchestratord::state_store::RestoredState> open();
 
-  void admit(orchestratord::jobs::CommitId commit, const JobRequest& request, std::int64_t submitted_unix_ms);
+  void admit(const orchestratord::brain::CommitAdmission& order, const JobRequest& request);
+  void remember_session(orchestratord::jobs::CommitId commit, orchestratord::sessions::SessionRecord session);
+  void forget_session(std::int64_t key);
   void change(orchestratord::jobs::CommitId commit, orchestratord::state_store::Transition transition);
   void set_draining(orchestratord::jobs::CommitId commit, orchestratord::state_store::KnownPool pool);
   void forget_pool(const base::PoolId& pool_id);
@@ -51,8 +54,19 @@ class Store {
   void plant();
   Operation watched(const WritePtr& write, Operation operation);
 
+  // As the process reads it.
+  class Clock final : public base::Clock {
+   public:
+    explicit Clock(const World& world) : world_(world) {}
+    base::Time now() const override;
+
+   private:
+    const World& world_;
+  };
+
   World& world_;
   const Done done_;
+  const Clock clock_;
   std::unique_ptr<orchestratord::state_store::StoreCore> core_;
   std::vector<Operation> waiting_, committing_;
   bool busy_ = false;

@@ -146,7 +146,7 @@ contract::Placement World::draw_placement(Dice& dice) const {
 
 void World::draw_workload() {
   Dice& dice = dice_work;
-  Dice placements(options.seed, DiceStream::kPlacement);
+  Dice placements(options.seed, DiceStream::kPlacement), sessions(options.seed, DiceStream::kSessions);
   const WorkloadOptions& w = options.work;
   for (int j = 0; j < w.jobs; ++j) {
     ClientPlan plan;
@@ -160,6 +160,7 @@ void World::draw_workload() {
     if (dice.chance(w.deadlines)) r.deadline_ms = dice.between(0, 60'000);
     if (dice.chance(w.timeouts)) r.timeout_ms = dice.between(50, 20'000);
     if (placements.chance(w.placements)) r.placement = draw_placement(placements);
+    if (sessions.chance(w.in_sessions)) r.session = session_name(sessions.below(w.sessions));
     plan.submit_at_ms = dice.below(w.arrivals_ms) + 1;
     plan.polls = dice.chance(w.never_reads);
     while (dice.chance(w.disconnects) && plan.disconnects_at.size() < 4) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <future>
 
+#include "base/entropy.h"
 #include "base/sha256.h"
 #include "contract/json.h"
 #include "net/server.h"
@@ -333,6 +334,75 @@ TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
   relay_->abort(1);  // after the end: nothing happens
   while (cancels_ == 0) std::this_thread::yield();
   EXPECT_EQ(cancels_, 1);
+}
+
+// Promise 3, against the same job undisturbed: whatever pieces a worker's bytes come in, and wherever its connections break,
+// also within an event or a code point, a client that reads on and one that comes back with what it holds see the same
+// bytes. The seed is the report.
+TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
+  const base::JobId job("job-1");
+  const StreamLog::Terminal terminal{.event = "end", .data = R"({"tokens_out":0})"};
+  const auto reads = [this](std::string& seen, std::optional<EventId> held) {
+    stream_->attach({.exchange = std::make_shared<MemoryExchange>(seen), .last_event_id = held, .headers = {}}, 0);
+  };
+  const auto untimed = [](std::string text) {
+    const std::size_t at = text.find("\"started_at\":\"");
+    return at == std::string::npos ? text : text.erase(at, text.find(',', at) - at);
+  };
+  std::uint64_t execution = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    base::SeededEntropy entropy(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(entropy.next_u64() % n); };
+    const auto open = [&] {
+      hub_->forget(job);
+      stream_ = hub_->open(job, contract::OnDisconnect::kResume);
+      stream_->queued({.job_id = "job-1"});
+    };
+    constexpr std::string_view kTexts[] = {"", " a", "\n", "data: \"x\"\r\n\r\n", "\u00e9\U0001f600", "<|end|>\\"};
+    const int tokens = 1 + static_cast<int>(below(30));
+    std::string all = started();
+    for (int i = 0; i < tokens; ++i) all += token(i, std::string(kTexts[below(std::size(kTexts))]));
+    all += end(tokens);
+
+    std::string undisturbed;
+    open();
+    reads(undisturbed, {});
+    worker_sends(all);
+    ASSERT_TRUE(run(++execution).end) << "seed " << seed;
+    stream_->finish(terminal, 0);
+
+    std::string seen, before, after;
+    open();
+    reads(seen, {});
+    reads(before, {});
+    std::optional<EventId> held;
+    for (std::size_t breaks = below(5);; --breaks) {
+      const std::size_t until = breaks > 0 ? below(all.size()) : all.size();
+      worker_ = [&, until](const net::ExchangePtr& exchange) {
+        exchange->start_stream(200, net::http::sse_headers());
+        const auto next = std::make_shared<std::function<void(std::size_t)>>();
+        *next = [&, exchange, until, weak = std::weak_ptr(next)](std::size_t at) {
+          if (at == until) return until == all.size() ? void(exchange->end()) : exchange->abort();
+          const std::size_t bytes = std::min(until - at, 1 + below(below(8) == 0 ? 400 : 12));
+          exchange->write(std::string_view(all).substr(at, bytes));
+          exchange->on_drain(0, [again = weak.lock(), at, bytes] { (*again)(at + bytes); });
+        };
+        (*next)(0);
+      };
+      const auto outcome = run(++execution);
+      ASSERT_EQ(outcome.end.has_value(), breaks == 0) << "seed " << seed;
+      if (breaks == 0) break;
+      ASSERT_EQ(outcome.error->code, ErrorCode::kWorkerReset) << "seed " << seed;
+      if (!held && below(2) == 0) {  // one client leaves here, and comes back
+        held = stream_->progress(0).id;
+        after = before;
+        reads(after, held);
+      }
+    }
+    stream_->finish(terminal, 0);
+    EXPECT_TRUE(untimed(seen) == untimed(undisturbed)) << "seed " << seed;
+    EXPECT_TRUE(!held || untimed(after) == untimed(undisturbed)) << "seed " << seed;
+  }
 }
 
 }  // namespace
