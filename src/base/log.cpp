@@ -50,10 +50,12 @@ bool is_token_char(char c) {
          c == '/' || c == '=';
 }
 
+char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 bool matches_at(std::string_view text, std::size_t at, std::string_view lower_word) {
   if (text.size() - at < lower_word.size()) return false;
   for (std::size_t i = 0; i < lower_word.size(); ++i) {
-    if (std::tolower(static_cast<unsigned char>(text[at + i])) != lower_word[i]) return false;
+    if (ascii_lower(text[at + i]) != lower_word[i]) return false;
   }
   return true;
 }
@@ -111,8 +113,20 @@ SecretSpan value_after_key(std::string_view text, std::size_t at) {
   return {at, end};
 }
 
-// What every pattern of secret_at() begins with.
-bool may_begin_secret(char c) { return std::string_view("bBaAtTsSpPe-:").find(c) != std::string_view::npos; }
+// Goes into a line as it is: no pattern of secret_at() begins with it.
+bool is_harmless(char c) {
+  switch (ascii_lower(c)) {
+    case 'b':
+    case 'a':
+    case 't':
+    case 's':
+    case 'p':
+    case 'e':
+    case '-':
+    case ':': return false;
+    default: return c >= 0x20 && c < 0x7F;
+  }
+}
 
 SecretSpan secret_at(std::string_view text, std::size_t at) {
   if (matches_at(text, at, "bearer ")) {
@@ -153,11 +167,10 @@ std::string redact(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    if (const char c = text[at]; c >= 0x20 && c < 0x7F && !may_begin_secret(c)) {
-      out += c;
-      ++at;
-      continue;
-    }
+    const std::size_t begin = at;
+    while (at < text.size() && is_harmless(text[at])) ++at;
+    out += text.substr(begin, at - begin);
+    if (at == text.size()) break;
     if (const SecretSpan secret = secret_at(text, at); secret.hide_end > at) {
       out += text.substr(at, secret.keep_end - at);
       out += kMark;

@@ -472,7 +472,8 @@ void leaves(const bj::object& schema, const std::string& path,
     return;
   }
   for (const auto& [name, child] : properties->get_object()) {
-    leaves(child.get_object(), join(path, std::string_view(name.data(), name.size())), out);
+    const std::string key(name.data(), name.size());
+    leaves(child.get_object(), path.empty() ? key : path + "." + key, out);
   }
 }
 
@@ -550,7 +551,7 @@ base::Result<Config> load_config(const ConfigSources& sources) {
     assign(merged, dotted, scalar(text, known->first == dotted ? *known->second : child_schema(*known->second, "")));
     origins.emplace_back(dotted, "--set " + dotted);
   }
-  auto config = Codec<Config>::read(merged, "", {}, UnknownKeys::kRefuse);
+  auto config = Codec<Config>::read(merged, {}, {}, UnknownKeys::kRefuse);
   if (config) return config;
   for (const auto& [name, value] : config.error().details) {
     if (name != "field") continue;

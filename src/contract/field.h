@@ -1,10 +1,12 @@
 #pragma once
 // The machinery behind json.h: a field table per type, read by the decoder, the encoder and the schema writer.
 // Included only by the .cpp files of this folder.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -93,27 +95,95 @@ concept HasValidate = requires(const T& t) {
 
 using Details = std::vector<std::pair<std::string, base::DetailValue>>;
 
+// Where in a message a value stands; written out for errors only.
+struct Path {
+  const Path* parent = nullptr;  // null: the message itself, which has no name
+  std::string_view name{};
+  std::optional<std::size_t> index{};  // instead of a name
+
+  Path member(std::string_view member_name) const { return {.parent = this, .name = member_name}; }
+  Path element(std::size_t element_index) const { return {.parent = this, .index = element_index}; }
+  std::string text() const {
+    if (parent == nullptr) return {};
+    const std::string outer = parent->text();
+    if (index) return fmt::format("{}[{}]", outer, *index);
+    return outer.empty() ? std::string(name) : fmt::format("{}.{}", outer, name);
+  }
+};
+
+}  // namespace llorch::contract
+
+template <>
+struct fmt::formatter<llorch::contract::Path> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const llorch::contract::Path& path, Context& context) const {
+    return fmt::formatter<std::string>::format(path.text(), context);
+  }
+};
+
+namespace llorch::contract {
+
 inline tl::unexpected<base::Error> field_error(std::string_view path, std::string_view reason, std::string message) {
   return base::fail(base::Error{base::ErrorCode::kInvalidParams, std::move(message), {}}
                         .with("field", std::string(path))
                         .with("reason", std::string(reason)));
 }
-
-inline std::string join(std::string_view path, std::string_view name) {
-  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+inline tl::unexpected<base::Error> field_error(const Path& path, std::string_view reason, std::string message) {
+  return field_error(path.text(), reason, std::move(message));
 }
 
+// read() takes the value apart; write() appends its JSON; schema() describes it.
 template <class T>
 struct Codec;
 
-template <class T>
-base::Result<T> read(const bj::value& value, std::string_view path, const Bounds& bounds, UnknownKeys unknown) {
-  return Codec<T>::read(value, path, bounds, unknown);
+// What Boost.JSON writes, straight into `out`.
+inline void append_json(std::string& out, const bj::value& value) {
+  char buffer[256];
+  bj::serializer serializer;
+  serializer.reset(&value);
+  while (!serializer.done()) {
+    const bj::string_view part = serializer.read(buffer, sizeof buffer);
+    out.append(part.data(), part.size());
+  }
 }
+inline void append_json_string(std::string& out, std::string_view text) {
+  const auto is_plain = [](char c) { return c >= 0x20 && c != '"' && c != '\\' && c != 0x7f; };
+  if (std::all_of(text.begin(), text.end(), is_plain)) {
+    out.append("\"").append(text).append("\"");
+  } else {
+    append_json(out, bj::value(bj::string_view(text.data(), text.size())));
+  }
+}
+template <class T>
+std::string json_of(const T& value) {
+  std::string out;
+  Codec<T>::write(out, value);
+  return out;
+}
+
+// An object, member by member; ends with its scope.
+class MembersWriter {
+ public:
+  explicit MembersWriter(std::string& out) : out_(out) { out_ += '{'; }
+  MembersWriter(const MembersWriter&) = delete;
+  MembersWriter& operator=(const MembersWriter&) = delete;
+  ~MembersWriter() { out_ += '}'; }
+
+  template <class T>
+  void add(std::string_view name, const T& value) {
+    if (out_.back() != '{') out_ += ',';
+    append_json_string(out_, name);
+    out_ += ':';
+    Codec<T>::write(out_, value);
+  }
+
+ private:
+  std::string& out_;
+};
 
 template <>
 struct Codec<std::string> {
-  static base::Result<std::string> read(const bj::value& v, std::string_view path, const Bounds& b,
+  static base::Result<std::string> read(const bj::value& v, const Path& path, const Bounds& b,
                                         UnknownKeys unknown) {
     if (!v.is_string()) return field_error(path, "type", fmt::format("{} must be a string", path));
     const auto& s = v.get_string();
@@ -128,7 +198,7 @@ struct Codec<std::string> {
     }
     return std::string(s.data(), s.size());
   }
-  static bj::value write(const std::string& v) { return bj::value(bj::string_view(v.data(), v.size())); }
+  static void write(std::string& out, const std::string& v) { append_json_string(out, v); }
   static bj::object schema(const Bounds& b) {
     bj::object o{{"type", "string"}};
     if (b.min > 0) o["minLength"] = static_cast<std::int64_t>(b.min);
@@ -139,17 +209,17 @@ struct Codec<std::string> {
 
 template <>
 struct Codec<bool> {
-  static base::Result<bool> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys) {
+  static base::Result<bool> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
     if (!v.is_bool()) return field_error(path, "type", fmt::format("{} must be true or false", path));
     return v.get_bool();
   }
-  static bj::value write(bool v) { return bj::value(v); }
+  static void write(std::string& out, bool v) { out += v ? "true" : "false"; }
   static bj::object schema(const Bounds&) { return {{"type", "boolean"}}; }
 };
 
 template <class T>
 requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Codec<T> {
-  static base::Result<T> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+  static base::Result<T> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
     const bool is_int = v.is_int64(), is_uint = v.is_uint64();
     if (!is_int && !is_uint) return field_error(path, "type", fmt::format("{} must be an integer", path));
     const bool fits = is_int ? std::in_range<T>(v.get_int64()) : std::in_range<T>(v.get_uint64());
@@ -159,13 +229,7 @@ requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Codec<T> {
     }
     return static_cast<T>(is_int ? static_cast<T>(v.get_int64()) : static_cast<T>(v.get_uint64()));
   }
-  static bj::value write(T v) {
-    if constexpr (std::is_signed_v<T>) {
-      return bj::value(static_cast<std::int64_t>(v));
-    } else {
-      return bj::value(static_cast<std::uint64_t>(v));
-    }
-  }
+  static void write(std::string& out, T v) { fmt::format_to(std::back_inserter(out), "{}", v); }
   static bj::object schema(const Bounds& b) {
     bj::object o{{"type", "integer"}};
     if (std::isfinite(b.min)) o["minimum"] = static_cast<std::int64_t>(b.min);
@@ -184,7 +248,7 @@ requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct Codec<T> {
 
 template <>
 struct Codec<double> {
-  static base::Result<double> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+  static base::Result<double> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
     if (!v.is_number()) return field_error(path, "type", fmt::format("{} must be a number", path));
     const double d = v.to_number<double>();
     if (!std::isfinite(d) || d < b.min || d > b.max) {
@@ -192,7 +256,7 @@ struct Codec<double> {
     }
     return d;
   }
-  static bj::value write(double v) { return bj::value(v); }
+  static void write(std::string& out, double v) { append_json(out, bj::value(v)); }
   static bj::object schema(const Bounds& b) {
     bj::object o{{"type", "number"}};
     if (std::isfinite(b.min)) o["minimum"] = b.min;
@@ -212,7 +276,7 @@ struct Codec<E> {
     }
     return out;
   }
-  static base::Result<E> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys) {
+  static base::Result<E> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
     if (v.is_string()) {
       for (const auto& [value, name] : EnumNames<E>::names) {
         if (std::string_view(v.get_string().data(), v.get_string().size()) == name) return value;
@@ -220,12 +284,7 @@ struct Codec<E> {
     }
     return field_error(path, "enum", fmt::format("{} must be one of: {}", path, allowed()));
   }
-  static bj::value write(E v) {
-    for (const auto& [value, name] : EnumNames<E>::names) {
-      if (value == v) return bj::value(bj::string_view(name.data(), name.size()));
-    }
-    return nullptr;
-  }
+  static void write(std::string& out, E v) { append_json_string(out, enum_name(v)); }
   static bj::object schema(const Bounds&) {
     bj::array names;
     for (const auto& [value, name] : EnumNames<E>::names) names.emplace_back(bj::string_view(name.data(), name.size()));
@@ -235,19 +294,25 @@ struct Codec<E> {
 
 template <class T>
 struct Codec<std::optional<T>> {
-  static base::Result<std::optional<T>> read(const bj::value& v, std::string_view path, const Bounds& b,
+  static base::Result<std::optional<T>> read(const bj::value& v, const Path& path, const Bounds& b,
                                              UnknownKeys unknown) {
     if (v.is_null()) return std::optional<T>();
     return std::optional<T>(TRY(Codec<T>::read(v, path, b, unknown)));
   }
-  static bj::value write(const std::optional<T>& v) { return v ? Codec<T>::write(*v) : bj::value(nullptr); }
+  static void write(std::string& out, const std::optional<T>& v) {
+    if (v) {
+      Codec<T>::write(out, *v);
+    } else {
+      out += "null";
+    }
+  }
   static bj::object schema(const Bounds& b) { return Codec<T>::schema(b); }
 };
 
 // Bounds of an array count its elements.
 template <class T>
 struct Codec<std::vector<T>> {
-  static base::Result<std::vector<T>> read(const bj::value& v, std::string_view path, const Bounds& b,
+  static base::Result<std::vector<T>> read(const bj::value& v, const Path& path, const Bounds& b,
                                            UnknownKeys unknown) {
     if (!v.is_array()) return field_error(path, "type", fmt::format("{} must be an array", path));
     const auto& array = v.get_array();
@@ -258,15 +323,17 @@ struct Codec<std::vector<T>> {
     std::vector<T> out;
     out.reserve(array.size());
     for (std::size_t i = 0; i < array.size(); ++i) {
-      out.push_back(TRY(Codec<T>::read(array[i], fmt::format("{}[{}]", path, i), Bounds{}, unknown)));
+      out.push_back(TRY(Codec<T>::read(array[i], path.element(i), Bounds{}, unknown)));
     }
     return out;
   }
-  static bj::value write(const std::vector<T>& v) {
-    bj::array out;
-    out.reserve(v.size());
-    for (const T& item : v) out.push_back(Codec<T>::write(item));
-    return out;
+  static void write(std::string& out, const std::vector<T>& v) {
+    out += '[';
+    for (const T& item : v) {
+      if (out.back() != '[') out += ',';
+      Codec<T>::write(out, item);
+    }
+    out += ']';
   }
   static bj::object schema(const Bounds& b) {
     bj::object o{{"type", "array"}, {"items", Codec<T>::schema({})}};
@@ -278,19 +345,18 @@ struct Codec<std::vector<T>> {
 template <>
 struct Codec<std::map<std::string, std::string>> {
   using Map = std::map<std::string, std::string>;
-  static base::Result<Map> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys unknown) {
+  static base::Result<Map> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
     if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object", path));
     Map out;
     for (const auto& [key, item] : v.get_object()) {
       const std::string name(key.data(), key.size());
-      out[name] = TRY(Codec<std::string>::read(item, join(path, name), Bounds{}, unknown));
+      out[name] = TRY(Codec<std::string>::read(item, path.member(name), Bounds{}, unknown));
     }
     return out;
   }
-  static bj::value write(const Map& v) {
-    bj::object out;
-    for (const auto& [key, item] : v) out[key] = item;
-    return out;
+  static void write(std::string& out, const Map& v) {
+    MembersWriter members(out);
+    for (const auto& [key, item] : v) members.add(key, item);
   }
   static bj::object schema(const Bounds&) {
     return {{"type", "object"}, {"additionalProperties", bj::object{{"type", "string"}}}};
@@ -300,7 +366,7 @@ struct Codec<std::map<std::string, std::string>> {
 // Free-form error details.
 template <>
 struct Codec<Details> {
-  static base::Result<Details> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys) {
+  static base::Result<Details> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys) {
     if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object", path));
     Details out;
     for (const auto& [key, item] : v.get_object()) {
@@ -315,16 +381,16 @@ struct Codec<Details> {
     }
     return out;
   }
-  static bj::value write(const Details& v) {
-    bj::object out;
+  static void write(std::string& out, const Details& v) {
+    bj::object object;  // a name that comes twice counts once
     for (const auto& [key, item] : v) {
       if (const auto* number = std::get_if<std::int64_t>(&item)) {
-        out[key] = *number;
+        object[key] = *number;
       } else {
-        out[key] = std::get<std::string>(item);
+        object[key] = std::get<std::string>(item);
       }
     }
-    return out;
+    append_json(out, object);
   }
   static bj::object schema(const Bounds&) { return {{"type", "object"}}; }
 };
@@ -341,9 +407,11 @@ inline bool is_absent(const Details& v) { return v.empty(); }
 
 template <HasTable T>
 struct Codec<T> {
-  static base::Result<T> read(const bj::value& v, std::string_view path, const Bounds&, UnknownKeys unknown) {
-    const std::string where = path.empty() ? "the body" : std::string(path);
-    if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be a JSON object", where));
+  static base::Result<T> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
+    if (!v.is_object()) {
+      const std::string where = path.parent == nullptr ? "the body" : path.text();
+      return field_error(path, "type", fmt::format("{} must be a JSON object", where));
+    }
     const bj::object& object = v.get_object();
     if (unknown == UnknownKeys::kRefuse) TRY(refuse_unknown(object, path));
     T out{};
@@ -354,20 +422,12 @@ struct Codec<T> {
     if constexpr (HasValidate<T>) TRY(Table<T>::validate(out));
     return out;
   }
-  static bj::value write(const T& v) {
-    bj::object out;
-    std::apply(
-        [&](const auto&... field) {
-          const auto put = [&](const auto& f) {
-            if (!is_absent(f.get(v))) {
-              out[bj::string_view(f.name.data(), f.name.size())] =
-                  Codec<std::remove_cvref_t<decltype(f.get(v))>>::write(f.get(v));
-            }
-          };
-          (put(field), ...);
-        },
-        Table<T>::fields);
-    return out;
+  static void write(std::string& out, const T& v) {
+    MembersWriter members(out);
+    const auto put = [&](const auto& field) {
+      if (!is_absent(field.get(v))) members.add(field.name, field.get(v));
+    };
+    std::apply([&](const auto&... field) { (put(field), ...); }, Table<T>::fields);
   }
   static bj::object schema(const Bounds&) {
     bj::object properties;
@@ -383,7 +443,7 @@ struct Codec<T> {
             if (f.need == Need::kRequired) {
               needed.emplace_back(name);
             } else if constexpr (!HasTable<M>) {
-              if (!is_absent(f.get(defaults))) property["default"] = Codec<M>::write(f.get(defaults));
+              if (!is_absent(f.get(defaults))) property["default"] = bj::parse(json_of(f.get(defaults)));
             }
             properties[name] = std::move(property);
           };
@@ -396,7 +456,7 @@ struct Codec<T> {
   }
 
  private:
-  static base::Result<> refuse_unknown(const bj::object& object, std::string_view path) {
+  static base::Result<> refuse_unknown(const bj::object& object, const Path& path) {
     for (const auto& [key, item] : object) {
       const std::string_view name(key.data(), key.size());
       const bool known =
@@ -406,7 +466,7 @@ struct Codec<T> {
         const bool clean = base::is_valid_utf8(name) && name.size() <= 64 &&
                            name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
                                std::string_view::npos;
-        const std::string full = join(path, clean ? name : "?");
+        const std::string full = path.member(clean ? name : "?").text();
         return field_error(full, "unknown", fmt::format("{} is not a known field; the fields are: {}", full, names()));
       }
     }
@@ -419,10 +479,10 @@ struct Codec<T> {
     return out;
   }
   template <class F>
-  static base::Result<> read_field(const bj::object& object, const F& field, std::string_view path, UnknownKeys unknown,
+  static base::Result<> read_field(const bj::object& object, const F& field, const Path& path, UnknownKeys unknown,
                                    T& out) {
     const auto it = object.find(bj::string_view(field.name.data(), field.name.size()));
-    const std::string full = join(path, field.name);
+    const Path full = path.member(field.name);
     if (it == object.end()) {
       if (field.need == Need::kRequired) return field_error(full, "missing", fmt::format("{} is required", full));
       return {};
@@ -437,14 +497,16 @@ struct Codec<T> {
 template <class T>
 base::Result<T> decode(std::string_view json, UnknownKeys unknown) {
   bj::error_code ec;
-  const bj::value value = bj::parse(bj::string_view(json.data(), json.size()), ec);
+  unsigned char first[4096];  // most messages fit
+  bj::monotonic_resource memory(first, sizeof first);
+  const bj::value value = bj::parse(bj::string_view(json.data(), json.size()), ec, &memory);
   if (ec) return field_error("", "json", fmt::format("the body is not valid JSON: {}", ec.message()));
-  return Codec<T>::read(value, "", {}, unknown);
+  return Codec<T>::read(value, {}, {}, unknown);
 }
 
 template <class T>
 std::string encode(const T& value) {
-  return bj::serialize(Codec<T>::write(value));
+  return json_of(value);
 }
 
 template <class T>

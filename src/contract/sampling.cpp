@@ -73,12 +73,14 @@ std::string changed_sampling_fields(const SamplingRequest& request) {
   shown.json_schema.reset();
   shown.regex.reset();
   shown.grammar.reset();
-  const bj::value usual = Codec<SamplingRequest>::write(defaults), all = Codec<SamplingRequest>::write(shown);
-  bj::object changed;
-  for (const auto& [key, value] : all.get_object()) {
-    if (usual.get_object().at(key) != value) changed[key] = value;
+  std::string text;
+  {
+    MembersWriter members(text);
+    const auto put = [&](const auto& field) {
+      if (field.get(shown) != field.get(defaults)) members.add(field.name, field.get(shown));
+    };
+    std::apply([&](const auto&... field) { (put(field), ...); }, Table<SamplingRequest>::fields);
   }
-  const std::string text = bj::serialize(changed);
   return text.substr(1, text.size() - 2);
 }
 

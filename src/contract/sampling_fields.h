@@ -24,7 +24,7 @@ template <>
 struct Codec<std::vector<LogitBias>> {
   static constexpr double kBiasMax = 100;
 
-  static base::Result<std::vector<LogitBias>> read(const bj::value& v, std::string_view path, const Bounds& b,
+  static base::Result<std::vector<LogitBias>> read(const bj::value& v, const Path& path, const Bounds& b,
                                                    UnknownKeys) {
     if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object of token ids", path));
     const bj::object& object = v.get_object();
@@ -44,10 +44,9 @@ struct Codec<std::vector<LogitBias>> {
     std::sort(out.begin(), out.end(), [](const LogitBias& x, const LogitBias& y) { return x.token < y.token; });
     return out;
   }
-  static bj::value write(const std::vector<LogitBias>& v) {
-    bj::object out;
-    for (const LogitBias& item : v) out[std::to_string(item.token)] = item.bias;
-    return out;
+  static void write(std::string& out, const std::vector<LogitBias>& v) {
+    MembersWriter members(out);
+    for (const LogitBias& item : v) members.add(std::to_string(item.token), item.bias);
   }
   static bj::object schema(const Bounds& b) {
     return {{"type", "object"},
@@ -70,7 +69,7 @@ struct Codec<std::vector<LogitBias>> {
 // Bounds count the bytes of the text.
 template <>
 struct Codec<JsonSchema> {
-  static base::Result<JsonSchema> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys) {
+  static base::Result<JsonSchema> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
     if (!v.is_object() && !v.is_bool()) {
       return field_error(path, "type", fmt::format("{} must be a JSON Schema: an object, true or false", path));
     }
@@ -81,11 +80,8 @@ struct Codec<JsonSchema> {
     }
     return out;
   }
-  static bj::value write(const JsonSchema& v) { return bj::parse(v.text, {}, {.max_depth = kDepthMax}); }
+  static void write(std::string& out, const JsonSchema& v) { out += v.text; }
   static bj::object schema(const Bounds&) { return {{"type", bj::array{"object", "boolean"}}}; }
-
- private:
-  static constexpr std::size_t kDepthMax = 4096;  // more than any request that was read
 };
 
 template <>

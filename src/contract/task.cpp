@@ -57,7 +57,7 @@ template <class T>
 struct JsonTextCodec {
   static constexpr bool kArray = std::is_same_v<T, JsonArray>;
 
-  static base::Result<T> read(const bj::value& v, std::string_view path, const Bounds& b, UnknownKeys unknown) {
+  static base::Result<T> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
     if (kArray ? !v.is_array() : !v.is_object())
       return field_error(path, "type", fmt::format("{} must be {}", path, kArray ? "an array" : "an object"));
     T out{bj::serialize(v)};
@@ -68,7 +68,7 @@ struct JsonTextCodec {
       return field_error(path, "nul", fmt::format("{} holds a NUL byte", path));
     return out;
   }
-  static bj::value write(const T& v) { return bj::parse(v.text); }
+  static void write(std::string& out, const T& v) { out += v.text; }
   static bj::object schema(const Bounds&) { return {{"type", kArray ? "array" : "object"}}; }
 };
 

@@ -5,16 +5,14 @@
 #include <array>
 #include <atomic>
 #include <boost/asio/connect.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <chrono>
 #include <future>
 #include <optional>
 
 #include "base/assert.h"
 #include "net/h1/wire.h"
+#include "net/idle_connections.h"
 #include "net/live_set.h"
 
 namespace llorch::net {
@@ -40,7 +38,7 @@ base::Error failure(ErrorCode code, std::string_view host, std::string_view stag
 
 }  // namespace
 
-// One request, from connecting to the end of its response. Everything but the control members runs on the strand.
+// One request, from connecting to the end of its response. Everything but the control members runs on the io thread.
 class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandle::Impl> {
  public:
   using Live = LiveSet<StreamHandle::Impl>;
@@ -50,14 +48,17 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
     StreamCallbacks callbacks;
     bool is_whole = false;  // the callbacks collect the body: it and the whole time are limited
   };
-  Impl(IoRuntime& runtime, const ClientOptions& options, Start start, std::shared_ptr<Live> live)
+  struct Shared {
+    std::shared_ptr<Live> live;
+    std::shared_ptr<IdleConnections> idle;
+  };
+  Impl(IoRuntime& runtime, const ClientOptions& options, Start start, Shared shared)
       : options_(options),
         request_(std::move(start.request)),
         callbacks_(std::move(start.callbacks)),
         is_whole_(start.is_whole),
-        live_(std::move(live)),
-        socket_(asio::make_strand(runtime.context())),
-        resolver_(socket_.get_executor()),
+        shared_(std::move(shared)),
+        socket_(runtime.context().get_executor()),
         timer_(socket_.get_executor()) {}
 
   // Thread-safe; each posts.
@@ -77,7 +78,7 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
     });
   }
 
-  // On the strand, or anywhere once no io thread runs.
+  // On the io thread, or anywhere once it has ended.
   void cancel() {
     cancelled_ = true;
     finish({});
@@ -92,11 +93,16 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
     if (!url) return finish(base::fail(url.error()));
     url_ = std::move(*url);
     started_ = std::chrono::steady_clock::now();
+    if (auto idle = shared_.idle->take(url_.host_field)) {
+      socket_ = std::move(*idle);
+      return send();
+    }
     set_deadline(std::min(options_.connect_timeout_ms, timeout_ms()));
     error_code not_numeric;
     const asio::ip::address address = asio::ip::make_address(url_.host, not_numeric);
     if (!not_numeric) return connect_to(std::array{tcp::endpoint(address, url_.port)});
-    resolver_.async_resolve(
+    resolver_.emplace(socket_.get_executor());
+    resolver_->async_resolve(
         url_.host, std::to_string(url_.port),
         [self = shared_from_this()](const error_code& error, const tcp::resolver::results_type& found) {
           if (self->finished_) return;
@@ -120,11 +126,15 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
   }
 
   void connected() {
-    connected_ = true;
     error_code ignored;
     socket_.non_blocking(true, ignored);
     socket_.set_option(tcp::no_delay(true), ignored);
-    deadline_ = started_ + std::chrono::milliseconds(timeout_ms());
+    send();
+  }
+
+  void send() {
+    connected_ = true;
+    set_deadline(started_ + std::chrono::milliseconds(timeout_ms()));
     http::Headers headers = std::move(request_.headers);
     if (!options_.token.empty() && !headers.get("Authorization"))
       headers.add("Authorization", "Bearer " + options_.token);
@@ -149,7 +159,7 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
       const std::size_t bytes =
           socket_.write_some(asio::buffer(out_.data() + out_offset_, out_.size() - out_offset_), error);
       if (would_block(error)) {
-        socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code&) { self->write(); });
+        socket_.async_wait(TcpSocket::wait_write, [self = shared_from_this()](const error_code&) { self->write(); });
         return;
       }
       if (error) break;  // a server may answer and close before it has read all: the reader finds out
@@ -165,7 +175,7 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
     if (reading_ || finished_ || !connected_ || paused_) return;
     reading_ = true;
     if (head_done_) restart_idle_deadline();
-    socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const error_code&) {
+    socket_.async_wait(TcpSocket::wait_read, [self = shared_from_this()](const error_code&) {
       self->reading_ = false;
       self->on_readable();
     });
@@ -206,6 +216,7 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
       if (!head_done_ && step->status != h1::ParseStatus::kNeedMore) on_head();
       deliver();
       if (done) {
+        reusable_ = bytes.empty() && out_.empty() && parser_.keep_alive() && !cancelled_;
         finish({});
         return {};
       }
@@ -268,7 +279,11 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
   }
 
   void set_deadline(std::int64_t delay_ms) {
-    deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_ms);
+    set_deadline(std::chrono::steady_clock::now() + std::chrono::milliseconds(delay_ms));
+  }
+
+  void set_deadline(std::chrono::steady_clock::time_point deadline) {
+    deadline_ = deadline;
     if (!watched_ || *watched_ > *deadline_) watch_deadline();
   }
 
@@ -303,25 +318,29 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
     if (finished_) return;
     finished_ = true;
     timer_.cancel();
-    resolver_.cancel();
-    error_code ignored;
-    socket_.close(ignored);
+    if (resolver_) resolver_->cancel();
+    if (reusable_) {
+      shared_.idle->give(url_.host_field, std::move(socket_));
+    } else {
+      error_code ignored;
+      socket_.close(ignored);
+    }
     if (cancelled_) result = base::fail(ErrorCode::kCancelled, "the request was cancelled by its sender");
     if (callbacks_.on_end) callbacks_.on_end(std::move(result));
     callbacks_ = {};  // what they hold must not outlive the client
-    live_->remove(this);
+    shared_.live->remove(this);
   }
 
   const ClientOptions options_;
   ClientRequest request_;
   StreamCallbacks callbacks_;
   const bool is_whole_;
-  const std::shared_ptr<Live> live_;
+  const Shared shared_;
   http::Url url_;
 
-  tcp::socket socket_;
-  tcp::resolver resolver_;
-  asio::steady_timer timer_;
+  TcpSocket socket_;
+  std::optional<TcpResolver> resolver_;  // of a name
+  SteadyTimer timer_;
   std::chrono::steady_clock::time_point started_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::optional<std::chrono::steady_clock::time_point> watched_;  // what timer_ waits for
@@ -336,6 +355,7 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
   bool connected_ = false;
   bool head_done_ = false;
   bool reading_ = false;
+  bool reusable_ = false;  // the connection, for the next request
   bool finished_ = false;
 };
 
@@ -351,11 +371,15 @@ void StreamHandle::resume() {
 
 class Client::Impl {
  public:
-  Impl(IoRuntime& runtime, ClientOptions options) : runtime_(runtime), options_(std::move(options)) {}
+  Impl(IoRuntime& runtime, ClientOptions options)
+      : runtime_(runtime),
+        options_(std::move(options)),
+        shared_{.live = std::make_shared<StreamHandle::Impl::Live>(),
+                .idle = std::make_shared<IdleConnections>(runtime.context().get_executor())} {}
 
   StreamHandle start(StreamHandle::Impl::Start start) {
-    auto operation = std::make_shared<StreamHandle::Impl>(runtime_, options_, std::move(start), live_);
-    const bool added = live_->add(operation);
+    auto operation = std::make_shared<StreamHandle::Impl>(runtime_, options_, std::move(start), shared_);
+    const bool added = shared_.live->add(operation);
     ASSERT(added, "the client is being destroyed");
     operation->start();
     return StreamHandle(operation);
@@ -363,14 +387,14 @@ class Client::Impl {
 
   void shut_down() {
     ASSERT(!runtime_.on_io_thread());
-    for (const auto& operation : live_->close()) {
+    for (const auto& operation : shared_.live->close()) {
       if (runtime_.stopped()) {
         operation->cancel();
       } else {
         operation->cancel_soon();
       }
     }
-    live_->wait_empty();
+    shared_.live->wait_empty();
   }
 
   bool on_io_thread() const { return runtime_.on_io_thread(); }
@@ -378,7 +402,7 @@ class Client::Impl {
  private:
   IoRuntime& runtime_;
   const ClientOptions options_;
-  const std::shared_ptr<StreamHandle::Impl::Live> live_ = std::make_shared<StreamHandle::Impl::Live>();
+  const StreamHandle::Impl::Shared shared_;
 };
 
 Client::Client(IoRuntime& runtime, ClientOptions options)

@@ -1,5 +1,6 @@
 #pragma once
-// HTTP client for the daemons and the CLI: one connection per request, whole or streamed responses.
+// HTTP client for the daemons and the CLI: whole or streamed responses, one at a time per connection. A connection whose
+// response was complete takes the next request to the same server.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,8 +37,8 @@ struct ClientRequest {
   std::int64_t idle_timeout_ms = 0;
 };
 
-// Called on io threads, one at a time, in this order: on_response at most once, on_data any number of times, on_end
-// exactly once. They must not block.
+// Called on the io thread, in this order: on_response at most once, on_data any number of times, on_end exactly once. They
+// must not block.
 struct StreamCallbacks {
   std::function<void(int status, const http::Headers& headers)> on_response;
   std::function<void(std::string_view bytes)> on_data;
@@ -73,12 +74,12 @@ class Client {
   explicit Client(IoRuntime& runtime, ClientOptions options = {});
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
-  // Cancels what is open; when it returns no callback runs or will run. REQUIRES: not on an io thread.
+  // Cancels what is open; when it returns no callback runs or will run. REQUIRES: not on the io thread.
   ~Client();
 
-  // `done` is called exactly once, on an io thread.
+  // `done` is called exactly once, on the io thread.
   void request(ClientRequest request, std::function<void(base::Result<Response>)> done);
-  // Blocks. REQUIRES: not on an io thread.
+  // Blocks. REQUIRES: not on the io thread.
   base::Result<Response> call(ClientRequest request);
   // The callbacks may start before it returns.
   StreamHandle stream(ClientRequest request, StreamCallbacks callbacks);

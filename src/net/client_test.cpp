@@ -1,10 +1,15 @@
 #include "net/client.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <thread>
 
 #include "net/server.h"
 #include "net/sse/sse.h"
@@ -15,7 +20,7 @@ namespace {
 using base::ErrorCode;
 
 struct ClientTest : testing::Test {
-  IoRuntime runtime{{.threads = 2}};
+  IoRuntime runtime;
   Server server{runtime, {.component = "test"}};
   std::mutex mutex;
   std::condition_variable changed;
@@ -35,6 +40,9 @@ struct ClientTest : testing::Test {
       const std::lock_guard lock(mutex);
       kept.push_back(std::move(exchange));
       changed.notify_all();
+    });
+    server.route("GET", "/peer", [](Request request, ExchangePtr exchange) {
+      exchange->respond(http::text_response(200, request.peer.address));
     });
     server.route("GET", "/full", [](Request, ExchangePtr exchange) {
       exchange->respond_error(base::Error{ErrorCode::kQueueFull, "full", {}}.with("retry_after_ms", 1500));
@@ -136,6 +144,56 @@ TEST_F(ClientTest, ManyRequestsAtOnce) {
   }
   all.get_future().wait();
   EXPECT_EQ(good, kRequests);
+}
+
+TEST_F(ClientTest, ACompleteResponseLeavesItsConnectionToTheNextRequest) {
+  Client client(runtime);
+  const std::string first = client.call({.url = url("/peer")})->body;
+  EXPECT_EQ(client.call({.url = url("/peer")})->body, first);
+  EXPECT_EQ(client.call({.url = url("/full")})->status, 429);
+  EXPECT_EQ(client.call({.url = url("/peer")})->body, first);
+  Client other(runtime);
+  EXPECT_NE(other.call({.url = url("/peer")})->body, first);
+
+  Recorder recorder;
+  StreamHandle handle = client.stream({.url = url("/keep")}, recorder.callbacks());
+  wait_kept()->start_stream(200, {});
+  EXPECT_NE(client.call({.url = url("/peer")})->body, first) << "the stream has it";
+  handle.cancel();
+  EXPECT_FALSE(recorder.wait_end());
+  EXPECT_NE(client.call({.url = url("/peer")})->body, first) << "it was closed with the stream";
+}
+
+TEST_F(ClientTest, AConnectionThatItsServerClosedIsNotUsed) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 2), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  std::promise<void> closed[2];
+  std::thread rude([&] {  // answers, says nothing of closing, closes
+    for (int i = 0; i < 2; ++i) {
+      const int fd = accept(listener, nullptr, nullptr);
+      char request[4096];
+      EXPECT_GT(recv(fd, request, sizeof request, 0), 0);
+      const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n" + std::to_string(i);
+      EXPECT_EQ(send(fd, answer.data(), answer.size(), 0), static_cast<ssize_t>(answer.size()));
+      close(fd);
+      closed[i].set_value();
+    }
+  });
+  Client client(runtime);
+  for (int i = 0; i < 2; ++i) {
+    const auto response = client.call({.url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/"});
+    ASSERT_TRUE(response) << response.error().message;
+    EXPECT_EQ(response->body, std::to_string(i));
+    closed[i].get_future().wait();
+  }
+  rude.join();
+  close(listener);
 }
 
 TEST_F(ClientTest, Failures) {

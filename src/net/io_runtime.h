@@ -1,5 +1,5 @@
 #pragma once
-// The threads and timers that servers and clients of one process share. Hides Asio.
+// The thread and the timers that servers and clients of one process share. Hides Asio.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,10 +9,6 @@ class io_context;
 }
 
 namespace llorch::net {
-
-struct IoRuntimeOptions {
-  int threads = 1;
-};
 
 // A pending call. Destroying or cancelling it cancels the call and waits for one that is running, so that what the call
 // refers to may be destroyed next; from inside the call itself it does not wait. Do not hold a lock the call takes.
@@ -31,15 +27,16 @@ class Timer {
   std::shared_ptr<State> state_;
 };
 
-// Owns its threads. REQUIRES: outlives every Server, Client and Timer made with it. Thread-safe.
+// Owns its one thread: a socket event costs no lock and wakes nobody, and what must not wait for long work has a runtime
+// of its own. REQUIRES: outlives every Server, Client and Timer made with it. Thread-safe.
 class IoRuntime {
  public:
-  explicit IoRuntime(IoRuntimeOptions options = {});
+  IoRuntime();
   IoRuntime(const IoRuntime&) = delete;
   IoRuntime& operator=(const IoRuntime&) = delete;
   ~IoRuntime();  // stop()
 
-  // Runs `fn` on an io thread. Calls may run at the same time and in any order. They must not block.
+  // Runs `fn` on the io thread, in order of posting. It must not block.
   void post(std::function<void()> fn);
   // Runs `fn` once after `delay_ms`; nothing cancels it but stop().
   void post_after(std::int64_t delay_ms, std::function<void()> fn);
@@ -47,8 +44,8 @@ class IoRuntime {
   // Runs `fn` every `period_ms`, first after one period; calls of one timer never overlap. REQUIRES period_ms > 0.
   [[nodiscard]] Timer every(std::int64_t period_ms, std::function<void()> fn);
 
-  // Lets running calls finish, drops the rest, joins the threads. Stop servers and clients first. Idempotent.
-  // REQUIRES: not on an io thread.
+  // Lets a running call finish, drops the rest, joins the thread. Stop servers and clients first. Idempotent.
+  // REQUIRES: not on the io thread.
   void stop();
   bool stopped() const;
   bool on_io_thread() const;

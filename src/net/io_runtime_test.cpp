@@ -11,7 +11,7 @@ namespace llorch::net {
 namespace {
 
 TEST(IoRuntime, PostRunsOnAnIoThread) {
-  IoRuntime runtime({.threads = 2});
+  IoRuntime runtime;
   std::promise<bool> ran;
   runtime.post([&] { ran.set_value(runtime.on_io_thread()); });
   EXPECT_TRUE(ran.get_future().get());
@@ -33,7 +33,7 @@ TEST(IoRuntime, TimersFire) {
 }
 
 TEST(IoRuntime, CancelWaitsForTheRunningCall) {
-  IoRuntime runtime({.threads = 2});
+  IoRuntime runtime;
   std::promise<void> started;
   std::atomic<bool> finished = false;
   Timer timer = runtime.after(0, [&] {
@@ -80,7 +80,7 @@ TEST(IoRuntime, ATimerMayCancelItself) {
 TEST(IoRuntime, StopDropsWhatIsPending) {
   const auto held = std::make_shared<int>(0);
   {
-    IoRuntime runtime({.threads = 2});
+    IoRuntime runtime;
     runtime.post_after(100'000, [held] { ++*held; });
     runtime.stop();
     EXPECT_TRUE(runtime.stopped());

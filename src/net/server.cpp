@@ -2,10 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <future>
 
 #include "base/assert.h"
@@ -69,7 +66,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   Impl(IoRuntime& runtime, ServerOptions options)
       : runtime_(runtime),
         options_(std::move(options)),
-        acceptor_(asio::make_strand(runtime.context())),
+        acceptor_(runtime.context().get_executor()),
         retry_(acceptor_.get_executor()) {}
 
   void route(std::string_view method, std::string_view pattern, Handler handler) {
@@ -183,13 +180,12 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   }
 
   void accept() {
-    acceptor_.async_accept(asio::make_strand(runtime_.context()),
-                           [self = shared_from_this()](const error_code& error, tcp::socket socket) {
-                             self->accepted(error, std::move(socket));
-                           });
+    acceptor_.async_accept([self = shared_from_this()](const error_code& error, TcpSocket socket) {
+      self->accepted(error, std::move(socket));
+    });
   }
 
-  void accepted(const error_code& error, tcp::socket socket) {
+  void accepted(const error_code& error, TcpSocket socket) {
     if (!acceptor_.is_open()) return;
     if (error == asio::error::no_descriptors || error == boost::system::errc::too_many_files_open_in_system ||
         error == asio::error::no_buffer_space || error == asio::error::no_memory) {
@@ -220,8 +216,8 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   const ServerOptions options_;
   http::Router router_;
   std::vector<Handler> handlers_;
-  tcp::acceptor acceptor_;
-  asio::steady_timer retry_;
+  TcpAcceptor acceptor_;
+  SteadyTimer retry_;
   std::optional<tcp::endpoint> endpoint_;
   LiveSet<h1::Connection> live_;
 };

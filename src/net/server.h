@@ -52,16 +52,16 @@ class Exchange {
   virtual std::uint64_t sent_bytes() const = 0;
   virtual bool closed() const = 0;
 
-  // Calls `fn` once, on an io thread, as soon as queued_bytes() <= low_water_bytes. A later call replaces a pending
+  // Calls `fn` once, on the io thread, as soon as queued_bytes() <= low_water_bytes. A later call replaces a pending
   // one. Dropped without a call when the exchange closes.
   virtual void on_drain(std::size_t low_water_bytes, std::function<void()> fn) = 0;
-  // Calls `fn` exactly once: on an io thread when the exchange closes, or at once on this thread if it has. A client
+  // Calls `fn` exactly once: on the io thread when the exchange closes, or at once on this thread if it has. A client
   // that goes away is noticed also while nothing is written. One callback per exchange: REQUIRES not called before.
   virtual void on_close(std::function<void(CloseReason)> fn) = 0;
 };
 using ExchangePtr = std::shared_ptr<Exchange>;
 
-// Called on an io thread; must not block.
+// Called on the io thread; must not block.
 using Handler = std::function<void(Request request, ExchangePtr exchange)>;
 
 struct ServerOptions {
@@ -79,8 +79,8 @@ struct ServerOptions {
   int send_buffer_bytes = 128 << 10;  // kernel buffer per connection; what bounds 10,000 slow readers
 };
 
-// REQUIRES: `runtime` outlives the server. Routes are added before start(). Not thread-safe itself; handlers may run at
-// the same time on all threads of the runtime.
+// REQUIRES: `runtime` outlives the server. Routes are added before start(). Not thread-safe itself; handlers run one at a
+// time, on the io thread.
 class Server {
  public:
   Server(IoRuntime& runtime, ServerOptions options);
@@ -100,7 +100,7 @@ class Server {
   std::string url() const;
 
   // Stops accepting, closes idle connections, lets open exchanges finish for up to `grace_ms`, aborts the rest. When it
-  // returns, no handler or callback runs or will run. Idempotent. REQUIRES: not on an io thread.
+  // returns, no handler or callback runs or will run. Idempotent. REQUIRES: not on the io thread.
   void stop(std::int64_t grace_ms);
 
  private:

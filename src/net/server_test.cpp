@@ -30,7 +30,7 @@ std::string code_of(const std::string& response) {
 }
 
 struct ServerTest : testing::Test {
-  IoRuntime runtime{{.threads = 2}};
+  IoRuntime runtime;
   ServerOptions options{.component = "test"};
   std::unique_ptr<Server> server;
 

@@ -185,7 +185,6 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config))})),
       lifecycle_(lifecycle_config(options_.config), entropy_),
-      runtime_({.threads = 2}),
       client_(runtime_, {.token = options_.api_token}),
       server_(runtime_,
               net::ServerOptions{.component = "pool-managerd",

@@ -1,5 +1,5 @@
 #pragma once
-// pool-managerd as a whole: one per host (SYS-6.2.1). Cores on the main thread, HTTP on io threads, files and driver on
+// pool-managerd as a whole: one per host (SYS-6.2.1). Cores on the main thread, HTTP on the io thread, files and driver on
 // two task threads; they meet in the main loop.
 #include <filesystem>
 #include <memory>

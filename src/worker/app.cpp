@@ -186,7 +186,7 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
   const std::string token = TRY(contract::load_api_token({}, [](const char* name) { return std::getenv(name); }));
-  net::IoRuntime runtime({.threads = 2});
+  net::IoRuntime runtime, desk;
   net::Client client(runtime, {.token = token});
   net::http::AuthRules auth;
   if (!token.empty()) auth.tokens.push_back(token);
@@ -207,6 +207,7 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
                       .tokenizer = *loaded.tokenizer,
                       .clock = clock,
                       .entropy = entropy,
+                      .desk = desk,
                       .health = health,
                       .vision = loaded.engine->vision(),
                       .context_tokens = *health.context_length,
@@ -226,6 +227,7 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});
   loop.stop(o.shutdown_grace_ms);
   server.stop(1000);
+  desk.stop();
   runtime.stop();
   return {};
 }

@@ -87,6 +87,8 @@ class HttpApi {
         constraints_(c_.tokenizer),
         image_thread_(static_cast<std::size_t>(c_.loop.slots_total())) {}
 
+  net::IoRuntime& desk() { return c_.desk; }
+
   void execute(const net::Request& request, const net::ExchangePtr& exchange) {
     auto decoded = contract::decode<contract::ExecuteRequest>(request.body, contract::UnknownKeys::kRefuse);
     if (!decoded) return void(exchange->respond_error(decoded.error()));
@@ -100,7 +102,7 @@ class HttpApi {
                  .correlation_id = request.correlation_id,
                  .exchange = exchange};
     if (decoded->images.empty()) return run(std::move(job));
-    // Decoding takes too long for an io thread.
+    // Decoding takes too long even for the desk.
     const bool taken =
         image_thread_.post([this, job = std::make_shared<Accepted>(std::move(job)), wanted = std::move(*decoded)] {
           if (job->exchange->closed()) return;
@@ -183,15 +185,11 @@ class HttpApi {
 
  private:
   // 63 bits, so that every JSON reader keeps the number whole.
-  std::uint64_t fresh_seed() {
-    const std::lock_guard lock(entropy_mutex_);
-    return c_.entropy.next_u64() >> 1;
-  }
+  std::uint64_t fresh_seed() { return c_.entropy.next_u64() >> 1; }
   std::int64_t uptime_seconds() const { return (c_.clock.now().mono_ms - c_.ready_mono_ms) / 1000; }
 
   HttpApiContext c_;
   sampling::Constraints constraints_;
-  std::mutex entropy_mutex_;
   std::once_flag shutdown_once_;
   images::WorkThread image_thread_;  // last: it uses the others
 };
@@ -200,7 +198,9 @@ class HttpApi {
 
 void add_routes(net::Server& server, HttpApiContext context) {
   auto api = std::make_shared<HttpApi>(std::move(context));
-  server.route("POST", "/execute", [api](net::Request r, net::ExchangePtr x) { api->execute(r, x); });
+  server.route("POST", "/execute", [api](net::Request r, net::ExchangePtr x) {
+    api->desk().post([api, r = std::move(r), x = std::move(x)] { api->execute(r, x); });
+  });
   server.route("POST", "/cancel", [api](net::Request r, net::ExchangePtr x) { api->cancel(r, x); });
   server.route("GET", "/health", [api](net::Request, net::ExchangePtr x) { api->health(x); });
   server.route("GET", "/metrics", [api](net::Request, net::ExchangePtr x) { api->metrics(x); });

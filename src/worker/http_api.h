@@ -14,13 +14,14 @@ struct HttpApiContext {
   EngineLoop& loop;
   const engine::text::Tokenizer& tokenizer;
   const base::Clock& clock;
-  base::Entropy& entropy;         // seeds of requests that name none; used on io threads under a lock
+  base::Entropy& entropy;         // seeds of requests that name none
+  net::IoRuntime& desk;           // its thread reads and tokenises jobs, so that no socket waits for a long one
   contract::WorkerHealth health;  // the constant part
   const engine::models::VisionConfig& vision;
   std::int64_t context_tokens = 0;
   std::int64_t timeout_ms_max = 0;
   std::int64_t ready_mono_ms = 0;
-  std::function<void()> on_shutdown;  // called once, on an io thread
+  std::function<void()> on_shutdown;  // called once, on the io thread
 };
 
 // Adds the routes. Call before server.start(); the context's references outlive the server.

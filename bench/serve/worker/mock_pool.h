@@ -28,7 +28,7 @@ class MockPool {
   net::ClientRequest report(const std::string& path) const;
 
   const Options options_;
-  net::IoRuntime runtime_{{.threads = 1}};
+  net::IoRuntime runtime_;
   net::Server server_;
   net::Client client_{runtime_};
   net::Timer heartbeat_;

@@ -30,7 +30,7 @@ void append_event(std::string& out, std::string_view event, std::string_view jso
 void append_response(std::string& out, int status, std::string_view json) {
   fmt::format_to(
       std::back_inserter(out),
-      "HTTP/1.1 {} Mock\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status,
+      "HTTP/1.1 {} Mock\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", status,
       json.size(), json);
 }
 
@@ -105,8 +105,9 @@ void MockWorker::take_request(Connection& connection) {
     connection.in.erase(0, step->consumed);
     if (step->status == net::h1::ParseStatus::kNeedMore) return;
     if (step->status != net::h1::ParseStatus::kDone) continue;
-    if (connection.parser.target() == "/execute") {
-      auto request = contract::decode<contract::ExecuteRequest>(connection.parser.body());
+    net::h1::RequestParser parser = std::exchange(connection.parser, net::h1::RequestParser(net::h1::ParserLimits{}));
+    if (parser.target() == "/execute") {
+      auto request = contract::decode<contract::ExecuteRequest>(parser.body());
       if (!request) fail("the worker was sent an execute request that is not valid: " + request.error().message);
       return begin(connection, std::move(*request));
     }
@@ -116,7 +117,7 @@ void MockWorker::take_request(Connection& connection) {
 
 void MockWorker::begin(Connection& connection, contract::ExecuteRequest request) {
   static const std::string kHead =
-      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
   contract::StartedEvent started;
   started.job_id = request.job_id;
   started.seed = request.seed.value_or(0);

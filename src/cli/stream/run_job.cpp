@@ -25,7 +25,7 @@ std::int64_t ms_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(b - a).count();
 }
 
-// Follows one job's stream to its terminal event over any number of connections. Events arrive on an io thread; the
+// Follows one job's stream to its terminal event over any number of connections. Events arrive on the io thread; the
 // main thread waits, so that it can see Ctrl-C.
 class Follower {
  public:

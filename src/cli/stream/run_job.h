@@ -37,7 +37,7 @@ struct FinishedJob {
 };
 
 // Blocks. The job's own error, or why it could not be followed. CANCELLED (details: job_id) when `interrupt` fired or
-// `print` said that nobody reads any more: the job is cancelled too. `print` comes on an io thread.
+// `print` said that nobody reads any more: the job is cancelled too. `print` comes on the io thread.
 base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& request, InterruptWatch& interrupt,
                                   JobStream::Print print);
 

@@ -23,7 +23,7 @@ constexpr int kReadsPerTurn = 16;                 // then other connections get 
 constexpr std::size_t kInboxBytesMax = 64 << 10;  // pipelined behind an open exchange
 constexpr std::int64_t kLingerMs = 1000;          // one round trip and a close, on any network in use
 
-// One per thread, not per connection: an idle connection holds no read buffer.
+// One for all connections of the thread: an idle connection holds no read buffer.
 std::span<char> read_buffer() {
   thread_local std::array<char, kReadBytes> buffer;
   return buffer;
@@ -41,7 +41,7 @@ std::string text_of(const asio::ip::tcp::endpoint& endpoint) {
                                     : fmt::format("{}:{}", address, endpoint.port());
 }
 
-Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionHost> host, bool over_limit)
+Connection::Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit)
     : socket_(std::move(socket)), host_(std::move(host)), over_limit_(over_limit), timer_(socket_.get_executor()) {}
 
 void Connection::start() {
@@ -60,7 +60,6 @@ void Connection::start() {
 }
 
 void Connection::flush_soon() {
-  // Deferred: on an io thread it runs there, next, without waking another one.
   asio::defer(socket_.get_executor(), [self = shared_from_this()] { self->flush(); });
 }
 
@@ -96,7 +95,7 @@ void Connection::close(CloseReason reason) {
 void Connection::wait_readable() {
   if (reading_ || closed_) return;
   reading_ = true;
-  socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
+  socket_.async_wait(TcpSocket::wait_read, [self = shared_from_this()](const error_code& error) {
     self->reading_ = false;
     if (self->closed_) return;
     if (error) {
@@ -242,7 +241,7 @@ void Connection::flush() {
         socket_.write_some(asio::buffer(out_.data() + out_offset_, out_.size() - out_offset_), error);
     if (would_block(error)) {
       write_waiting_ = true;
-      socket_.async_wait(asio::ip::tcp::socket::wait_write, [self = shared_from_this()](const error_code& failed) {
+      socket_.async_wait(TcpSocket::wait_write, [self = shared_from_this()](const error_code& failed) {
         self->write_waiting_ = false;
         if (self->closed_) return;
         self->clear_deadline();

@@ -1,12 +1,11 @@
 #pragma once
 // One server connection of HTTP/1.1: reads requests, hands them out one at a time, writes the answers in order.
-// Internal to net; includes Asio. Every member not marked otherwise runs on the socket's strand.
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
+// Internal to net; includes Asio. Every member not marked otherwise runs on the io thread.
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "net/asio_types.h"
 #include "net/h1/exchange.h"
 #include "net/h1/wire.h"
 #include "net/server.h"
@@ -52,7 +51,7 @@ class ConnectionHost {
 class Connection final : public ConnectionPort, public std::enable_shared_from_this<Connection> {
  public:
   // `over_limit`: opened beyond connections_max, only to be told so.
-  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
+  Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
 
   // Thread-safe; each posts.
   void start();
@@ -60,7 +59,7 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
   void abort_soon() override;
   void drain_soon();
 
-  // Closes the socket and the open exchange. On the strand, or anywhere once no io thread runs.
+  // Closes the socket and the open exchange. On the io thread, or anywhere once it has ended.
   void close(CloseReason reason);
 
  private:
@@ -84,7 +83,7 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
 
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  boost::asio::ip::tcp::socket socket_;
+  TcpSocket socket_;
   std::shared_ptr<ConnectionHost> host_;
   std::string peer_address_;
   const bool over_limit_;
@@ -104,7 +103,7 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
   bool write_waiting_ = false;
 
   // One timer wait at a time; a deadline that moves later costs nothing.
-  boost::asio::steady_timer timer_;
+  SteadyTimer timer_;
   std::optional<TimePoint> deadline_;
   std::optional<TimePoint> watched_;
 

@@ -115,7 +115,7 @@ void ExchangeState::on_drain(std::size_t low_water_bytes, std::function<void()> 
   if (closed_) return;
   low_water_bytes_ = low_water_bytes;
   replaced = std::exchange(drain_, std::move(fn));
-  request_flush_locked();  // the strand looks whether it is low already
+  request_flush_locked();  // the connection looks whether it is low already
 }
 
 void ExchangeState::on_close(std::function<void(CloseReason)> fn) {

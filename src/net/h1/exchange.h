@@ -1,5 +1,5 @@
 #pragma once
-// The queue between whoever answers a request, on any thread, and the connection that writes, on its strand.
+// The queue between whoever answers a request, on any thread, and the connection that writes, on the io thread.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ class ExchangeState {
   std::uint64_t sent_bytes() const { return sent_; }
   bool closed() const;
 
-  // For the connection. On its strand only.
+  // For the connection. On the io thread only.
   struct Batch {
     std::string bytes;
     std::size_t begin = 0;  // the wire's bytes begin here
@@ -60,7 +60,7 @@ class ExchangeState {
   void sent(std::size_t bytes);
   bool ended() const;
   bool keep_alive() const;
-  // The connection closes after this response. REQUIRES: on the strand; has no effect on a head already queued.
+  // The connection closes after this response. REQUIRES: on the io thread; has no effect on a head already queued.
   void forbid_keep_alive();
   // Calls on_close; every later call does nothing.
   void close(CloseReason reason);

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/status.hpp>
 #include <ctime>
@@ -136,10 +137,11 @@ bool is_framing_field(std::string_view name) {
 }
 
 void append_clean(std::string& out, std::string_view text) {
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7f ? ' ' : c;
-  }
+  const std::size_t begin = out.size();
+  out += text;
+  std::replace_if(
+      out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
+      [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; }, ' ');
 }
 
 void append_field(std::string& out, std::string_view name, std::string_view value) {
@@ -192,6 +194,7 @@ ResponseParser& ResponseParser::operator=(ResponseParser&&) noexcept = default;
 ResponseParser::~ResponseParser() = default;
 tl::expected<ParseStep, WireError> ResponseParser::feed(std::string_view bytes) { return impl_->feed(bytes); }
 int ResponseParser::status() const { return impl_->status; }
+bool ResponseParser::keep_alive() const { return impl_->keep_alive(); }
 http::Headers& ResponseParser::headers() { return impl_->headers; }
 std::string& ResponseParser::body() { return impl_->body; }
 
@@ -231,7 +234,7 @@ std::string write_head(const RequestHead& head) {
   if (head.content_length > 0 || head.method == "POST" || head.method == "PUT" || head.method == "PATCH") {
     out += fmt::format("Content-Length: {}\r\n", head.content_length);
   }
-  out += "Connection: close\r\n\r\n";
+  out += "\r\n";
   return out;
 }
 

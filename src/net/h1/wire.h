@@ -65,6 +65,7 @@ class ResponseParser {
   base::Result<> finish();
 
   int status() const;
+  bool keep_alive() const;  // valid from kDone on: the connection may carry another response
   http::Headers& headers();
   // The body bytes decoded since it was last cleared, or moved from.
   std::string& body();
@@ -97,7 +98,7 @@ struct RequestHead {
   const http::Headers* headers = nullptr;  // REQUIRES not null. Host, framing and Connection fields in it are ignored
   std::size_t content_length = 0;
 };
-// As above; asks the server to close the connection after the response.
+// As above.
 std::string write_head(const RequestHead& head);
 
 }  // namespace llorch::net::h1

@@ -181,7 +181,7 @@ TEST(WriteHead, Response) {
 TEST(WriteHead, Request) {
   const http::Headers headers{{"Accept", "x"}, {"Host", "other"}};
   EXPECT_EQ(write_head(RequestHead{.method = "POST", .target = "/a", .host = "h:1", .headers = &headers}),
-            "POST /a HTTP/1.1\r\nHost: h:1\r\nAccept: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            "POST /a HTTP/1.1\r\nHost: h:1\r\nAccept: x\r\nContent-Length: 0\r\n\r\n");
   EXPECT_EQ(
       write_head(RequestHead{.method = "GET", .target = "/", .host = "h", .headers = &headers}).find("Content-Length"),
       std::string::npos);

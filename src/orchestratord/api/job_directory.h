@@ -2,17 +2,18 @@
 // What the shell keeps of every live job: what the brain must not see and the store need not be asked for.
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 
-#include "contract/worker.h"
 #include "orchestratord/state_store/store.h"
 #include "orchestratord/streaming/stream.h"
 
 namespace llorch::orchestratord::api {
 
 struct LiveJobData {
-  state_store::JobRecord record;     // as admitted
-  contract::ExecuteRequest request;  // what a worker is sent, but for the time limit; the payload
+  state_store::JobRecord record;  // as admitted
+  std::string payload;            // JSON of the ExecuteRequest a worker is sent, but for its timeout_ms
+  std::string parameters_sha256;  // what a receipt must say of it
   streaming::StreamPtr stream;
 };
 using LiveJobPtr = std::shared_ptr<const LiveJobData>;

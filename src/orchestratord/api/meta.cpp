@@ -100,7 +100,7 @@ void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerQueryGauges>(
       brain::QueryGauges{}, [this, exchange](brain::AnswerQueryGauges answer) {
         // Rendering walks every stream: not on the brain's thread.
-        context_.runtime->post([this, exchange, gauges = std::move(answer.gauges)] {
+        context_.desk->post([this, exchange, gauges = std::move(answer.gauges)] {
           const auto streams = context_.hub->gauges();
           net::Response response =
               net::http::text_response(200, context_.metrics->render(gauges, {.streams = streams.streams,

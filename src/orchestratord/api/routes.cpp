@@ -25,7 +25,12 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
 
 std::vector<Api::Route> Api::routes() {
   return {
-      {"POST", "/v2/tasks", handler(submitter_, &tasks::Submitter::handle)},
+      {"POST", "/v2/tasks",
+       [this](net::Request request, net::ExchangePtr exchange) {
+         context_.desk->post([this, request = std::move(request), exchange = std::move(exchange)] {
+           submitter_.handle(request, exchange);
+         });
+       }},
       {"GET", "/v2/tasks", handler(tasks_, &tasks::Tasks::list)},
       {"GET", "/v2/tasks/{id}", handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", handler(tasks_, &tasks::Tasks::cancel)},

@@ -18,7 +18,8 @@ class Api {
  public:
   // REQUIRES: `context` outlives the Api, and the Api the server.
   explicit Api(const Context& context)
-      : submitter_(context),
+      : context_(context),
+        submitter_(context),
         tasks_(context),
         sessions_(context),
         pools_(context),
@@ -34,6 +35,7 @@ class Api {
   std::vector<Route> routes();
 
  private:
+  const Context& context_;
   tasks::Submitter submitter_;
   tasks::Tasks tasks_;
   Sessions sessions_;

@@ -27,8 +27,7 @@ namespace {
 
 using base::ErrorCode;
 
-constexpr int kIoThreads = 2;
-constexpr std::int64_t kHubTickMs = 1000;
+constexpr std::size_t kTicksPerS = 20;
 // Workers confirm an abort within 100 ms; the brain gives up on one after timeout.cancellation_deadline_ms.
 constexpr std::chrono::seconds kDrainTimeout{10};
 constexpr std::int64_t kServerGraceMs = 500;
@@ -66,7 +65,8 @@ struct Orchestrator::Parts {
   std::optional<state_store::StateDirectoryLock> lock;
   std::optional<RunFile> run_file;
   std::unique_ptr<state_store::Store> store;
-  std::optional<net::IoRuntime> runtime;
+  std::optional<net::IoRuntime> runtime;  // sockets and timers
+  std::optional<net::IoRuntime> desk;     // see api::Context
   std::optional<telemetry::Metrics> metrics;
   std::optional<api::BrainPort> port;
   std::optional<streaming::StreamHub> hub;
@@ -80,7 +80,7 @@ struct Orchestrator::Parts {
   std::optional<brain_host::BrainThread> brain;
   std::optional<api::Api> api;
   std::optional<net::Server> server;
-  net::Timer hub_timer;
+  net::Timer hub_timer, relay_timer;
 
   base::Result<> open_store();
   void make_parts();
@@ -134,19 +134,21 @@ void Orchestrator::Parts::make_hub() {
               rows.push_back({point.job_id, point.id.seq, "token", text.substr(text.find('-') + 1), now});
             }
             store->checkpoint(std::move(rows));
-          }});
+          },
+      .ticks_per_s = kTicksPerS});
 }
 
 void Orchestrator::Parts::make_parts() {
   const contract::OrchestratordConfig& config = options.config.orchestratord;
-  runtime.emplace(net::IoRuntimeOptions{.threads = kIoThreads});
+  runtime.emplace();
+  desk.emplace();
   metrics.emplace(telemetry::Metrics::Options{
       .engine_version = base::build_id(), .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
   port.emplace([this](brain::Event event) { brain->post(std::move(event)); });
   make_hub();
   client.emplace(*runtime, net::ClientOptions{.token = options.api_token});
   catalog.emplace(catalog::CatalogOptions{.client = &*client,
-                                          .runtime = &*runtime,
+                                          .runtime = &*desk,
                                           .clock = &clock,
                                           .worker_slots = config.worker_slots,
                                           .worker_context_tokens = config.worker_context_tokens,
@@ -159,7 +161,7 @@ void Orchestrator::Parts::make_parts() {
   context.config = &options.config;
   context.clock = &clock;
   context.entropy = &entropy;
-  context.runtime = &*runtime;
+  context.desk = &*desk;
   context.brain = &*port;
   context.store = store.get();
   context.hub = &*hub;
@@ -199,8 +201,9 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
     const state_store::JobRecord& record = live->record;
     bool payload_available = false;
     if (restored.payload) {
-      if (auto request = contract::decode<contract::ExecuteRequest>(*restored.payload)) {
-        live->request = std::move(*request);
+      if (const auto request = contract::decode<contract::ExecuteRequest>(*restored.payload)) {
+        live->payload = std::move(*restored.payload);
+        live->parameters_sha256 = contract::parameters_sha256(request->temperature, request->sampling, request->stop);
         payload_available = true;
       }
     }
@@ -230,10 +233,8 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server.emplace(*runtime, std::move(server_options));
   for (api::Api::Route& route : api->routes()) server->route(route.method, route.pattern, std::move(route.handler));
   TRY(server->start());
-  hub_timer = runtime->every(kHubTickMs, [this] {
-    hub->tick();
-    relay->tick();
-  });
+  hub_timer = runtime->every(1000 / kTicksPerS, [this] { hub->tick(); });
+  relay_timer = runtime->every(1000, [this] { relay->tick(); });
   return {};
 }
 
@@ -272,6 +273,7 @@ void Orchestrator::Parts::stop() {
     done.wait_for(kDrainTimeout);
   }
   hub_timer.cancel();
+  relay_timer.cancel();
   if (hub) hub->abort_clients();
   if (server) server->stop(kServerGraceMs);
   if (brain) brain->stop();
@@ -279,6 +281,7 @@ void Orchestrator::Parts::stop() {
   if (port) port->drop_all();
   // Late answers of the store still reach handlers, and these the client: it goes after everything that may use it.
   if (store) store->stop();
+  if (desk) desk->stop();
   if (runtime) runtime->stop();
   client.reset();
   run_file.reset();

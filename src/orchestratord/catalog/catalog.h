@@ -52,7 +52,7 @@ class Catalog {
   void pool_lost(const std::string& endpoint);
 
   using Done = std::function<void(base::Result<KnownModel>)>;
-  // Calls `done` once, on an io thread, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
+  // Calls `done` once, on the thread of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
   // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...).
   // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
   void find(const std::string& model_ref, std::int64_t wait_ms, Done done);

@@ -55,7 +55,7 @@ class CatalogTest : public testing::Test {
   }
 
   base::ManualClock clock_;
-  net::IoRuntime runtime_{{.threads = 2}};
+  net::IoRuntime runtime_;
   net::Server server_{runtime_, {.component = "test-pool"}};
   std::unique_ptr<net::Client> client_;
   std::unique_ptr<Catalog> catalog_;

@@ -27,7 +27,7 @@ class Relay {
     const base::Clock* clock = nullptr;
     std::int64_t head_timeout_ms = 30'000;  // until the worker's answer begins
   };
-  // Called on io threads, one at a time per execution, `ended` last and exactly once.
+  // Called on the io thread, `ended` last and exactly once.
   struct Reports {
     std::function<void()> started;
     // The first token at once, then at most once per second; also while the worker is slowed down, so that a pause of

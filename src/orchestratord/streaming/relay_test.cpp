@@ -113,7 +113,7 @@ class RelayTest : public testing::Test {
   std::int64_t tokens_held() const { return stream_->progress(0).tokens_count; }
 
   base::SystemClock clock_;
-  net::IoRuntime runtime_{{.threads = 2}};
+  net::IoRuntime runtime_;
   std::unique_ptr<net::Server> server_;
   std::unique_ptr<StreamHub> hub_;
   std::unique_ptr<net::Client> client_;

@@ -113,10 +113,22 @@ std::vector<StreamPtr> StreamHub::all() const {
   return out;
 }
 
+// A round over all streams takes a second.
+std::vector<StreamPtr> StreamHub::next_share() {
+  if (round_ticks_left_ == 0) {
+    round_ = all();
+    round_ticks_left_ = options_.ticks_per_s;
+  }
+  const std::size_t left = round_.size() - round_.size() / round_ticks_left_--;
+  std::vector<StreamPtr> share(round_.begin() + static_cast<std::ptrdiff_t>(left), round_.end());
+  round_.resize(left);
+  return share;
+}
+
 void StreamHub::tick() {
   const std::int64_t now_ms = options_.clock->now().mono_ms;
   std::vector<Checkpoint> moved;
-  for (const StreamPtr& stream : all()) {
+  for (const StreamPtr& stream : next_share()) {
     stream->tick(now_ms);
     const Stream::Progress progress = stream->progress(now_ms);
     if (progress.retain_over) {

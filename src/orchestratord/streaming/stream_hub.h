@@ -28,8 +28,10 @@ class StreamHub : private Stream::Watcher {
     const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the hub
     // All clients of a running job are gone, and its on_disconnect says that this cancels it. On any thread, no lock held.
     std::function<void(const base::JobId&)> on_clients_gone;
-    // Where running streams stand that moved since the last tick.
+    // Where running streams stand that moved within the last second.
     std::function<void(std::vector<Checkpoint>)> on_checkpoints;
+    // How often the owner calls tick(). Each call looks at its share of the streams, so that many streams hold up nobody.
+    std::size_t ticks_per_s = 1;
   };
   explicit StreamHub(Options options);
   ~StreamHub() override;
@@ -46,7 +48,6 @@ class StreamHub : private Stream::Watcher {
   void relay_begins(const Stream& stream, Pause pause);
   void relay_ends(const Stream& stream);
 
-  // Once per second.
   void tick();
   void abort_clients();
 
@@ -69,6 +70,7 @@ class StreamHub : private Stream::Watcher {
   void drop_sent(const SentLimits& limits);
   void govern();
   std::vector<StreamPtr> all() const;
+  std::vector<StreamPtr> next_share();
 
   const Options options_;
   std::atomic<std::int64_t> bytes_held_{0};
@@ -79,6 +81,9 @@ class StreamHub : private Stream::Watcher {
   std::map<std::uint64_t, Pause> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
   std::deque<base::JobId> sent_;                        // to the end, oldest first; some are forgotten already
+  // For tick() alone: those of this second that it has not looked at yet.
+  std::size_t round_ticks_left_ = 0;
+  std::vector<StreamPtr> round_;
   std::unordered_map<base::JobId, StreamPtr> streams_;  // destroyed first: streams report to the rest
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <set>
 
 #include "net/sse/sse.h"
 
@@ -77,7 +78,7 @@ class StreamHubTest : public testing::Test {
   }
 
  protected:
-  void restart(contract::StreamConfig limits) {
+  void restart(contract::StreamConfig limits, std::size_t ticks_per_s = 1) {
     limits_ = limits;
     hub_ = std::make_unique<StreamHub>(
         StreamHub::Options{.limits = limits,
@@ -86,7 +87,8 @@ class StreamHubTest : public testing::Test {
                            .on_checkpoints =
                                [this](auto points) {
                                  for (auto& p : points) checkpoints_.push_back(p.job_id.value + ":" + to_string(p.id));
-                               }});
+                               },
+                           .ticks_per_s = ticks_per_s});
   }
   StreamPtr running(const std::string& id, contract::OnDisconnect policy = contract::OnDisconnect::kCancel) {
     StreamPtr stream = hub_->open(base::JobId(id), policy);
@@ -331,6 +333,20 @@ TEST_F(StreamHubTest, CheckpointsTellWhatMoved) {
   pass(2000);
   ASSERT_EQ(checkpoints_.size(), 1u);
   EXPECT_EQ(checkpoints_[0].substr(0, 8), "job-1:3-");
+}
+
+TEST_F(StreamHubTest, EveryTickLooksAtItsShareOfTheStreams) {
+  restart({}, 4);
+  for (int i = 0; i < 10; ++i) token(running("job-" + std::to_string(i)), 0);
+  std::vector<std::size_t> told;
+  for (int tick = 0; tick < 4; ++tick) {
+    hub_->tick();
+    told.push_back(checkpoints_.size());
+  }
+  EXPECT_EQ(told, (std::vector<std::size_t>{2, 4, 7, 10}));
+  EXPECT_EQ(std::set(checkpoints_.begin(), checkpoints_.end()).size(), 10u) << "each of them once";
+  hub_->tick();
+  EXPECT_EQ(checkpoints_.size(), 10u) << "none moved";
 }
 
 // OC-CTRL-2023: metrics are additive, unnumbered, and only the newest is sent.

@@ -10,7 +10,7 @@
 
 namespace llorch::pool_managerd::control_api {
 
-// Each is called on an io thread with a valid request, must not block, and answers through the exchange.
+// Each is called on the io thread with a valid request, must not block, and answers through the exchange.
 struct Operations {
   std::function<void(contract::StartWorkerRequest, base::CorrelationId, net::ExchangePtr)> start;
   std::function<void(base::WorkerId, bool drain, net::ExchangePtr)> stop;

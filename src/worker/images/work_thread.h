@@ -7,7 +7,7 @@
 
 namespace llorch::worker::images {
 
-// One thread for work that io threads must not wait for; what is posted runs in order. Destroying it drops what has not
+// One thread for work that the io thread and the desk must not wait for; what is posted runs in order. Destroying it drops what has not
 // begun and waits for what has.
 class WorkThread {
  public:

@@ -146,7 +146,7 @@ void Submitter::look_up_task(const PendingPtr& pending) {
   context_.store->find_task(
       pending->task_id, [this, pending](base::Result<std::optional<state_store::JobRecord>> found) {
         if (!found) return refuse_pending(pending, std::move(found).error());
-        if (!*found) return context_.runtime->post([this, pending] { find_model(pending); });
+        if (!*found) return context_.desk->post([this, pending] { find_model(pending); });
         const state_store::JobRecord& record = **found;
         if (record.task_id != pending->task_id || record.request_sha256 != pending->request_sha256) {
           return refuse_pending(
@@ -229,13 +229,15 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.deadline_ms = request.deadline_ms;
   record.tokens_in = static_cast<std::int64_t>(tokens.size());
   record.submitted_unix_ms = context_.clock->now().unix_ms;
-  job->request = execute_request(request, {.job_id = record.job_id,
-                                           .prompt_tokens = std::move(tokens),
-                                           .prompt_sha256 = record.prompt_sha256,
-                                           .images = std::move(images->images),
-                                           .seed = record.seed});
-  record.params = params_json(job->request, request.placement);
-  // From here on only the tokens and the images are held.
+  const contract::ExecuteRequest execution = execute_request(request, {.job_id = record.job_id,
+                                                                       .prompt_tokens = std::move(tokens),
+                                                                       .prompt_sha256 = record.prompt_sha256,
+                                                                       .images = std::move(images->images),
+                                                                       .seed = record.seed});
+  record.params = params_json(execution, request.placement);
+  job->payload = contract::encode(execution);
+  job->parameters_sha256 = contract::parameters_sha256(execution.temperature, execution.sampling, execution.stop);
+  // From here on only the payload is held.
   request.prompt.reset();
   request.messages.reset();
   request.tools.reset();

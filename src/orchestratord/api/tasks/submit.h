@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "contract/task.h"
+#include "contract/worker.h"
 #include "orchestratord/api/context.h"
 
 namespace llorch::orchestratord::api::tasks {

@@ -19,10 +19,14 @@ void BrainThread::start(brain::Restored restored) {
 }
 
 void BrainThread::post(brain::Event event) {
-  const std::lock_guard lock(mutex_);
-  if (stopping_) return;
-  mailbox_.push_back(std::move(event));
-  wake_.notify_one();
+  bool sleeps = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    sleeps = mailbox_.empty();
+    mailbox_.push_back(std::move(event));
+  }
+  if (sleeps) wake_.notify_one();
 }
 
 void BrainThread::stop() {

@@ -1,5 +1,7 @@
 #include "orchestratord/app/brain_host/command_runner.h"
 
+#include <fmt/core.h>
+
 #include "base/assert.h"
 #include "base/log.h"
 #include "contract/json.h"
@@ -31,6 +33,12 @@ state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::L
   return p;
 }
 
+// The payload is an object that has members; one more at its end.
+std::string with_time_limit(const std::string& payload, std::int64_t timeout_ms) {
+  ASSERT(payload.ends_with('}'));
+  return fmt::format("{},\"timeout_ms\":{}}}", std::string_view(payload).substr(0, payload.size() - 1), timeout_ms);
+}
+
 }  // namespace
 
 void CommandRunner::execute(brain::Command command) {
@@ -50,7 +58,7 @@ void CommandRunner::run(brain::CommitAdmission& command) {
   state_store::Admission admission{live->record, std::nullopt, std::move(command.session)};
   if (admission.session) admission.job.session_key = admission.session->key;
   if (context_.config->orchestratord.persistence.payload_spool == contract::PayloadSpool::kEncrypted) {
-    admission.payload = contract::encode(live->request);
+    admission.payload = live->payload;
   }
   context_.store->admit(std::move(admission), committed(command.commit));
 }
@@ -110,14 +118,12 @@ void CommandRunner::run(brain::Finish& command) {
 void CommandRunner::run(brain::Execute& command) {
   const api::LiveJobPtr live = context_.jobs->find(command.job_id);
   ASSERT(live != nullptr, "job {}", command.job_id.value);
-  contract::ExecuteRequest request = live->request;
-  request.timeout_ms = command.timeout_ms;
   const auto execution = command.execution;
   api::BrainPort* brain = context_.brain;
   options_.relay->execute({.execution = execution.value,
                            .stream = live->stream,
                            .worker_uri = command.uri,
-                           .body = contract::encode(request),
+                           .body = with_time_limit(live->payload, command.timeout_ms),
                            .correlation_id = live->record.correlation_id,
                            .worker_id = command.worker_id.value,
                            .model = live->record.model,
@@ -125,11 +131,10 @@ void CommandRunner::run(brain::Execute& command) {
                            .queue_position = command.queue_position,
                            .predicted_start_ms = command.predicted_start_ms,
                            .session = std::move(command.session),
-                           .tokens_max = request.max_tokens,
+                           .tokens_max = live->record.max_tokens,
                            .expected = {.seed = live->record.seed,
                                         .prompt_sha256 = live->record.prompt_sha256,
-                                        .parameters_sha256 = contract::parameters_sha256(
-                                            request.temperature, request.sampling, request.stop),
+                                        .parameters_sha256 = live->parameters_sha256,
                                         .model_digest = live->record.facts.digest}},
                           {.started = [brain, execution] { brain->post(brain::ExecuteStarted{execution}); },
                            .progress =

@@ -73,7 +73,7 @@ class FakePool {
   std::string last_correlation_id_, refuse_with_, worker_id_, orchestrator_url_;
   std::atomic<bool> held_{false};
   std::atomic<int> break_after_{-1}, diverge_at_{-1}, executions_{0}, starts_{0}, cancels_{0};
-  net::IoRuntime runtime_{{.threads = 1}};
+  net::IoRuntime runtime_;
   net::Server server_;
   net::Client client_{runtime_};
   net::Timer timer_;

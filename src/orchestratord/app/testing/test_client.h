@@ -41,7 +41,7 @@ class TestClient {
 
  private:
   std::string url_;
-  net::IoRuntime runtime_{{.threads = 1}};
+  net::IoRuntime runtime_;
   net::Client client_{runtime_};
 };
 
