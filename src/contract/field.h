@@ -183,8 +183,7 @@ class MembersWriter {
 
 template <>
 struct Codec<std::string> {
-  static base::Result<std::string> read(const bj::value& v, const Path& path, const Bounds& b,
-                                        UnknownKeys unknown) {
+  static base::Result<std::string> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
     if (!v.is_string()) return field_error(path, "type", fmt::format("{} must be a string", path));
     const auto& s = v.get_string();
     if (static_cast<double>(s.size()) < b.min || static_cast<double>(s.size()) > b.max) {
@@ -312,8 +311,7 @@ struct Codec<std::optional<T>> {
 // Bounds of an array count its elements.
 template <class T>
 struct Codec<std::vector<T>> {
-  static base::Result<std::vector<T>> read(const bj::value& v, const Path& path, const Bounds& b,
-                                           UnknownKeys unknown) {
+  static base::Result<std::vector<T>> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys unknown) {
     if (!v.is_array()) return field_error(path, "type", fmt::format("{} must be an array", path));
     const auto& array = v.get_array();
     if (static_cast<double>(array.size()) < b.min || static_cast<double>(array.size()) > b.max) {

@@ -24,8 +24,7 @@ template <>
 struct Codec<std::vector<LogitBias>> {
   static constexpr double kBiasMax = 100;
 
-  static base::Result<std::vector<LogitBias>> read(const bj::value& v, const Path& path, const Bounds& b,
-                                                   UnknownKeys) {
+  static base::Result<std::vector<LogitBias>> read(const bj::value& v, const Path& path, const Bounds& b, UnknownKeys) {
     if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object of token ids", path));
     const bj::object& object = v.get_object();
     if (static_cast<double>(object.size()) > b.max) {

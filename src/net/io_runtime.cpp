@@ -23,7 +23,8 @@ namespace {
 // (from 6.12 on; older ones ignore it) lets it go before threads that compute. Its share of the CPU stays what it was.
 void ask_for_short_slices() {
   constexpr std::uint64_t kSliceNs = 100'000;  // the least the kernel grants
-  struct {  // sched_attr of sched_setattr(2), which glibc does not declare
+  // sched_attr of sched_setattr(2), which glibc does not declare.
+  struct {
     std::uint32_t size, policy;
     std::uint64_t flags;
     std::int32_t nice;

@@ -24,7 +24,7 @@ struct Context {
   const contract::Config* config = nullptr;
   const base::Clock* clock = nullptr;
   base::Entropy* entropy = nullptr;  // thread-safe: the system's
-  net::IoRuntime* desk = nullptr;  // its thread reads and tokenises requests, so that no socket waits for a long one
+  net::IoRuntime* desk = nullptr;    // its thread reads and tokenises requests, so that no socket waits for a long one
   BrainPort* brain = nullptr;
   state_store::Store* store = nullptr;
   streaming::StreamHub* hub = nullptr;

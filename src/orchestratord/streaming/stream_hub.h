@@ -80,7 +80,7 @@ class StreamHub : private Stream::Watcher {
   FlowGovernor governor_;
   std::map<std::uint64_t, Pause> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
-  std::deque<base::JobId> sent_;                        // to the end, oldest first; some are forgotten already
+  std::deque<base::JobId> sent_;  // to the end, oldest first; some are forgotten already
   // For tick() alone: those of this second that it has not looked at yet.
   std::size_t round_ticks_left_ = 0;
   std::vector<StreamPtr> round_;

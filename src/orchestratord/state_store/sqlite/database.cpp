@@ -136,10 +136,10 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
   if (code != SQLITE_OK) return base::fail(database_error(raw, "cannot open the job store"));
   // locking_mode before journal_mode: WAL then needs no shared memory file. The CHECKs of the schema are for other writers:
   // each of their lists costs a temporary table per row, and this connection binds enumerators.
-  TRY(
-      database.execute("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-                       "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
-                       "PRAGMA trusted_schema=OFF; PRAGMA ignore_check_constraints=ON; PRAGMA journal_size_limit=16777216;"));
+  TRY(database.execute(
+      "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+      "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
+      "PRAGMA trusted_schema=OFF; PRAGMA ignore_check_constraints=ON; PRAGMA journal_size_limit=16777216;"));
   TRY(check_setting(database, "PRAGMA locking_mode", "exclusive"));  // one connection, of all processes
   TRY(check_setting(database, "PRAGMA journal_mode", "wal"));
   TRY(check_setting(database, "PRAGMA synchronous", "2"));
