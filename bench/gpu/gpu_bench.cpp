@@ -2,6 +2,7 @@
 // the device in the same minute. Prints one row per case; without a GPU it says why and measures nothing.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <vector>
@@ -18,6 +19,7 @@ using engine::contract::MemoryPurpose;
 namespace adapters = engine::compute::cuda::adapters;
 
 constexpr int kRepetitions = 50;
+constexpr std::size_t kWeightsBytes = 1u << 30;
 
 struct Case {
   const char* name;
@@ -49,33 +51,40 @@ double copy_bandwidth(CudaBackend& backend) {
 void measure(CudaBackend& backend, DType dtype, const Case& shape, std::uint32_t rows, double limit) {
   const auto info = engine::contract::dtype_info(dtype);
   const std::vector<std::byte> stored(std::size_t{shape.n} * shape.k / info.block_elements * info.block_bytes);
-  void* weight = backend
-                     .upload_weight({.dtype = dtype,
-                                     .rank = 2,
-                                     .shape = {shape.n, shape.k},
-                                     .bytes = stored,
-                                     .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kMatrix)})
-                     .value();
+  // One after the other, as the layers of a model: together far more than a cache holds.
+  std::vector<void*> weights(std::max<std::size_t>(1, kWeightsBytes / stored.size()));
+  for (void*& weight : weights)
+    weight = backend
+                 .upload_weight({.dtype = dtype,
+                                 .rank = 2,
+                                 .shape = {shape.n, shape.k},
+                                 .bytes = stored,
+                                 .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kMatrix)})
+                 .value();
   const std::uint64_t x_bytes = std::uint64_t{rows} * shape.k * 4, y_bytes = std::uint64_t{rows} * shape.n * 4;
   std::byte* x = backend.allocate(x_bytes, MemoryPurpose::kWorkspace).value();
   std::byte* y = backend.allocate(y_bytes, MemoryPurpose::kWorkspace).value();
-  std::byte* scratch = backend.allocate(x_bytes + 4096, MemoryPurpose::kWorkspace).value();
-  adapters::Carver carver({scratch, x_bytes + 4096});
+  adapters::Carver size;
+  size.take_narrowed(rows, shape.k);
+  std::byte* scratch = backend.allocate(size.used_bytes(), MemoryPurpose::kWorkspace).value();
+  adapters::Carver carver({scratch, size.used_bytes()});
   const adapters::ProjectionInput input{.x = reinterpret_cast<const float*>(x),
                                         .x_stride = shape.k,
                                         .rows = rows,
-                                        .quantised = carver.take_quantised(rows, shape.k),
+                                        .narrowed = carver.take_narrowed(rows, shape.k),
                                         .y_stride = shape.n};
-  const std::array projections{
-      adapters::Projection{static_cast<const engine::compute::cuda::CudaWeight*>(weight), reinterpret_cast<float*>(y)}};
   const auto& stream = *static_cast<const engine::compute::cuda::CudaStream*>(backend.stream().ptr);
-  const double seconds = time(backend, [&] { adapters::project(stream, input, projections); });
+  std::size_t next = 0;
+  const double seconds = time(backend, [&] {
+    const auto* weight = static_cast<const engine::compute::cuda::CudaWeight*>(weights[next++ % weights.size()]);
+    adapters::project(stream, input, std::array{adapters::Projection{weight, reinterpret_cast<float*>(y)}});
+  });
   const double bandwidth = static_cast<double>(stored.size()) / seconds / 1e9;
   fmt::print("{:5} {:5} {:6} x {:5} rows {:4}: {:9.1f} us {:8.1f} GB/s ({:5.1f} % of copy) {:9.1f} GFLOP/s\n", info.name,
              shape.name, shape.n, shape.k, rows, seconds * 1e6, bandwidth, 100 * bandwidth / limit,
              2.0 * shape.n * shape.k * rows / seconds / 1e9);
   for (std::byte* memory : {x, y, scratch}) backend.release(memory);
-  backend.release_weight(weight);
+  for (void* weight : weights) backend.release_weight(weight);
 }
 
 }  // namespace
@@ -91,7 +100,7 @@ int main() {
   fmt::print("{}: copy on the device {:.1f} GB/s\n", backend.device_class(), limit);
   for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
     for (const Case& shape : kCases)
-      for (const std::uint32_t rows : {1u, 8u, 64u, 512u}) measure(backend, dtype, shape, rows, limit);
+      for (const std::uint32_t rows : {1u, 8u, 64u, 512u, 2048u}) measure(backend, dtype, shape, rows, limit);
   if (const auto healthy = backend.synchronize(); !healthy) {
     fmt::print("{}\n", healthy.error().message);
     return 1;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -34,17 +35,23 @@ class Families : public testing::TestWithParam<std::string> {
   Model model_ = read_model(GetParam());
 };
 
-// The references' own f32 runs differ by 4e-7 of the largest logit. One row at a time, and with threads and blocks running
-// backwards, the bits are the same.
-TEST_P(Families, AgreeToRoundingWithAnF32Cache) {
+// Weights are F16 or BF16 and activations meet them with eleven bits, which is all that is lost here: docs/internals/numerics.md.
+// Where the two best logits are closer than that, either may be the larger. One row at a time, and with threads and blocks
+// running backwards, the bits are the same.
+TEST_P(Families, AgreeToTheActivationsWithAnF32Cache) {
+  constexpr double kTolerance = 2e-3;
   const std::vector<float> logits = run(model_, {});
   const double error = relative_error(logits, model_.reference.logits);
   RecordProperty("relative_error", fmt::format("{:.3g}", error));
-  EXPECT_LE(error, 5e-5);
+  EXPECT_LE(error, kTolerance);
   const std::uint32_t vocab = model_.reference.vocab;
-  for (std::size_t i = 0; i < model_.reference.tokens.size(); ++i)
-    EXPECT_EQ(golden::argmax(std::span(logits).subspan(i * vocab, vocab)), golden::argmax(model_.reference.row(i)))
-        << "after token " << i;
+  const double largest =
+      std::fabs(*std::ranges::max_element(model_.reference.logits, {}, [](float logit) { return std::fabs(logit); }));
+  for (std::size_t i = 0; i < model_.reference.tokens.size(); ++i) {
+    const auto row = model_.reference.row(i);
+    const std::size_t best = golden::argmax(std::span(logits).subspan(i * vocab, vocab));
+    EXPECT_GE(row[best], row[golden::argmax(row)] - 2 * kTolerance * largest) << "after token " << i;
+  }
   EXPECT_TRUE(same_bits(run(model_, {.chunk = 1}, {.backwards = true}), logits));
 }
 
@@ -139,8 +146,8 @@ TEST(Launches, AsCommitted) {
   EXPECT_EQ(table, std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
-// Quantised weights meet the same int8 blocks on both devices. Float sums differ in order in matrices of float types and where
-// attention joins pages: inside the first page a quantised model has the CPU device's bits.
+// Quantised weights meet the same int8 blocks on both devices; F16 weights meet activations of eleven bits here. Sums differ in order
+// where attention joins pages: inside the first page a quantised model has the CPU device's bits.
 class Demo : public testing::TestWithParam<std::string> {};
 
 TEST_P(Demo, IsTheCpuDevices) {
@@ -150,7 +157,7 @@ TEST_P(Demo, IsTheCpuDevices) {
   const auto cpu =
       engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();
   const std::vector<float> expected = logits_of(model, {}, *cpu), logits = run(model, {});
-  EXPECT_LE(relative_error(logits, expected), 5e-5);
+  EXPECT_LE(relative_error(logits, expected), GetParam() == "f16" ? 1e-3 : 0.0);
   EXPECT_TRUE(same_bits(logits, expected) || GetParam() == "f16");
   EXPECT_TRUE(same_bits(run(model, {.chunk = 9}, {.backwards = true}), logits));
 }

@@ -1,4 +1,4 @@
-// A real GPU against the emulated one, bit by bit, and against itself. Without a GPU every test says so and is skipped;
+// A real GPU against the emulated one, and bit by bit against itself. Without a GPU every test says so and is skipped;
 // LLORCH_REQUIRE_GPU=1 makes that a failure.
 #include <gtest/gtest.h>
 
@@ -10,7 +10,10 @@
 namespace llorch::cuda_test {
 namespace {
 
+namespace kernels = engine::compute::cuda::kernels;
+
 using engine::compute::cuda::CudaBackend;
+using engine::compute::cuda::LaunchCounters;
 using engine::compute::cuda::emulation::make_backend;
 using engine::contract::DType;
 using engine::inference::RowsWanted;
@@ -32,37 +35,46 @@ class Gpu : public testing::TestWithParam<std::string> {
     ASSERT_EQ(std::getenv("LLORCH_REQUIRE_GPU"), nullptr) << made.error().message;
     GTEST_SKIP() << made.error().message;
   }
-  std::vector<float> emulated(const RunOptions& options) const {
+  // Also whether F16 or BF16 weights were multiplied, whose sums a device rounds in its own way.
+  std::vector<float> emulated(const RunOptions& options, bool& narrowed) const {
     const auto emulation = make_backend({});
-    return logits_of(model_, options, *emulation);
+    LaunchCounters counters;
+    emulation->count_launches(&counters);
+    std::vector<float> logits = logits_of(model_, options, *emulation);
+    narrowed = counters.per_kernel[static_cast<std::size_t>(kernels::kernel_id<kernels::Narrow>())] != 0;
+    return logits;
   }
 
   Model model_ = read_model(GetParam());
   std::unique_ptr<engine::contract::Backend> backend_;
 };
 
-TEST_P(Gpu, HasTheEmulationsBits) {
+// Bit by bit where every sum has a written order; within docs/internals/numerics.md where tensor cores add floats.
+TEST_P(Gpu, AgreesWithTheEmulationAndItself) {
   for (const DType kv_dtype : {DType::kF32, DType::kF16}) {
     const std::vector<float> logits = logits_of(model_, {.kv_dtype = kv_dtype}, *backend_);
-    EXPECT_TRUE(same_bits(logits, emulated({.kv_dtype = kv_dtype}))) << golden::relative_error(logits, emulated({}));
+    bool narrowed = false;
+    const std::vector<float> expected = emulated({.kv_dtype = kv_dtype}, narrowed);
+    EXPECT_LE(golden::relative_error(logits, expected), narrowed ? 2e-3 : 0.0);
+    EXPECT_TRUE(narrowed || same_bits(logits, expected));
     for (const std::uint32_t chunk : {1U, 7U, 64U})
       EXPECT_TRUE(same_bits(logits_of(model_, {.kv_dtype = kv_dtype, .chunk = chunk}, *backend_), logits)) << chunk;
   }
   EXPECT_TRUE(backend_->synchronize());
 }
 
-// Batches of 1 .. 16 slots that do the same give every slot the bits it has alone.
+// Batches of 1 .. 64 slots that do the same give every slot the bits it has alone.
 TEST_P(Gpu, AnyBatchHasOneSetOfBits) {
   const std::vector<float> alone = logits_of(model_, {}, *backend_);
   const std::span<const base::TokenId> tokens = model_.reference.tokens;
-  const auto engine = load(model_, {.chunk = 512, .slots = 16}, *backend_);
-  for (std::uint32_t slot = 1; slot < 16 && model_.pixels; ++slot)
+  const auto engine = load(model_, {.chunk = 2048, .slots = 64}, *backend_);
+  for (std::uint32_t slot = 1; slot < 64 && model_.pixels; ++slot)
     ASSERT_TRUE(engine->encode_images(slot, model_.pixels->images, model_.pixels->patch_rows));
   const auto expected = [&](std::size_t i) {
     return std::span<const float>(alone).subspan(i * model_.reference.vocab, model_.reference.vocab);
   };
   std::size_t at = 0;
-  for (const std::uint32_t slots : {16U, 16U, 9U, 4U, 2U, 1U}) {
+  for (const std::uint32_t slots : {64U, 64U, 33U, 9U, 2U, 1U}) {
     const std::size_t rows = at == 0 ? 20 : 1;
     std::vector<SlotRows> step;
     for (std::uint32_t slot = 0; slot < slots; ++slot)

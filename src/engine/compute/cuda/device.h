@@ -28,8 +28,8 @@ class CudaBackend final : public contract::Backend {
   CudaBackend& operator=(const CudaBackend&) = delete;
 
   std::string_view device_class() const override { return device_class_; }
-  std::string_view numerics() const override { return "cuda-1"; }
-  std::string_view implementation() const override { return "plain"; }
+  std::string_view numerics() const override { return "cuda-2"; }
+  std::string_view implementation() const override { return "mma"; }
   const contract::AdapterTables& tables() const override;
   contract::StreamHandle stream() override { return {&stream_}; }
 

@@ -1,8 +1,9 @@
 #pragma once
-// How stored matrices lie on the device (kernels/matmul.h, Matrix), and their conversion, done once at load on the host.
+// How stored matrices lie on the device (kernels/matmul/matmul.h, Matrix), and their conversion, done once at load on the host.
 //
-// F32, F16, BF16: rows as stored, zero-padded to eight elements. Quantised types: groups of sixteen rows as the CPU device
-// packs them (compute/cpu/pack.h): a repack, never a requantisation. Unit: a row, or a group.
+// F32: rows as stored, zero-padded to eight elements. F16, BF16: groups of sixteen rows in the order tensor cores take them
+// (kernels/matmul/mma.h, half_index), BF16 as F16 with a power of two per row. Quantised types: groups of sixteen rows as the
+// CPU device packs them (compute/cpu/pack.h): a repack, never a requantisation. Unit: a row, or a group.
 #include <cstddef>
 #include <cstdint>
 #include <span>

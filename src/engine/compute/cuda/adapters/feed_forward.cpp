@@ -23,9 +23,9 @@ namespace {
 
 struct LmHeadScratch {
   LmHeadScratch(Carver& carver, const LmHeadParams& p, std::uint64_t rows)
-      : x(carver.take<float>(rows * p.width)), quantised(carver.take_quantised(rows, p.width)) {}
+      : x(carver.take<float>(rows * p.width)), narrowed(carver.take_narrowed(rows, p.width)) {}
   float* x;  // [O, D]
-  kernels::QuantisedRows quantised;
+  Carver::Narrowed narrowed;
 };
 
 // x[i] = source[ctx.output_rows[i]].
@@ -52,9 +52,9 @@ void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedFo
           {.x = rows.x,
            .x_stride = ffn.width,
            .rows = rows.rows,
-           .quantised = scratch.x,
+           .narrowed = scratch.x,
            .y_stride = scratch.stride,
-           .matrix_of_row = rows.matrix_of_row,
+           .own = rows.own,
            .rows_per_x = rows.rows_per_x},
           std::span(projections, gated ? 2 : 1));
   const kernels::SwigluArgs args{.gate = gated ? gate : up,
@@ -71,9 +71,9 @@ void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedFo
           {.x = up,
            .x_stride = scratch.stride,
            .rows = rows.rows,
-           .quantised = scratch.hidden,
+           .narrowed = scratch.hidden,
            .y_stride = ffn.width,
-           .matrix_of_row = rows.matrix_of_row},
+           .own = rows.own},
           std::array{Projection{ffn.down, rows.y, ffn.down_bias}});
 }
 
@@ -81,7 +81,8 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   const auto& p = insn.param<SwigluParams>();
   const CudaStream& stream = stream_of(ctx);
   Carver carver(ctx.workspace);
-  const FeedForwardScratch scratch(carver, p.width, p.ffn, p.gated != 0, ctx.total_rows);
+  const FeedForwardScratch scratch(carver,
+                                   {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = ctx.total_rows});
   const FeedForward ffn{.width = p.width,
                         .ffn = p.ffn,
                         .gate = weight_of(insn.weight(FfnSlot::kGate)),
@@ -101,7 +102,7 @@ std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const Ste
                                              const Backend&) noexcept {
   const auto& p = contract::param_as<SwigluParams>(params);
   Carver carver;
-  FeedForwardScratch(carver, p.width, p.ffn, p.gated != 0, limits.rows_max);
+  FeedForwardScratch(carver, {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = limits.rows_max});
   return carver.used_bytes();
 }
 
@@ -114,8 +115,7 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   const LmHeadScratch scratch(carver, p, rows);
   copy_output_rows(ctx, insn.input(0), p.width, scratch.x);
   float* y = insn.output(0);
-  project(stream,
-          {.x = scratch.x, .x_stride = p.width, .rows = rows, .quantised = scratch.quantised, .y_stride = p.rows},
+  project(stream, {.x = scratch.x, .x_stride = p.width, .rows = rows, .narrowed = scratch.narrowed, .y_stride = p.rows},
           std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
     const kernels::ScaleSoftcapArgs args{

@@ -18,16 +18,22 @@ struct FeedForward {
   float limit = 0;
 };
 
-// Scratch of `rows` rows.
 struct FeedForwardScratch {
-  FeedForwardScratch(Carver& carver, std::uint32_t width, std::uint32_t ffn, bool gated, std::uint64_t rows)
-      : stride((gated ? 2 : 1) * std::uint64_t{ffn}),
-        up_gate(carver.take<float>(rows * stride)),
-        x(carver.take_quantised(rows, width)),
-        hidden(carver.take_quantised(rows, ffn)) {}
+  struct Size {
+    std::uint32_t width = 0;
+    std::uint32_t ffn = 0;
+    bool gated = true;
+    std::uint64_t rows = 0;
+    std::uint32_t rows_per_x = 1;
+  };
+  FeedForwardScratch(Carver& carver, const Size& size)
+      : stride((size.gated ? 2 : 1) * std::uint64_t{size.ffn}),
+        up_gate(carver.take<float>(size.rows * stride)),
+        x(carver.take_narrowed(size.rows / size.rows_per_x, size.width)),
+        hidden(carver.take_narrowed(size.rows, size.ffn)) {}
   std::uint64_t stride;
   float* up_gate;  // [rows, F or 2F]: up, then gate
-  kernels::QuantisedRows x, hidden;
+  Carver::Narrowed x, hidden;
 };
 
 // What the rows are, and which expert of stacked weights each of them goes to.
@@ -36,7 +42,7 @@ struct FeedForwardRows {
   float* y = nullptr;        // [rows, D]
   std::uint32_t rows = 0;
   std::uint32_t rows_per_x = 1;
-  const std::uint32_t* matrix_of_row = nullptr;
+  const RowMatrices* own = nullptr;
 };
 void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedForwardScratch& scratch,
                   const FeedForwardRows& rows);

@@ -1,5 +1,6 @@
 // Mixture of experts: router, choice, the chosen experts' feed-forwards, shared expert. A row and one expert it chose are a
-// pair; pairs are rows of their own that name their matrix of the stack, so nothing of the choice is read back.
+// pair; pairs are rows of their own. Few of them name their matrix of the stack, many are sorted by expert on the device first, so
+// that an expert's weights are read once for all of its pairs. Nothing of the choice is read back.
 #include <algorithm>
 #include <array>
 
@@ -20,7 +21,10 @@ using contract::StepLimits;
 namespace {
 
 // Rows whose pairs are worked on at a time: all of a step of decode, while a long one needs no k-fold copy of its rows.
-constexpr std::uint32_t kRowsAtOnce = 128;
+constexpr std::uint32_t kRowsAtOnce = 512;
+// Pairs of one expert that a tile has at most: by the pairs an expert gets on average.
+constexpr std::uint32_t kFewPairs = kernels::kPlainTile;
+constexpr std::uint32_t kManyPairs = 64;
 
 struct Scratch {
   Scratch(Carver& carver, const MoeParams& p, std::uint64_t rows)
@@ -29,15 +33,19 @@ struct Scratch {
       : logits(carver.take<float>(rows * p.experts)),
         experts(carver.take<std::uint32_t>(rows * p.experts_used)),
         weights(carver.take<float>(rows * p.experts_used)),
-        router_x(carver.take_quantised(rows, p.width)),
-        pairs_ffn(carver, p.width, p.ffn_expert, true, pairs),
+        router_x(carver.take_narrowed(rows, p.width)),
+        pair_at(carver.take<std::uint32_t>(pairs)),
+        tiles(carver.take<kernels::RowTile>(pairs / kFewPairs + p.experts)),
+        pairs_ffn(carver, {.width = p.width, .ffn = p.ffn_expert, .rows = pairs, .rows_per_x = p.experts_used}),
         pairs_y(carver.take<float>(pairs * p.width)),
-        shared(carver, p.width, p.ffn_shared, true, p.ffn_shared != 0 ? rows : 0),
+        shared(carver, {.width = p.width, .ffn = p.ffn_shared, .rows = p.ffn_shared != 0 ? rows : 0}),
         shared_y(carver.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
   float* logits;           // [T, E]
   std::uint32_t* experts;  // [T, k], ascending in every row
   float* weights;          // [T, k]
-  kernels::QuantisedRows router_x;
+  Carver::Narrowed router_x;
+  std::uint32_t* pair_at;  // [pairs at once], by expert
+  kernels::RowTile* tiles;
   FeedForwardScratch pairs_ffn;
   float* pairs_y;  // [pairs at once, D]
   FeedForwardScratch shared;
@@ -52,7 +60,7 @@ void route(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParam
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
-           .quantised = scratch.router_x,
+           .narrowed = scratch.router_x,
            .y_stride = p.experts},
           std::array{Projection{matrix_of(insn, MoeSlot::kRouter), scratch.logits,
                                 vector_of(insn.weight(MoeSlot::kRouterBias))}});
@@ -61,6 +69,25 @@ void route(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParam
                                                    .experts = scratch.experts,
                                                    .weights = scratch.weights,
                                                    .params = p});
+}
+
+// Whom the pairs of a step's rows meet, and in which tiles.
+RowMatrices group_pairs(const CudaStream& stream, const FeedForward& ffn, const MoeParams& p, const Scratch& scratch,
+                        const std::uint32_t* experts, std::uint32_t pairs) {
+  RowMatrices own{.matrix_of_row = experts};
+  if (pairs <= p.experts) return own;
+  const bool plain = std::ranges::any_of(std::array{ffn.gate, ffn.up, ffn.down},
+                                         [](const CudaWeight* w) { return w->dtype == contract::DType::kF32; });
+  own.tile_rows = plain || pairs / p.experts <= kFewPairs ? kFewPairs : kManyPairs;
+  own.tiles = scratch.tiles;
+  own.tiles_count = pairs / own.tile_rows + p.experts;
+  own.row_at = scratch.pair_at;
+  stream.launch<kernels::GroupPairs>({p.experts}, {.experts = experts,
+                                                   .pairs = pairs,
+                                                   .tile_rows = own.tile_rows,
+                                                   .pair_at = scratch.pair_at,
+                                                   .tiles = scratch.tiles});
+  return own;
 }
 
 void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParams& p, const Scratch& scratch) {
@@ -79,12 +106,14 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
   for (std::uint32_t first = 0; first < ctx.total_rows; first += kRowsAtOnce) {
     const std::uint32_t rows = std::min(kRowsAtOnce, ctx.total_rows - first);
     const std::uint64_t first_pair = std::uint64_t{first} * p.experts_used, at = std::uint64_t{first} * p.width;
+    const RowMatrices own =
+        group_pairs(stream, experts, p, scratch, scratch.experts + first_pair, rows * p.experts_used);
     feed_forward(stream, experts, scratch.pairs_ffn,
                  {.x = insn.input(0) + at,
                   .y = scratch.pairs_y,
                   .rows = rows * p.experts_used,
                   .rows_per_x = p.experts_used,
-                  .matrix_of_row = scratch.experts + first_pair});
+                  .own = &own});
     stream.launch<kernels::Combine>({blocks_of(p.width, kernels::Combine::kThreads), rows},
                                     {.expert_rows = scratch.pairs_y,
                                      .weights = scratch.weights + first_pair,

@@ -49,10 +49,10 @@ struct MambaColumns {
 struct MambaScratch {
   MambaScratch(Carver& carver, const MambaMixerParams& p, std::uint64_t rows)
       : mixed(carver.take<float>(rows * MambaColumns(p).count)),
-        x(carver.take_quantised(rows, p.width)),
-        inner(carver.take_quantised(rows, p.d_inner)) {}
+        x(carver.take_narrowed(rows, p.width)),
+        inner(carver.take_narrowed(rows, p.d_inner)) {}
   float* mixed;  // [T, columns]
-  kernels::QuantisedRows x, inner;
+  Carver::Narrowed x, inner;
 };
 
 contract::MambaStateLayout state_layout(const MambaMixerParams& p) {
@@ -122,10 +122,10 @@ void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixe
 struct ShortconvScratch {
   ShortconvScratch(Carver& carver, const ShortconvParams& p, std::uint64_t rows)
       : bcx(carver.take<float>(rows * 3 * p.width)),
-        x(carver.take_quantised(rows, p.width)),
-        convolved(carver.take_quantised(rows, p.width)) {}
+        x(carver.take_narrowed(rows, p.width)),
+        convolved(carver.take_narrowed(rows, p.width)) {}
   float* bcx;  // [T, b | c | x]
-  kernels::QuantisedRows x, convolved;
+  Carver::Narrowed x, convolved;
 };
 
 }  // namespace
@@ -140,7 +140,7 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
-           .quantised = scratch.x,
+           .narrowed = scratch.x,
            .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(MambaSlot::kInProj)), scratch.mixed,
                                 vector_of(insn.weight(MambaSlot::kInBias))}});
@@ -150,7 +150,7 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
           {.x = scratch.mixed + columns.x,
            .x_stride = columns.count,
            .rows = ctx.total_rows,
-           .quantised = scratch.inner,
+           .narrowed = scratch.inner,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(MambaSlot::kOutProj)), insn.output(0),
                                 vector_of(insn.weight(MambaSlot::kOutBias))}});
@@ -171,7 +171,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   Carver carver(ctx.workspace);
   const ShortconvScratch scratch(carver, p, ctx.total_rows);
   project(stream,
-          {.x = insn.input(0), .x_stride = p.width, .rows = ctx.total_rows, .quantised = scratch.x, .y_stride = stride},
+          {.x = insn.input(0), .x_stride = p.width, .rows = ctx.total_rows, .narrowed = scratch.x, .y_stride = stride},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx,
                                 vector_of(insn.weight(ShortconvSlot::kInBias))}});
   float* x = scratch.bcx + 2 * std::uint64_t{p.width};
@@ -188,7 +188,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
                     .weight = vector_of(insn.weight(ShortconvSlot::kConvWeight)),
                     .bias = vector_of(insn.weight(ShortconvSlot::kConvBias))});
   project(stream,
-          {.x = x, .x_stride = stride, .rows = ctx.total_rows, .quantised = scratch.convolved, .y_stride = p.width},
+          {.x = x, .x_stride = stride, .rows = ctx.total_rows, .narrowed = scratch.convolved, .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kOutProj)), insn.output(0),
                                 vector_of(insn.weight(ShortconvSlot::kOutBias))}});
   return stream.status();

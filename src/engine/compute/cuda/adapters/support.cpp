@@ -7,8 +7,8 @@
 
 namespace llorch::engine::compute::cuda::adapters {
 
+using contract::DType;
 using contract::is_quantised;
-using kernels::kTileRows;
 
 namespace {
 
@@ -17,55 +17,105 @@ constexpr std::uint32_t kRowsMax = 65535;
 // Range reduction of the rotation angles is exact enough up to here.
 constexpr std::uint32_t kPositionsMax = 1u << 20;
 
-void multiply(const CudaStream& stream, const ProjectionInput& input, const Projection& projection) {
-  const CudaWeight& weight = *projection.weight;
-  const kernels::MatmulArgs args{.w = weight.matrix,
-                                 .x = input.x,
-                                 .x_stride = input.x_stride,
-                                 .x_stack_stride = input.x_stack_stride,
-                                 .xq = input.quantised,
-                                 .xq_parts = input.matrices,
-                                 .rows_per_x = input.rows_per_x,
-                                 .y = projection.y,
-                                 .y_stride = input.y_stride,
-                                 .y_stack_stride = input.y_stack_stride,
-                                 .bias = projection.bias,
-                                 .matrix_of_row = input.matrix_of_row,
-                                 .rows = input.rows};
-  const bool single = input.rows == 1 || input.matrix_of_row != nullptr;
-  visit_matrix_type(weight.dtype, [&]<contract::DType kType>() {
-    const auto launch = [&]<class Kernel>(std::uint32_t columns, std::uint32_t tile) {
-      stream.launch<Kernel>({blocks_of(args.w.n, columns), blocks_of(args.rows, tile), input.matrices}, args);
-    };
-    if constexpr (is_quantised(kType)) {
-      if (single) return launch.template operator()<kernels::QuantMatmul<kType, 1>>(kernels::kPackRows, 1);
-      launch.template operator()<kernels::QuantMatmul<kType, kTileRows>>(kernels::kPackRows, kTileRows);
-    } else {
-      using Single = kernels::FloatMatmul<kType, 1>;
-      if (single) return launch.template operator()<Single>(Single::kRows, 1);
-      launch.template operator()<kernels::FloatMatmul<kType, kTileRows>>(Single::kRows, kTileRows);
-    }
-  });
+// Rows of x in a tile: how many a kernel can have at most decides which one it is, and nothing about the numbers.
+std::uint32_t tile_rows_of(const ProjectionInput& input) {
+  if (input.own == nullptr) return input.rows;
+  return input.own->tiles != nullptr ? input.own->tile_rows : 1;
+}
+
+template <class Kernel>
+void launch_matmul(const CudaStream& stream, const ProjectionInput& input, const kernels::MatmulArgs& args) {
+  std::uint32_t blocks = 0;
+  for (const kernels::MatmulTarget& target : std::span(args.targets, args.targets_count))
+    blocks += blocks_of(target.w.n, Kernel::kRows);
+  const std::uint32_t tiles = args.tiles != nullptr           ? input.own->tiles_count
+                              : args.matrix_of_row != nullptr ? args.rows
+                                                              : blocks_of(args.rows, Kernel::kRowsOfX);
+  stream.launch<Kernel>({blocks, tiles, input.matrices}, args);
+}
+
+template <DType kType>
+void multiply(const CudaStream& stream, const ProjectionInput& input, const kernels::MatmulArgs& args) {
+  const std::uint32_t rows = tile_rows_of(input);
+  if constexpr (is_quantised(kType)) {
+    if (rows == 1) return launch_matmul<kernels::QuantStream<kType, 1>>(stream, input, args);
+    if (rows <= 8) return launch_matmul<kernels::QuantStream<kType, 8>>(stream, input, args);
+    launch_matmul<kernels::QuantTiled<kType>>(stream, input, args);
+  } else if constexpr (kType == DType::kF32) {
+    if (rows == 1) return launch_matmul<kernels::PlainMatmul<1>>(stream, input, args);
+    ASSERT(args.tiles == nullptr || rows <= kernels::kPlainTile, "tiles of {} rows", rows);
+    launch_matmul<kernels::PlainMatmul<kernels::kPlainTile>>(stream, input, args);
+  } else {
+    if (rows <= kernels::StreamShape::kRowsOfX)
+      return launch_matmul<kernels::HalfMatmul<kType, kernels::StreamShape>>(stream, input, args);
+    if (rows <= kernels::BatchShape::kRowsOfX)
+      return launch_matmul<kernels::HalfMatmul<kType, kernels::BatchShape>>(stream, input, args);
+    launch_matmul<kernels::HalfMatmul<kType, kernels::PrefillShape>>(stream, input, args);
+  }
+}
+
+// The form in which a weight's kernel takes its activations.
+enum class Form { kFloat, kBytes, kHalves };
+Form form_of(DType dtype) {
+  if (is_quantised(dtype)) return Form::kBytes;
+  return dtype == DType::kF32 ? Form::kFloat : Form::kHalves;
+}
+
+void narrow(const CudaStream& stream, const ProjectionInput& input, const kernels::SourceRows& from, Form form) {
+  const std::uint32_t rows = input.rows / input.rows_per_x;
+  const kernels::ByteRows& bytes = input.narrowed.bytes;
+  switch (form) {
+    case Form::kFloat: return;
+    case Form::kBytes:
+      stream.launch<kernels::Quantise>(
+          {blocks_of(bytes.width / kernels::kBlockElements, kernels::Quantise::kThreads), rows, input.matrices},
+          {.from = from, .out = bytes});
+      return;
+    case Form::kHalves:
+      stream.launch<kernels::Narrow>({rows, input.matrices}, {.from = from, .out = input.narrowed.halves});
+      return;
+  }
+}
+
+// Those of the projections whose weights have this type.
+void multiply_type(const CudaStream& stream, const ProjectionInput& input, const kernels::SourceRows& from,
+                   std::span<const Projection> projections, DType dtype) {
+  kernels::MatmulArgs args{.targets = {},
+                           .x = from,
+                           .bytes = input.narrowed.bytes,
+                           .halves = input.narrowed.halves,
+                           .rows_per_x = input.rows_per_x,
+                           .y_stride = input.y_stride,
+                           .y_stack_stride = input.y_stack_stride,
+                           .rows = input.rows};
+  if (input.own != nullptr && input.own->tiles != nullptr) {
+    args.tiles = input.own->tiles, args.row_at = input.own->row_at;
+  } else if (input.own != nullptr) {
+    args.matrix_of_row = input.own->matrix_of_row;
+  }
+  for (const Projection& projection : projections)
+    if (projection.weight->dtype == dtype)
+      args.targets[args.targets_count++] = {projection.weight->matrix, projection.y, projection.bias};
+  if (args.targets_count == 0) return;
+  visit_matrix_type(dtype, [&]<DType kType>() { multiply<kType>(stream, input, args); });
 }
 
 }  // namespace
 
-void quantise(const CudaStream& stream, const ProjectionInput& input) {
-  const kernels::QuantiseArgs args{.x = input.x,
-                                   .x_stride = input.x_stride,
-                                   .inner_stride = static_cast<std::uint32_t>(input.x_stack_stride),
-                                   .parts = input.matrices,
-                                   .out = input.quantised};
-  stream.launch<kernels::Quantise>({blocks_of(args.out.width / kernels::kBlockElements, kernels::Quantise::kThreads),
-                                    input.rows / input.rows_per_x, input.matrices},
-                                   args);
-}
-
 void project(const CudaStream& stream, const ProjectionInput& input, std::span<const Projection> projections) {
-  if (!input.is_quantised &&
-      std::ranges::any_of(projections, [](const Projection& p) { return is_quantised(p.weight->dtype); }))
-    quantise(stream, input);
-  for (const Projection& projection : projections) multiply(stream, input, projection);
+  ASSERT(projections.size() <= kernels::MatmulArgs::kTargetsMax, "{} projections", projections.size());
+  const kernels::SourceRows from{.x = input.x,
+                                 .x_stride = input.x_stride,
+                                 .inner_stride = static_cast<std::uint32_t>(input.x_stack_stride),
+                                 .parts = input.matrices};
+  for (const Form form : {Form::kFloat, Form::kBytes, Form::kHalves}) {
+    const auto wants = [&](const Projection& p) { return form_of(p.weight->dtype) == form; };
+    if (std::ranges::none_of(projections, wants)) continue;
+    narrow(stream, input, from, form);
+    for (std::size_t type = 0; type < contract::kDTypesCount; ++type)
+      if (form_of(static_cast<DType>(type)) == form)
+        multiply_type(stream, input, from, projections, static_cast<DType>(type));
+  }
 }
 
 kernels::Frames frames_from(const contract::ExecutionContext& ctx, std::uint32_t first) {

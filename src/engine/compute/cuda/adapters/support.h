@@ -1,5 +1,6 @@
 #pragma once
 // What the adapters share: workspace carving, grids, projections, load-time checks.
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -29,13 +30,38 @@ class Carver : public WorkspaceCarver {
  public:
   using WorkspaceCarver::WorkspaceCarver;
 
-  // Room for `rows` activation rows as int8 blocks; none when no quantised matrix can have this width.
-  kernels::QuantisedRows take_quantised(std::uint64_t rows, std::uint32_t width) {
-    if (width % kernels::kBlockElements != 0) return {};
-    kernels::QuantisedRows out;
+  // Room for `rows` activation rows as the weights they meet want them.
+  kernels::ByteRows take_bytes(std::uint64_t rows, std::uint32_t width) {
+    kernels::ByteRows out;
     out.q = take<std::int8_t>(rows * width);
     out.scales = take<float>(rows * (width / kernels::kBlockElements));
+    out.sums = take<std::uint32_t>(rows * (width / kernels::kBlockElements));
     out.width = width;
+    return out;
+  }
+  kernels::HalfRows take_halves(std::uint64_t rows, std::uint32_t width) {
+    kernels::HalfRows out;
+    out.width = width;
+    out.stride = kernels::padded_columns(width);
+    out.values = take<std::uint16_t>(rows * out.stride);
+    out.scales = take<float>(rows);
+    return out;
+  }
+  // Room for one form at a time.
+  struct Narrowed {
+    kernels::ByteRows bytes;
+    kernels::HalfRows halves;
+  };
+  Narrowed take_narrowed(std::uint64_t rows, std::uint32_t width) {
+    Carver as_bytes, as_halves;
+    as_bytes.take_bytes(rows, width);
+    as_halves.take_halves(rows, width);
+    const std::uint64_t bytes = std::max(as_bytes.used_bytes(), as_halves.used_bytes());
+    std::byte* memory = take<std::byte>(bytes);
+    Narrowed out;
+    if (memory == nullptr) return out;
+    out.bytes = Carver({memory, bytes}).take_bytes(rows, width);
+    out.halves = Carver({memory, bytes}).take_halves(rows, width);
     return out;
   }
 };
@@ -46,24 +72,31 @@ struct Projection {
   float* y = nullptr;           // [rows, weight rows], row stride y_stride
   const float* bias = nullptr;  // [matrices, weight rows] or null
 };
+// Which matrix of a stack a row meets when each has its own.
+struct RowMatrices {
+  const std::uint32_t* matrix_of_row = nullptr;  // [rows]
+  // Rows of one matrix together, in tiles of at most tile_rows; null = every row by itself.
+  const kernels::RowTile* tiles = nullptr;  // [tiles_count]
+  const std::uint32_t* row_at = nullptr;    // [rows]
+  std::uint32_t tiles_count = 0;
+  std::uint32_t tile_rows = 0;
+};
 struct ProjectionInput {
   const float* x = nullptr;  // [rows / rows_per_x, width], row stride x_stride
   std::uint64_t x_stride = 0;
   std::uint32_t rows = 0;
-  kernels::QuantisedRows quantised;  // scratch, filled here when a weight needs it
-  bool is_quantised = false;         // it is filled already
+  Carver::Narrowed narrowed;  // scratch
   std::uint64_t y_stride = 0;
-  // Stacks: matrix z takes x + z * x_stack_stride to y + z * y_stack_stride; or row r meets matrix matrix_of_row[r].
+  // Stacks: matrix z takes x + z * x_stack_stride to y + z * y_stack_stride; or every row meets the one `own` says.
   std::uint32_t matrices = 1;
   std::uint64_t x_stack_stride = 0;
   std::uint64_t y_stack_stride = 0;
-  const std::uint32_t* matrix_of_row = nullptr;
+  const RowMatrices* own = nullptr;
   std::uint32_t rows_per_x = 1;
 };
+// Weights of one type are one launch, and one more narrows x for each of int8 and F16 that they want.
+// REQUIRES: at most MatmulArgs::kTargetsMax projections.
 void project(const CudaStream& stream, const ProjectionInput& input, std::span<const Projection> projections);
-
-// Rows of `part` blocks of 32; what project() does for quantised weights.
-void quantise(const CudaStream& stream, const ProjectionInput& input);
 
 // Calls visitor.template operator()<DType>() with a matrix type.
 template <class Visitor>

@@ -57,11 +57,11 @@ struct MergerScratch {
       : normed(carver.take<float>(merged * m.width_joined())),
         hidden(carver.take<float>(merged * m.width_joined())),
         out(carver.take<float>(merged * m.width_out)),
-        quantised(carver.take_quantised(merged, m.width_joined())) {}
+        narrowed(carver.take_narrowed(merged, m.width_joined())) {}
   float* normed;  // [T, width_in] and [merged, joined] at once: consecutive rows are what is joined
   float* hidden;  // [merged, joined]
   float* out;     // [merged, width_out]
-  kernels::QuantisedRows quantised;
+  Carver::Narrowed narrowed;
 };
 
 kernels::ImageState image_state(const PreparedInsn& insn, std::uint32_t parts, std::uint32_t part,
@@ -101,7 +101,7 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
                                      .width = m.norm_width,
                                      .eps = m.eps});
   ProjectionInput input{
-      .x = scratch.normed, .x_stride = joined, .rows = merged, .quantised = scratch.quantised, .y_stride = joined};
+      .x = scratch.normed, .x_stride = joined, .rows = merged, .narrowed = scratch.narrowed, .y_stride = joined};
   project(stream, input,
           std::array{Projection{weight_of(insn.weight(kFc1)), scratch.hidden, vector_of(insn.weight(kFc1Bias))}});
   stream.launch<kernels::Swiglu>({blocks_of(joined, kernels::Swiglu::kThreads), merged},
@@ -137,13 +137,13 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
   const CudaStream& stream = stream_of(ctx);
   ASSERT(ctx.grids.size() == ctx.batch_size, "{} frames, {} grids", ctx.batch_size, ctx.grids.size());
   Carver carver(ctx.workspace);
-  const kernels::QuantisedRows patches = carver.take_quantised(ctx.total_rows, patch_row_width(p));
+  const Carver::Narrowed patches = carver.take_narrowed(ctx.total_rows, patch_row_width(p));
   float* y = insn.output(0);
   project(stream,
           {.x = ctx.patch_rows,
            .x_stride = patch_row_width(p),
            .rows = ctx.total_rows,
-           .quantised = patches,
+           .narrowed = patches,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(PatchEmbedSlot::kWeight)), y,
                                 vector_of(insn.weight(PatchEmbedSlot::kBias))}});
@@ -162,7 +162,7 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
 std::uint64_t PatchEmbedAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                  const Backend&) noexcept {
   Carver carver;
-  carver.take_quantised(limits.rows_max, patch_row_width(contract::param_as<VisionPatchEmbedParams>(params)));
+  carver.take_narrowed(limits.rows_max, patch_row_width(contract::param_as<VisionPatchEmbedParams>(params)));
   return carver.used_bytes();
 }
 

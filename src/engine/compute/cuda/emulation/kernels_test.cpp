@@ -2,14 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <ranges>
 
 #include "engine/compute/cpu/kernel_test_support.h"
-#include "engine/compute/cuda/adapters/support.h"
 #include "engine/compute/cuda/emulation/driver.h"
-#include "engine/compute/cuda/weights.h"
+#include "engine/compute/cuda/stream.h"
 #include "engine/compute/reference/exact.h"
 #include "engine/compute/reference/mixers.h"
 #include "engine/compute/reference/routing.h"
@@ -17,10 +14,7 @@
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
 
-using contract::DType;
-using cpu::MatrixShape;
 using cpu::testing::Random;
-using cpu::testing::random_matrix;
 using cpu::testing::same_bits;
 
 // An emulated machine; kernels get plain host memory.
@@ -28,38 +22,6 @@ struct Machine {
   std::unique_ptr<Driver> driver = make_driver({});
   CudaStream stream{*driver};
 };
-
-constexpr DType kMatrixTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
-                                  DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
-                                  DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
-                                  DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
-
-// A weight as the backend would have uploaded it.
-struct Uploaded {
-  Uploaded(const MatrixShape& shape, std::span<const std::byte> stored) : bytes(matrix_bytes(shape)) {
-    pack_units(shape, stored, bytes, 0, units_of(shape));
-    weight = {.dtype = shape.dtype,
-              .matrix = {.data = bytes.data(),
-                         .row_bytes = unit_bytes(shape),
-                         .stack_bytes = bytes.size(),
-                         .n = shape.rows,
-                         .k = shape.cols}};
-  }
-  std::vector<std::byte> bytes;
-  CudaWeight weight;
-};
-
-// The order of a float dot product, one scalar step after the other.
-float float_dot(std::span<const float> w, std::span<const float> x) {
-  std::array<float, 32> lanes{};
-  for (std::size_t k = 0; k < (w.size() + 7) / 8 * 8; ++k) {
-    float& lane = lanes[k / 8 % 32];
-    lane = k < w.size() ? std::fma(w[k], x[k], lane) : std::fma(0.0f, 0.0f, lane);
-  }
-  for (std::size_t half = 16; half >= 1; half /= 2)
-    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
-}
 
 TEST(Scalar, ElementaryFunctionsAreTheReferences) {
   Random random(1);
@@ -83,17 +45,6 @@ TEST(Scalar, ElementaryFunctionsAreTheReferences) {
     same(c, expected_c, "cos");
   }
   EXPECT_TRUE(std::isnan(kernels::exponential(NAN)));
-}
-
-TEST(Scalar, ByteProductsAreExact) {
-  Random random(2);
-  for (int i = 0; i < 1000; ++i) {
-    const auto a = static_cast<std::uint32_t>(random.bits()), b = static_cast<std::uint32_t>(random.bits());
-    std::int32_t expected = 7;
-    for (int byte = 0; byte < 32; byte += 8)
-      expected += int{static_cast<std::int8_t>(a >> byte)} * int{static_cast<std::int8_t>(b >> byte)};
-    EXPECT_EQ(kernels::dot4(a, b, 7), expected);
-  }
 }
 
 // Widths below, at and past what is staged at a time.
@@ -152,97 +103,6 @@ TEST(Rows, Activations) {
   EXPECT_TRUE(same_bits(run(kSwigluOai, up.data()), expected([](float g, float u) {
                           return reference::swiglu_oai_exact(g, u, {.alpha = 1.702f, .limit = 0.9f});
                         })));
-}
-
-TEST(Matmul, QuantisesLikeTheReference) {
-  Machine machine;
-  Random random(5);
-  SCOPED_TRACE(random.note());
-  auto x = random.hostiles(3 * 320);
-  x[40] = INFINITY, x[100] = NAN;
-  for (int i = 0; i < 32; ++i) x[320 + i] = 1e-35f;
-  std::vector<std::int8_t> q(x.size());
-  std::vector<float> scales(x.size() / 32);
-  machine.stream.launch<kernels::Quantise>({1, 3},
-                                           {.x = x.data(), .x_stride = 320, .out = {q.data(), scales.data(), 320}});
-  const reference::QuantisedRow expected = reference::quantise_exact(x);
-  EXPECT_EQ(q, expected.q);
-  for (std::size_t i = 0; i < scales.size(); ++i)
-    EXPECT_TRUE(scales[i] == expected.scales[i] || (std::isnan(scales[i]) && std::isnan(expected.scales[i]))) << i;
-}
-
-// Every type, rows that fill no group, more columns than are staged at a time, one row and several.
-TEST(Matmul, OneOrderForAnyNumberOfRows) {
-  Machine machine;
-  Random random(6);
-  SCOPED_TRACE(random.note());
-  for (const DType dtype : kMatrixTypes) {
-    const bool quantised = contract::is_quantised(dtype);
-    for (const std::uint32_t cols : quantised ? std::vector{256u, 2304u} : std::vector{5u, 1003u, 4104u}) {
-      const MatrixShape shape{.dtype = dtype, .rows = 21, .cols = cols};
-      const auto stored = random_matrix(random, shape);
-      const Uploaded uploaded(shape, stored);
-      const std::vector<float> values = reference::dequantise(dtype, stored, shape.rows, cols);
-      constexpr std::uint32_t kRows = 9;
-      const auto x = random.normals(kRows * cols), bias = random.normals(shape.rows);
-      std::vector<float> expected;
-      for (std::uint32_t r = 0; r < kRows; ++r) {
-        const auto row = std::span(x).subspan(r * cols, cols);
-        const auto sums = quantised ? reference::matmul_exact(dtype, stored, shape.rows, row) : std::vector<float>();
-        for (std::uint32_t n = 0; n < shape.rows; ++n)
-          expected.push_back((quantised ? sums[n] : float_dot(std::span(values).subspan(n * cols, cols), row)) +
-                             bias[n]);
-      }
-      for (const std::uint32_t rows : {1u, 3u, kRows}) {
-        std::vector<float> y(rows * shape.rows);
-        std::vector<std::byte> scratch(rows * cols * 2 + 4096);
-        adapters::Carver carver({scratch.data(), scratch.size()});
-        adapters::project(machine.stream,
-                          {.x = x.data(),
-                           .x_stride = cols,
-                           .rows = rows,
-                           .quantised = carver.take_quantised(rows, cols),
-                           .y_stride = shape.rows},
-                          std::array{adapters::Projection{&uploaded.weight, y.data(), bias.data()}});
-        EXPECT_TRUE(same_bits(y, std::span(expected).first(y.size())))
-            << contract::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
-      }
-    }
-  }
-}
-
-// What the order itself may cost: |error| <= (K / 32 + 8) 2^-24 sum |w x|, one rounding per step of the longest chain.
-TEST(Matmul, FloatSumsAreWithinTheirBound) {
-  Random random(7);
-  for (int i = 0; i < 50; ++i) {
-    const std::size_t k = random.between(1, 5000);
-    const auto w = random.normals(k), x = random.normals(k);
-    double exact = 0, size = 0;
-    for (std::size_t j = 0; j < k; ++j) exact += double{w[j]} * x[j], size += std::fabs(double{w[j]} * x[j]);
-    EXPECT_LE(std::fabs(float_dot(w, x) - exact), (static_cast<double>(k) / 32 + 13) * 0x1p-24 * size) << k;
-  }
-}
-
-TEST(Matmul, GatherDequantisesExactly) {
-  Machine machine;
-  Random random(8);
-  SCOPED_TRACE(random.note());
-  for (const DType dtype : kMatrixTypes) {
-    const MatrixShape shape{.dtype = dtype, .rows = 35, .cols = 512};
-    const auto stored = random_matrix(random, shape);
-    const Uploaded uploaded(shape, stored);
-    const std::uint32_t ids[] = {34, 0, 17, 17};
-    std::vector<float> y(4 * 512), expected;
-    for (const std::uint32_t id : ids)
-      for (const float value : reference::dequantise(dtype, stored, shape.rows, shape.cols) |
-                                   std::views::drop(id * shape.cols) | std::views::take(shape.cols))
-        expected.push_back(1.5f * value);
-    adapters::visit_matrix_type(dtype, [&]<DType kType>() {
-      machine.stream.launch<kernels::Gather<kType>>(
-          {2, 4}, {.w = uploaded.weight.matrix, .row_ids = ids, .y = y.data(), .scale = 1.5f});
-    });
-    EXPECT_TRUE(same_bits(y, expected)) << contract::dtype_info(dtype).name;
-  }
 }
 
 TEST(Moe, ChoosesLikeTheReference) {

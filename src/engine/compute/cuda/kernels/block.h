@@ -3,11 +3,19 @@
 //
 // A kernel is one body for both: `each(phase)` runs `phase(thread)` for every thread of the block and ends with a barrier, so
 // what one phase wrote to shared or device memory the next one may read. What a thread keeps from phase to phase is a
-// PerThread. There is no other way to talk across threads than shared memory between phases and `sum_tree`, whose order is
-// written: with it a body has one order of operations, and both machines give the same bits.
+// PerThread. `own(phase)` is a phase without the barrier: what it writes only the writing thread may read before the next one.
+// There is no other way to talk across threads than shared memory between phases, `sum_tree`, whose order is written, and
+// `mma` (matmul/mma.h). Copies from device to shared memory run on the side: `copy16` in a phase starts one, `commit` closes a group
+// of them, `wait<n>` ends when at most the n youngest groups are under way, with a barrier.
 //
 // nvcc compiles the bodies for the device alone, every other compiler for the host alone.
 #include <cstdint>
+
+#if !defined(__CUDACC__)
+#include <cstring>
+#include <deque>
+#include <vector>
+#endif
 
 #if defined(__CUDACC__)
 #define LLORCH_KERNEL __device__ __forceinline__
@@ -21,6 +29,10 @@ namespace llorch::engine::compute::cuda::kernels {
 
 struct BlockIndex {
   std::uint32_t x = 0, y = 0, z = 0;
+};
+
+struct alignas(16) Words4 {
+  std::uint32_t word[4] = {};
 };
 
 #if defined(__CUDACC__)
@@ -48,6 +60,30 @@ class DeviceBlock {
   __device__ __forceinline__ void each(const Phase& phase) {
     phase(static_cast<std::uint32_t>(threadIdx.x));
     __syncthreads();
+  }
+  template <class Phase>
+  __device__ __forceinline__ void own(const Phase& phase) {
+    phase(static_cast<std::uint32_t>(threadIdx.x));
+  }
+
+  // Sixteen aligned bytes, zeros unless `real`; `from` is a device address either way.
+  __device__ __forceinline__ void copy16(void* to, const void* from, bool real) {
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+        "l"(__cvta_generic_to_global(from)), "r"(real ? 16 : 0)
+        : "memory");
+  }
+  __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <std::uint32_t kGroups>
+  __device__ __forceinline__ void wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+    __syncthreads();
+  }
+
+  // get(values[thread]) are the Mma::Operands of one lane of its warp.
+  template <class Mma, class T, class Get>
+  __device__ __forceinline__ void mma(PerThread<T>& values, const Get& get) {
+    Mma::run(get(values[0]));
   }
 
   // Of every aligned group of kLanes threads: all get the sum of its values, added i with i + kLanes / 2, then i with
@@ -93,6 +129,37 @@ class HostBlock {
     }
   }
 
+  template <class Phase>
+  void own(const Phase& phase) {
+    each(phase);
+  }
+
+  // A copy may happen at once or as late as it is waited for: the two directions show both.
+  void copy16(void* to, const void* from, bool real) {
+    open_.push_back({to, real ? from : nullptr});
+    if (backwards_) return;
+    open_.back().run();
+    open_.pop_back();
+  }
+  void commit() {
+    groups_.push_back(std::move(open_));
+    open_.clear();
+  }
+  template <std::uint32_t kGroups>
+  void wait() {
+    for (; groups_.size() > kGroups; groups_.pop_front())
+      for (const Copy& copy : groups_.front()) copy.run();
+  }
+
+  template <class Mma, class T, class Get>
+  void mma(PerThread<T>& values, const Get& get) {
+    for (std::uint32_t first = 0; first < kThreads; first += 32) {
+      typename Mma::Operands lanes[32];
+      for (std::uint32_t lane = 0; lane < 32; ++lane) lanes[lane] = get(values[first + lane]);
+      Mma::run_warp(lanes);
+    }
+  }
+
   // Addition commutes bit for bit, so that one sum per pair is what each of the two threads computes for itself.
   template <std::uint32_t kLanes, class T, class Get>
   void sum_tree(PerThread<T>& values, const Get& get) {
@@ -104,8 +171,21 @@ class HostBlock {
   }
 
  private:
+  struct Copy {
+    void* to;
+    const void* from;  // null = zeros
+    void run() const {
+      if (from != nullptr) {
+        std::memcpy(to, from, sizeof(Words4));
+      } else {
+        std::memset(to, 0, sizeof(Words4));
+      }
+    }
+  };
   BlockIndex index_;
   bool backwards_;
+  std::vector<Copy> open_;
+  std::deque<std::vector<Copy> > groups_;
 };
 
 #endif

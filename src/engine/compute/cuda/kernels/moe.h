@@ -1,6 +1,6 @@
 #pragma once
 // Which experts a row goes to, and what they gave it. Steps as numerics.md has them under `moe`.
-#include "engine/compute/cuda/kernels/rows.h"
+#include "engine/compute/cuda/kernels/matmul/matmul.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
@@ -133,6 +133,59 @@ struct Route {
       args.experts[at + j] = shared.chosen[j];
       args.weights[at + j] = weight * p.weights_scale;
     }
+  }
+};
+
+// Pairs (a row and one expert it chose) in the order of their experts, and tiles of at most tile_rows pairs of one expert each.
+// Expert e begins at tile floor(pairs before it / tile_rows) + e, so that no expert must know how many tiles the others have;
+// tiles in between are empty. Grid: experts.
+struct GroupPairsArgs {
+  const std::uint32_t* experts = nullptr;  // [pairs]
+  std::uint32_t pairs = 0;
+  std::uint32_t tile_rows = 1;
+  std::uint32_t* pair_at = nullptr;  // [pairs]
+  RowTile* tiles = nullptr;          // [pairs / tile_rows + experts]
+};
+struct GroupPairs {
+  using Args = GroupPairsArgs;
+  static constexpr std::uint32_t kThreads = 128;
+  struct Counts {
+    std::uint32_t before = 0, mine = 0;  // pairs of experts with lower numbers, and of this one
+  };
+  struct Shared {
+    Counts of_thread[kThreads];
+  };
+
+  // A thread looks at consecutive pairs, so pairs of one expert keep their order.
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const std::uint32_t expert = block.x(), each = (args.pairs + kThreads - 1) / kThreads;
+    block.each([&](std::uint32_t thread) {
+      Counts counts;
+      for (std::uint32_t i = smaller(thread * each, args.pairs); i < smaller((thread + 1) * each, args.pairs); ++i) {
+        counts.before += args.experts[i] < expert ? 1 : 0;
+        counts.mine += args.experts[i] == expert ? 1 : 0;
+      }
+      shared.of_thread[thread] = counts;
+    });
+    block.own([&](std::uint32_t thread) {
+      Counts all;
+      std::uint32_t earlier = 0;  // of this expert, in the hands of earlier threads
+      for (std::uint32_t i = 0; i < kThreads; ++i) {
+        if (i == thread) earlier = all.mine;
+        all.before += shared.of_thread[i].before, all.mine += shared.of_thread[i].mine;
+      }
+      std::uint32_t at = all.before + earlier;
+      for (std::uint32_t i = smaller(thread * each, args.pairs); i < smaller((thread + 1) * each, args.pairs); ++i)
+        if (args.experts[i] == expert) args.pair_at[at++] = i;
+      const std::uint32_t first_tile = all.before / args.tile_rows + expert;
+      const std::uint32_t end_tile = (all.before + all.mine) / args.tile_rows + expert + 1;
+      for (std::uint32_t i = thread; first_tile + i < end_tile; i += kThreads) {
+        const std::uint32_t taken = i * args.tile_rows;
+        args.tiles[first_tile + i] = {expert, all.before + taken,
+                                      taken < all.mine ? smaller(all.mine - taken, args.tile_rows) : 0};
+      }
+    });
   }
 };
 

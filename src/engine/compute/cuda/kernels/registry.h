@@ -5,7 +5,9 @@
 #include <type_traits>
 
 #include "engine/compute/cuda/kernels/attention.h"
-#include "engine/compute/cuda/kernels/matmul.h"
+#include "engine/compute/cuda/kernels/matmul/half.h"
+#include "engine/compute/cuda/kernels/matmul/plain.h"
+#include "engine/compute/cuda/kernels/matmul/quantised.h"
 #include "engine/compute/cuda/kernels/moe.h"
 #include "engine/compute/cuda/kernels/sequences.h"
 #include "engine/compute/cuda/kernels/vision.h"
@@ -43,33 +45,39 @@ struct Joined<KernelList<A...>, KernelList<B...>, Rest...> {
   using List = typename Joined<KernelList<A..., B...>, Rest...>::List;
 };
 
-// Kernels by stored type, and by the rows of x that share a pass over the weights.
-inline constexpr std::uint32_t kTileRows = 8;
+// Kernels by stored type, for few rows of x and for many.
+inline constexpr std::uint32_t kPlainTile = 8;
+using PlainMatmuls = KernelList<PlainMatmul<1>, PlainMatmul<kPlainTile>>;
 template <DType kType>
-using FloatKernels = KernelList<Gather<kType>, FloatMatmul<kType, 1>, FloatMatmul<kType, kTileRows>>;
+using HalfKernels = KernelList<Gather<kType>, HalfMatmul<kType, StreamShape>, HalfMatmul<kType, BatchShape>,
+                               HalfMatmul<kType, PrefillShape>>;
 template <DType kType>
-using QuantKernels = KernelList<Gather<kType>, QuantMatmul<kType, 1>, QuantMatmul<kType, kTileRows>>;
+using QuantKernels = KernelList<Gather<kType>, QuantStream<kType, 1>, QuantStream<kType, 8>, QuantTiled<kType>>;
 template <class Keys>
 using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionPart<Keys>, AttentionJoin<Keys>>;
 
-using PlainKernels = KernelList<RmsNorm, LayerNorm, Swiglu, ResidualAdd, ScaleSoftcap, CopyRows, Quantise, Route,
-                                Combine, CausalConv, SsmScan, LatentQuery, AddPositions, KeepRows, Scatter>;
+using PlainKernels =
+    KernelList<RmsNorm, LayerNorm, Swiglu, ResidualAdd, ScaleSoftcap, CopyRows, Quantise, Narrow, Route, GroupPairs,
+               Combine, Gather<DType::kF32>, CausalConv, SsmScan, LatentQuery, AddPositions, KeepRows, Scatter>;
 using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
                                 FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
 using AllKernels = Joined<
     PlainKernels, CacheKernels, AttentionKernels<PagedKeys<DType::kF32>>, AttentionKernels<PagedKeys<DType::kF16>>,
-    AttentionKernels<LatentKeys<DType::kF32>>, AttentionKernels<LatentKeys<DType::kF16>>, FloatKernels<DType::kF32>,
-    FloatKernels<DType::kF16>, FloatKernels<DType::kBF16>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
+    AttentionKernels<LatentKeys<DType::kF32>>, AttentionKernels<LatentKeys<DType::kF16>>, PlainMatmuls,
+    HalfKernels<DType::kF16>, HalfKernels<DType::kBF16>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
     QuantKernels<DType::kQ4_1>, QuantKernels<DType::kQ5_0>, QuantKernels<DType::kQ5_1>, QuantKernels<DType::kQ2_K>,
     QuantKernels<DType::kQ3_K>, QuantKernels<DType::kQ4_K>, QuantKernels<DType::kQ5_K>, QuantKernels<DType::kQ6_K>,
     QuantKernels<DType::kIQ4_NL>, QuantKernels<DType::kIQ4_XS>, QuantKernels<DType::kMXFP4>>::List;
+
+inline constexpr std::size_t kSharedBytesMax =
+    99 * 1024;  // of a block, on the architecture that has the least (8.9, 12.0)
 
 template <class Kernel>
 constexpr KernelId kernel_id() {
   constexpr KernelId id = AllKernels::id<Kernel>();
   static_assert(static_cast<std::size_t>(id) < AllKernels::kCount, "a kernel that no table has");
   static_assert(std::is_trivially_copyable_v<typename Kernel::Args> && sizeof(typename Kernel::Args) <= 4096);
-  static_assert(sizeof(typename Kernel::Shared) <= 48 * 1024);
+  static_assert(sizeof(typename Kernel::Shared) <= kSharedBytesMax);
   return id;
 }
 

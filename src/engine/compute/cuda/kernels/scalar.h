@@ -1,6 +1,6 @@
 #pragma once
-// Numbers one at a time: IEEE binary32 operations that round once on both machines, bit views, binary16 and bfloat16, exact
-// integer dot products, and the elementary functions of docs/internals/numerics.md. Built without contraction on both sides
+// Numbers one at a time: IEEE binary32 operations that round once on both machines, bit views, binary16, and the
+// elementary functions of docs/internals/numerics.md. Built without contraction on both sides
 // (-ffp-contract=off, -fmad=false): a fused multiply-add is where `fma` stands.
 #include <cmath>
 #include <cstddef>
@@ -27,9 +27,9 @@ LLORCH_KERNEL std::uint32_t bits_of(float a) { return __float_as_uint(a); }
 LLORCH_KERNEL float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
 LLORCH_KERNEL float half_value(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 LLORCH_KERNEL std::uint16_t half_bits(float a) { return __half_as_ushort(__float2half_rn(a)); }
-// sum + the four products of signed bytes; exact.
-LLORCH_KERNEL std::int32_t dot4(std::uint32_t a, std::uint32_t b, std::int32_t sum) {
-  return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
+// Byte i is the one of high:low that nibble i of the selector (0 .. 7) names.
+LLORCH_KERNEL std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  return __byte_perm(low, high, selector);
 }
 #else
 LLORCH_KERNEL float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -48,14 +48,15 @@ LLORCH_KERNEL float float_of(std::uint32_t bits) {
 }
 LLORCH_KERNEL float half_value(std::uint16_t bits) { return half_to_float(bits); }
 LLORCH_KERNEL std::uint16_t half_bits(float a) { return float_to_half(a); }
-LLORCH_KERNEL std::int32_t dot4(std::uint32_t a, std::uint32_t b, std::int32_t sum) {
-  for (int i = 0; i < 32; i += 8)
-    sum += static_cast<std::int8_t>(a >> i & 0xFF) * static_cast<std::int8_t>(b >> i & 0xFF);
-  return sum;
+LLORCH_KERNEL std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
+  std::uint32_t chosen = 0;
+  for (std::uint32_t i = 0; i < 4; ++i)
+    chosen |= static_cast<std::uint32_t>(bytes >> (8 * (selector >> (4 * i) & 7u)) & 0xFFu) << (8 * i);
+  return chosen;
 }
 #endif
 
-LLORCH_KERNEL float bfloat_value(std::uint16_t bits) { return float_of(static_cast<std::uint32_t>(bits) << 16); }
 LLORCH_KERNEL float magnitude(float a) { return float_of(bits_of(a) & 0x7FFFFFFFu); }
 LLORCH_KERNEL float with_sign_of(float a, float sign) {
   return float_of((bits_of(a) & 0x7FFFFFFFu) | (bits_of(sign) & 0x80000000u));
@@ -78,11 +79,6 @@ struct Element<contract::DType::kF16> {
   using Stored = std::uint16_t;
   static LLORCH_KERNEL float value(Stored stored) { return half_value(stored); }
   static LLORCH_KERNEL Stored stored(float value) { return half_bits(value); }
-};
-template <>
-struct Element<contract::DType::kBF16> {
-  using Stored = std::uint16_t;
-  static LLORCH_KERNEL float value(Stored stored) { return bfloat_value(stored); }
 };
 
 // Elementary functions: steps and error bounds in docs/internals/numerics.md, coefficients by tools/fit_polynomials.py.

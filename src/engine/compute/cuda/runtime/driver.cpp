@@ -97,7 +97,8 @@ class CudaDriver final : public Driver {
     make_current();
     const runtime::DeviceKernel& entry = kernels_[static_cast<std::size_t>(kernel)];
     void* parameters[] = {const_cast<void*>(args)};
-    note(cudaLaunchKernel(entry.function, dim3(grid.x, grid.y, grid.z), dim3(entry.threads), parameters, 0, stream_),
+    note(cudaLaunchKernel(entry.function, dim3(grid.x, grid.y, grid.z), dim3(entry.threads), parameters,
+                          entry.shared_bytes, stream_),
          "launching a kernel");
   }
   bool is_healthy() const noexcept override { return error_ == cudaSuccess; }
@@ -163,6 +164,11 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
         fmt::format("{} has compute capability {}.{}, for which this build has no kernels ({}); it was built for {}.",
                     properties.name, properties.major, properties.minor, cudaGetErrorName(error),
                     built_architectures())));
+  for (const runtime::DeviceKernel& kernel : driver->kernels_)
+    if (kernel.shared_bytes != 0)
+      driver->note(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(kernel.shared_bytes)),
+                   "asking for shared memory");
   driver->note(cudaStreamCreateWithFlags(&driver->stream_, cudaStreamNonBlocking), "making a stream");
   TRY(driver->synchronize());
   return driver;

@@ -4,11 +4,22 @@
 namespace llorch::engine::compute::cuda::runtime {
 namespace {
 
+// Shared memory past what a block may declare is asked for at launch.
+constexpr std::size_t kDeclaredBytesMax = 48 * 1024;
+template <class Kernel>
+constexpr std::uint32_t kExtraShared =
+    sizeof(typename Kernel::Shared) > kDeclaredBytesMax ? sizeof(typename Kernel::Shared) : 0;
+
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ typename Kernel::Args args) {
-  __shared__ typename Kernel::Shared shared;
   kernels::DeviceBlock<Kernel::kThreads> block;
-  Kernel::run(block, shared, args);
+  if constexpr (kExtraShared<Kernel> != 0) {
+    extern __shared__ kernels::Words4 memory[];
+    Kernel::run(block, *reinterpret_cast<typename Kernel::Shared*>(memory), args);
+  } else {
+    __shared__ typename Kernel::Shared shared;
+    Kernel::run(block, shared, args);
+  }
 }
 
 template <class List>
@@ -16,7 +27,7 @@ struct Table;
 template <class... Kernels>
 struct Table<kernels::KernelList<Kernels...>> {
   static std::array<DeviceKernel, sizeof...(Kernels)> make() {
-    return {DeviceKernel{reinterpret_cast<const void*>(&run<Kernels>), Kernels::kThreads}...};
+    return {DeviceKernel{reinterpret_cast<const void*>(&run<Kernels>), Kernels::kThreads, kExtraShared<Kernels>}...};
   }
 };
 

@@ -10,6 +10,7 @@ namespace llorch::engine::compute::cuda::runtime {
 struct DeviceKernel {
   const void* function = nullptr;  // of a __global__ function that takes the kernel's Args
   std::uint32_t threads = 0;
+  std::uint32_t shared_bytes = 0;  // to be asked for; 0 = the function declares its own
 };
 
 // By KernelId.

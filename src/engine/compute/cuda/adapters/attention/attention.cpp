@@ -32,11 +32,11 @@ struct Scratch {
   Scratch(Carver& carver, const AttentionParams& p, std::uint64_t rows)
       : qkv(carver.take<float>(rows * Columns(p).count)),
         attended(carver.take<float>(rows * p.heads * p.d_v)),
-        x(carver.take_quantised(rows, p.width)),
-        attended_quantised(carver.take_quantised(rows, p.heads * p.d_v)) {}
+        x(carver.take_narrowed(rows, p.width)),
+        attended_narrowed(carver.take_narrowed(rows, p.heads * p.d_v)) {}
   float* qkv;
   float* attended;  // [T, H * d_v]
-  kernels::QuantisedRows x, attended_quantised;
+  Carver::Narrowed x, attended_narrowed;
 };
 
 // Without several positions per row, rows stand at the same place on every axis.
@@ -143,7 +143,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
-           .quantised = scratch.x,
+           .narrowed = scratch.x,
            .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(kQ)), scratch.qkv, vector_of(insn.weight(kQBias))},
                      Projection{weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
@@ -154,7 +154,7 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
           {.x = scratch.attended,
            .x_stride = std::uint64_t{p.heads} * p.d_v,
            .rows = ctx.total_rows,
-           .quantised = scratch.attended_quantised,
+           .narrowed = scratch.attended_narrowed,
            .y_stride = p.width},
           std::array{Projection{weight_of(insn.weight(kO)), insn.output(0), vector_of(insn.weight(kOBias))}});
   return stream.status();

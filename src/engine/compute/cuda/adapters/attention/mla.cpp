@@ -49,11 +49,11 @@ struct Scratch {
         latent_q(carver.take<float>(latent_rows * widths.latent_q)),
         latent(carver.take<float>(latent_rows * widths.latent)),
         attended(carver.take<float>(rows * widths.attended)),
-        x(carver.take_quantised(rows, p.width)),
-        q_a(carver.take_quantised(rows, p.q_lora)),
-        nope(carver.take_quantised(latent_rows * p.heads, p.d_nope)),
-        latent_quantised(carver.take_quantised(latent_rows * p.heads, p.kv_lora)),
-        attended_quantised(carver.take_quantised(rows, widths.attended)) {}
+        x(carver.take_narrowed(rows, p.width)),
+        q_a(carver.take_narrowed(rows, p.q_lora)),
+        nope(carver.take_narrowed(latent_rows * p.heads, p.d_nope)),
+        latent_narrowed(carver.take_narrowed(latent_rows * p.heads, p.kv_lora)),
+        attended_narrowed(carver.take_narrowed(rows, widths.attended)) {}
 
   float* q(const MlaAttentionParams& p) const { return p.q_lora != 0 ? expanded : projected; }
   std::uint64_t q_stride(const MlaAttentionParams& p) const { return p.q_lora != 0 ? widths.q : widths.projected; }
@@ -65,7 +65,7 @@ struct Scratch {
   float* latent_q;   // [kLatentRows, H, kv_lora + d_rope]
   float* latent;     // [kLatentRows, H, kv_lora]
   float* attended;   // [T, H * d_v]
-  kernels::QuantisedRows x, q_a, nope, latent_quantised, attended_quantised;
+  Carver::Narrowed x, q_a, nope, latent_narrowed, attended_narrowed;
 };
 
 const float* vector_of_slot(const PreparedInsn& insn, MlaSlot which) { return vector_of(insn.weight(which)); }
@@ -92,7 +92,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
-           .quantised = scratch.x,
+           .narrowed = scratch.x,
            .y_stride = widths.projected},
           std::array{
               Projection{weight_of(insn.weight(first)), scratch.projected, vector_of_slot(insn, MlaSlot::kQABias)},
@@ -122,7 +122,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
           {.x = scratch.projected,
            .x_stride = widths.projected,
            .rows = ctx.total_rows,
-           .quantised = scratch.q_a,
+           .narrowed = scratch.q_a,
            .y_stride = widths.q},
           std::array{Projection{weight_of(insn.weight(MlaSlot::kQB)), scratch.expanded}});
 }
@@ -137,7 +137,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
           {.x = q,
            .x_stride = scratch.q_stride(p),
            .rows = rows,
-           .quantised = scratch.nope,
+           .narrowed = scratch.nope,
            .y_stride = widths.latent_q,
            .matrices = p.heads,
            .x_stack_stride = widths.head,
@@ -171,7 +171,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
           {.x = scratch.latent,
            .x_stride = widths.latent,
            .rows = rows,
-           .quantised = scratch.latent_quantised,
+           .narrowed = scratch.latent_narrowed,
            .y_stride = widths.attended,
            .matrices = p.heads,
            .x_stack_stride = p.kv_lora,
@@ -194,7 +194,7 @@ Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
           {.x = scratch.attended,
            .x_stride = scratch.widths.attended,
            .rows = ctx.total_rows,
-           .quantised = scratch.attended_quantised,
+           .narrowed = scratch.attended_narrowed,
            .y_stride = p.width},
           std::array{
               Projection{weight_of(insn.weight(MlaSlot::kO)), insn.output(0), vector_of_slot(insn, MlaSlot::kOBias)}});

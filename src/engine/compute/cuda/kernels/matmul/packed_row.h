@@ -1,6 +1,6 @@
 #pragma once
-// Quantised weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), taken apart word by word, and
-// activations as int8 blocks of 32. A word is four codes, those of elements 4g .. 4g + 3 of a block.
+// Quantised weights as they lie in packed groups of sixteen rows (compute/cpu/quant_layout.h), taken apart word by word. A word
+// is four codes, those of elements 4g .. 4g + 3 of a block, and one register of a ByteMma.
 #include "engine/compute/cpu/quant_layout.h"
 #include "engine/compute/cuda/kernels/rows.h"
 
@@ -44,15 +44,14 @@ class PackedRow {
       plane += 128, shift += 2;
     }
     if constexpr (kLayout.bit_plane) codes |= (word(plane, 0) >> g & 0x01010101u) << shift;
-    if constexpr (kLevels) {
-      std::uint32_t levels = 0;
-      for (std::uint32_t i = 0; i < 32; i += 8) levels |= level(codes >> i & 15u) << i;
-      return levels;
-    }
+    if constexpr (kLevels) return levels(codes);
     // Bytewise minus offset: the high bit keeps bytes from borrowing of each other, and comes off again.
     if constexpr (kOffset == 128) return codes ^ 0x80808080u;
     return ((codes | 0x80808080u) - 0x01010101u * kOffset) ^ 0x80808080u;
   }
+
+  static constexpr bool kHalves = kLayout.has_halves();  // the halves of a block have scales of their own
+  static constexpr bool kScaled = kSmall != cpu::SmallScale::kNone;
 
   // Small scale and min of a half (16 elements) of a block; 1 where the type has none.
   LLORCH_KERNEL std::int32_t scale(std::uint32_t block, std::uint32_t half) const {
@@ -111,57 +110,20 @@ class PackedRow {
       static_cast<std::uint32_t>(static_cast<std::uint8_t>(kLayout.levels[4 * kWord + 1])) << 8 |
       static_cast<std::uint32_t>(static_cast<std::uint8_t>(kLayout.levels[4 * kWord + 2])) << 16 |
       static_cast<std::uint32_t>(static_cast<std::uint8_t>(kLayout.levels[4 * kWord + 3])) << 24;
-  static LLORCH_KERNEL std::uint32_t level(std::uint32_t code) {
-    const std::uint32_t low = code & 4u ? kLevelWord<1> : kLevelWord<0>,
-                        high = code & 4u ? kLevelWord<3> : kLevelWord<2>;
-    return (code & 8u ? high : low) >> (code % 4 * 8) & 0xFFu;
+  // Of four codes, a byte each: looked up by their low three bits in both halves of the levels, then the fourth decides.
+  static LLORCH_KERNEL std::uint32_t levels(std::uint32_t codes) {
+    std::uint32_t selector = codes & 0x07070707u;
+    selector = (selector | selector >> 4) & 0x00FF00FFu;
+    selector = (selector | selector >> 8) & 0xFFFFu;
+    const std::uint32_t low = choose_bytes(kLevelWord<0>, kLevelWord<1>, selector),
+                        high = choose_bytes(kLevelWord<2>, kLevelWord<3>, selector);
+    const std::uint32_t mask = (codes >> 3 & 0x01010101u) * 0xFFu;
+    return (high & mask) | (low & ~mask);
   }
 
   const std::uint8_t* codes_;
   const std::uint8_t* small_;
   const std::uint8_t* factors_;
-};
-
-// Rows of activations as int8 blocks of 32: x ~ scale * q, scale = max|x| / 127, q in [-127, 127].
-struct QuantisedRows {
-  std::int8_t* q = nullptr;  // [rows, width]
-  float* scales = nullptr;   // [rows, width / 32]
-  std::uint32_t width = 0;   // a multiple of 32
-};
-
-// A source row has `grid.z` parts of `width` elements, inner_stride apart; they become consecutive rows of `out`.
-// Grid: blocks of a part / kThreads, rows, parts of a row.
-struct QuantiseArgs {
-  const float* x = nullptr;  // row stride x_stride
-  std::uint64_t x_stride = 0;
-  std::uint32_t inner_stride = 0;
-  std::uint32_t parts = 1;
-  QuantisedRows out;
-};
-struct Quantise {
-  using Args = QuantiseArgs;
-  using Shared = Nothing;
-  static constexpr std::uint32_t kThreads = 128;
-  template <class Block>
-  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
-    block.each([&](std::uint32_t thread) {
-      const std::uint32_t b = block.x() * kThreads + thread, blocks = args.out.width / kBlockElements;
-      if (b >= blocks) return;
-      const std::uint64_t row = std::uint64_t{block.y()} * args.parts + block.z();
-      const float* x =
-          args.x + block.y() * args.x_stride + std::uint64_t{block.z()} * args.inner_stride + b * kBlockElements;
-      std::int8_t* q = args.out.q + row * args.out.width + b * kBlockElements;
-      std::uint32_t largest = 0;
-      for (std::uint32_t i = 0; i < kBlockElements; ++i) largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
-      const float amax = float_of(largest);
-      const bool finite = largest < 0x7F800000u, usable = finite && amax >= 0x1p-100f;
-      const float inverse = usable ? divide(127.0f, amax) : 0.0f;
-      for (std::uint32_t i = 0; i < kBlockElements; ++i)
-        q[i] =
-            usable ? static_cast<std::int8_t>(static_cast<std::int32_t>(round_even(x[i] * inverse))) : std::int8_t{0};
-      args.out.scales[row * blocks + b] = usable ? divide(amax, 127.0f) : finite ? 0.0f : float_of(0x7FC00000u);
-    });
-  }
 };
 
 }  // namespace llorch::engine::compute::cuda::kernels

@@ -1,0 +1,126 @@
+#pragma once
+// Activation rows as matrix kernels take them: int8 blocks of 32 for quantised weights, F16 for F16 and BF16 ones.
+#include "engine/compute/cuda/kernels/matmul/mma.h"
+#include "engine/compute/cuda/kernels/matmul/packed_row.h"
+
+namespace llorch::engine::compute::cuda::kernels {
+
+// x ~ scale * q, scale = max|x| / 127 of a block, q in [-127, 127].
+struct ByteRows {
+  std::int8_t* q = nullptr;       // [rows, width]
+  float* scales = nullptr;        // [rows, width / 32]
+  std::uint32_t* sums = nullptr;  // [rows, width / 32]: of q over elements 0 .. 15 (low half, signed) and 16 .. 31
+  std::uint32_t width = 0;        // a multiple of 32
+};
+LLORCH_KERNEL float half_sum(std::uint32_t sums, std::uint32_t half) {
+  return static_cast<float>(static_cast<std::int16_t>(sums >> (16 * half) & 0xFFFFu));
+}
+
+// x ~ scale * value in F16; the scale is a power of two, with which the row's largest value is in [2^14, 2^15).
+struct HalfRows {
+  std::uint16_t* values = nullptr;  // [rows, stride], zeros from the row's width on
+  float* scales = nullptr;          // [rows]
+  std::uint32_t width = 0;
+  std::uint32_t stride = 0;  // padded_columns(width)
+};
+
+// A source row has `parts` parts of the width, inner_stride apart; they become consecutive rows of what is written.
+struct SourceRows {
+  const float* x = nullptr;  // row stride x_stride
+  std::uint64_t x_stride = 0;
+  std::uint32_t inner_stride = 0;
+  std::uint32_t parts = 1;
+
+  LLORCH_KERNEL const float* part(std::uint32_t row, std::uint32_t part) const {
+    return x + row * x_stride + std::uint64_t{part} * inner_stride;
+  }
+};
+
+// Grid: blocks of a part / kThreads, rows, parts of a row.
+struct QuantiseArgs {
+  SourceRows from;
+  ByteRows out;
+};
+struct Quantise {
+  using Args = QuantiseArgs;
+  using Shared = Nothing;
+  static constexpr std::uint32_t kThreads = 128;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t b = block.x() * kThreads + thread, blocks = args.out.width / kBlockElements;
+      if (b >= blocks) return;
+      const std::uint64_t row = std::uint64_t{block.y()} * args.from.parts + block.z();
+      const float* x = args.from.part(block.y(), block.z()) + b * kBlockElements;
+      std::int8_t* q = args.out.q + row * args.out.width + b * kBlockElements;
+      std::uint32_t largest = 0;
+      for (std::uint32_t i = 0; i < kBlockElements; ++i) largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
+      const float amax = float_of(largest);
+      const bool finite = largest < 0x7F800000u, usable = finite && amax >= 0x1p-100f;
+      const float inverse = usable ? divide(127.0f, amax) : 0.0f;
+      std::int32_t sums[2] = {0, 0};
+      LLORCH_UNROLL
+      for (std::uint32_t i = 0; i < kBlockElements; ++i) {
+        const std::int32_t value = usable ? static_cast<std::int32_t>(round_even(x[i] * inverse)) : 0;
+        q[i] = static_cast<std::int8_t>(value);
+        sums[i / 16] += value;
+      }
+      args.out.scales[row * blocks + b] = usable ? divide(amax, 127.0f) : finite ? 0.0f : float_of(0x7FC00000u);
+      args.out.sums[row * blocks + b] =
+          (static_cast<std::uint32_t>(sums[0]) & 0xFFFFu) | static_cast<std::uint32_t>(sums[1]) << 16;
+    });
+  }
+};
+
+// The exponent n of the power of two that brings `largest`, the greatest bits of a magnitude in a row, into [2^14, 2^15). Rows of
+// zeros and of what is no number stay as they are.
+constexpr std::int32_t narrowing_exponent(std::uint32_t largest) {
+  const auto exponent = static_cast<std::int32_t>(largest >> 23);
+  if (exponent == 0 || exponent == 255) return 0;
+  const std::int32_t n = 127 + 14 - exponent;
+  return n > 126 ? 126 : n;
+}
+
+// Grid: rows, parts of a row.
+struct NarrowArgs {
+  SourceRows from;
+  HalfRows out;
+};
+struct Narrow {
+  using Args = NarrowArgs;
+  static constexpr std::uint32_t kThreads = 256;
+  static constexpr std::uint32_t kSome = 16;
+  struct Shared {
+    std::uint32_t largest[kThreads];
+    std::uint32_t of_some[kSome];
+  };
+
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const float* x = args.from.part(block.x(), block.y());
+    const std::uint64_t row = std::uint64_t{block.x()} * args.from.parts + block.y();
+    block.each([&](std::uint32_t thread) {
+      std::uint32_t largest = 0;
+      for (std::uint32_t i = thread; i < args.out.width; i += kThreads)
+        largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
+      shared.largest[thread] = largest;
+    });
+    block.each([&](std::uint32_t thread) {
+      if (thread >= kSome) return;
+      std::uint32_t largest = 0;
+      for (std::uint32_t i = thread; i < kThreads; i += kSome) largest = larger(largest, shared.largest[i]);
+      shared.of_some[thread] = largest;
+    });
+    block.own([&](std::uint32_t thread) {
+      std::uint32_t largest = 0;
+      for (std::uint32_t i = 0; i < kSome; ++i) largest = larger(largest, shared.of_some[i]);
+      const std::int32_t n = narrowing_exponent(largest);
+      const float factor = power_of_two(n);
+      for (std::uint32_t i = thread; i < args.out.stride; i += kThreads)
+        args.out.values[row * args.out.stride + i] = i < args.out.width ? half_bits(x[i] * factor) : std::uint16_t{0};
+      if (thread == 0) args.out.scales[row] = power_of_two(-n);
+    });
+  }
+};
+
+}  // namespace llorch::engine::compute::cuda::kernels

@@ -1,0 +1,221 @@
+#pragma once
+// F16 and BF16 weights on tensor cores. Columns are padded to whole steps and cut in two halves; either half is one chain of
+// HalfMma steps with k increasing, from +0, and y = first + second, times the powers of two that brought x and w into the range
+// of F16. That is all of the order: who computes which tile, how many rows share it and how far ahead is read change nothing.
+//
+// Weights are the sixteen-row operand and come from device memory as fragments (half_index), activations the eight-column one:
+// one row of x costs one column block, so the same kernel streams weights for a single row and multiplies for hundreds.
+#include "engine/compute/cuda/kernels/matmul/matmul.h"
+
+namespace llorch::engine::compute::cuda::kernels {
+
+// How a block works: kGroups groups of sixteen rows of w, kRowsOfX rows of x, kHalves halves of the columns side by side (or one
+// after the other), kSteps steps of 32 columns a stage, kStages of them in shared memory. A warp has kRowTiles groups and
+// kColumnTiles times eight rows of x. All take at most 96 KiB of shared memory, which every architecture has.
+
+// Decode. Weights are read once and everything else is small: many bytes under way, little work per byte.
+struct StreamShape {
+  static constexpr std::uint32_t kRowsOfX = 8, kGroups = 2, kHalves = 2, kSteps = 2, kStages = 8;
+  static constexpr std::uint32_t kRowTiles = 1, kColumnTiles = 1;
+};
+// A batch of decoding rows: as many rows of w per block as leave blocks for every processor, so that x is read again seldom.
+struct BatchShape {
+  static constexpr std::uint32_t kRowsOfX = 64, kGroups = 4, kHalves = 2, kSteps = 1, kStages = 5;
+  static constexpr std::uint32_t kRowTiles = 1, kColumnTiles = 8;
+};
+// Prefill. A tile of 256 x 128 asks 24 KiB of the caches for two million products; 64 x 64 sums per warp keep shared memory
+// behind the tensor cores.
+struct PrefillShape {
+  static constexpr std::uint32_t kRowsOfX = 128, kGroups = 16, kHalves = 1, kSteps = 1, kStages = 4;
+  static constexpr std::uint32_t kRowTiles = 4, kColumnTiles = 8;
+};
+
+template <DType kType, class Shape>
+struct HalfMatmul {
+  using Args = MatmulArgs;
+  using Mma = HalfMma;
+  static constexpr std::uint32_t kRows = Shape::kGroups * kMmaRows;
+  static constexpr std::uint32_t kRowsOfX = Shape::kRowsOfX;
+  static constexpr std::uint32_t kRowTiles = Shape::kRowTiles, kColumnTiles = Shape::kColumnTiles;
+  static constexpr std::uint32_t kRowWarps = Shape::kGroups / kRowTiles;
+  static constexpr std::uint32_t kColumnWarps = kRowsOfX / kMmaColumns / kColumnTiles;
+  static constexpr std::uint32_t kThreads = 32 * kRowWarps * kColumnWarps * Shape::kHalves;
+  static_assert(kHalfColumns % (2 * kHalfStep * Shape::kSteps) == 0, "a half is whole stages");
+
+  struct Step {
+    Words4 weights[Shape::kGroups][2][32];  // [group][mma][lane]
+    Words4 x[kRowsOfX][4];                  // [row of x][eight columns]
+  };
+  struct Shared {
+    Step stages[Shape::kStages][Shape::kHalves][Shape::kSteps];
+    float second[Shape::kHalves == 2 ? kRowWarps * kColumnWarps * 32 : 1][kRowTiles * kColumnTiles * 4 + 1];
+  };
+  struct Own {
+    Words4 a[kRowTiles];
+    Words4 b[kColumnTiles];
+    float sum[kRowTiles][kColumnTiles][4];
+  };
+  template <class Block>
+  using Owns = typename Block::template PerThread<Own>;
+
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const MatmulWork work = matmul_work(block, args, kRows, kRowsOfX);
+    if (work.tile.count == 0) return;
+    Owns<Block> owns;
+    const std::uint32_t half_stages = args.halves.stride / (2 * kHalfStep * Shape::kSteps);
+    const std::uint32_t stages = half_stages * (2 / Shape::kHalves);
+    for (std::uint32_t s = 0; s + 1 < Shape::kStages; ++s) fetch(block, shared, work, s, stages);
+    for (std::uint32_t s = 0; s < stages; ++s) {
+      block.template wait<Shape::kStages - 2>();
+      fetch(block, shared, work, s + Shape::kStages - 1, stages);
+      multiply(block, shared.stages[s % Shape::kStages], owns);
+      if (Shape::kHalves == 1 && s + 1 == half_stages) keep_first(block, work, owns);
+    }
+    join(block, shared, work, owns);
+  }
+
+ private:
+  struct Place {
+    std::uint32_t half, group, row_of_x, g, t;  // the first group and row of x of a warp, and its lane
+  };
+  static LLORCH_KERNEL Place place(std::uint32_t thread) {
+    const std::uint32_t warp = thread / 32;
+    return {warp / (kRowWarps * kColumnWarps), warp % kRowWarps * kRowTiles,
+            warp / kRowWarps % kColumnWarps * kColumnTiles * kMmaColumns, thread % 32 / 4, thread % 4};
+  }
+  // column(i, c, low) for every row i of the tile that a thread has sums of, as far as there are such rows; row(r, n, e) for
+  // every row n of w, e its place in the sums.
+  template <class Column>
+  static LLORCH_KERNEL void each_column(const MatmulWork& work, std::uint32_t thread, const Column& column) {
+    const Place at = place(thread);
+    LLORCH_UNROLL
+    for (std::uint32_t c = 0; c < kColumnTiles; ++c) LLORCH_UNROLL
+    for (std::uint32_t low = 0; low < 2; ++low) {
+      const std::uint32_t i = at.row_of_x + c * kMmaColumns + 2 * at.t + low;
+      if (i < work.tile.count) column(i, c, low);
+    }
+  }
+  template <class Row>
+  static LLORCH_KERNEL void each_row(const MatmulWork& work, std::uint32_t thread, std::uint32_t low, const Row& row) {
+    const Place at = place(thread);
+    LLORCH_UNROLL
+    for (std::uint32_t r = 0; r < kRowTiles; ++r) LLORCH_UNROLL
+    for (std::uint32_t high = 0; high < 2; ++high) {
+      const std::uint32_t n = work.first_row + (at.group + r) * kMmaRows + at.g + 8 * high;
+      if (n < work.target.w.n) row(r, n, 2 * high + low);
+    }
+  }
+
+  // Starts stage s on its way, and closes the group of copies also where there is no such stage.
+  template <class Block>
+  static LLORCH_KERNEL void fetch(Block& block, Shared& shared, const MatmulWork& work, std::uint32_t s,
+                                  std::uint32_t stages) {
+    if (s < stages) {
+      block.own([&](std::uint32_t thread) {
+        LLORCH_UNROLL
+        for (std::uint32_t h = 0; h < Shape::kHalves; ++h) LLORCH_UNROLL
+        for (std::uint32_t k = 0; k < Shape::kSteps; ++k)
+          fetch_step(block, shared.stages[s % Shape::kStages][h][k], work, (h * stages + s) * Shape::kSteps + k,
+                     thread);
+      });
+    }
+    block.commit();
+  }
+  template <class Block>
+  static LLORCH_KERNEL void fetch_step(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
+                                       std::uint32_t thread) {
+    const Matrix& w = work.target.w;
+    constexpr std::uint32_t kWordsOfGroup = kHalfStepElements * 2 / sizeof(Words4);
+    for (std::uint32_t i = thread; i < Shape::kGroups * kWordsOfGroup; i += kThreads) {
+      const std::uint32_t group = i / kWordsOfGroup, at = i % kWordsOfGroup, row = work.first_row + group * kMmaRows;
+      const bool real = row < w.n;
+      const std::byte* from = work.w + (real ? row / kMmaRows * w.row_bytes : 0);
+      block.copy16(&to.weights[group][at / 32][at % 32],
+                   from + (std::uint64_t{step} * kWordsOfGroup + at) * sizeof(Words4), real);
+    }
+    const HalfRows& x = work.args.halves;
+    for (std::uint32_t i = thread; i < kRowsOfX * 4; i += kThreads) {
+      const bool real = i / 4 < work.tile.count;
+      const std::uint64_t row = real ? work.x_part(i / 4) : 0;
+      block.copy16(&to.x[i / 4][i % 4], x.values + row * x.stride + step * kHalfStep + i % 4 * 8, real);
+    }
+  }
+
+  template <class Block>
+  static LLORCH_KERNEL void multiply(Block& block, const Step (&stage)[Shape::kHalves][Shape::kSteps],
+                                     Owns<Block>& owns) {
+    LLORCH_UNROLL
+    for (std::uint32_t k = 0; k < Shape::kSteps; ++k) {
+      block.own([&](std::uint32_t thread) {
+        const Place at = place(thread);
+        LLORCH_UNROLL
+        for (std::uint32_t c = 0; c < kColumnTiles; ++c)
+          owns[thread].b[c] = stage[at.half][k].x[at.row_of_x + c * kMmaColumns + at.g][at.t];
+      });
+      LLORCH_UNROLL
+      for (std::uint32_t j = 0; j < 2; ++j) {
+        block.own([&](std::uint32_t thread) {
+          const Place at = place(thread);
+          LLORCH_UNROLL
+          for (std::uint32_t r = 0; r < kRowTiles; ++r)
+            owns[thread].a[r] = stage[at.half][k].weights[at.group + r][j][thread % 32];
+        });
+        LLORCH_UNROLL
+        for (std::uint32_t r = 0; r < kRowTiles; ++r) LLORCH_UNROLL
+        for (std::uint32_t c = 0; c < kColumnTiles; ++c)
+          block.template mma<Mma>(owns, [r, c, j](Own& own) {
+            return typename Mma::Operands{own.a[r].word, own.b[c].word + 2 * j, own.sum[r][c]};
+          });
+      }
+    }
+  }
+
+  // Leaves the sums of the first half in y, and begins anew.
+  template <class Block>
+  static LLORCH_KERNEL void keep_first(Block& block, const MatmulWork& work, Owns<Block>& owns) {
+    block.own([&](std::uint32_t thread) {
+      each_column(work, thread, [&](std::uint32_t i, std::uint32_t c, std::uint32_t low) {
+        float* y = work.y_row(i);
+        each_row(work, thread, low,
+                 [&](std::uint32_t r, std::uint32_t n, std::uint32_t e) { y[n] = owns[thread].sum[r][c][e]; });
+      });
+      LLORCH_UNROLL
+      for (std::uint32_t j = 0; j < kRowTiles * kColumnTiles * 4; ++j)
+        owns[thread].sum[j / (kColumnTiles * 4)][j / 4 % kColumnTiles][j % 4] = 0.0f;
+    });
+  }
+
+  // Both halves of a sum meet: in shared memory, or where the first was left in y.
+  template <class Block>
+  static LLORCH_KERNEL void join(Block& block, Shared& shared, const MatmulWork& work, Owns<Block>& owns) {
+    constexpr std::uint32_t kHalfThreads = kThreads / Shape::kHalves;
+    const Matrix& w = work.target.w;
+    if constexpr (Shape::kHalves == 2) {
+      block.each([&](std::uint32_t thread) {
+        if (thread < kHalfThreads) return;
+        LLORCH_UNROLL
+        for (std::uint32_t j = 0; j < kRowTiles * kColumnTiles * 4; ++j)
+          shared.second[thread - kHalfThreads][j] =
+              owns[thread].sum[j / (kColumnTiles * 4)][j / 4 % kColumnTiles][j % 4];
+      });
+    }
+    block.own([&](std::uint32_t thread) {
+      if (thread >= kHalfThreads) return;
+      each_column(work, thread, [&](std::uint32_t i, std::uint32_t c, std::uint32_t low) {
+        float* y = work.y_row(i);
+        const float x_scale = work.args.halves.scales[work.x_part(i)];
+        each_row(work, thread, low, [&](std::uint32_t r, std::uint32_t n, std::uint32_t e) {
+          const float own = owns[thread].sum[r][c][e];
+          float sum = Shape::kHalves == 2 ? own + shared.second[thread][(r * kColumnTiles + c) * 4 + e] : y[n] + own;
+          sum = sum * x_scale;
+          if constexpr (kType == DType::kBF16)
+            sum = sum * row_scales(w, work.w + n / kMmaRows * w.row_bytes)[n % kMmaRows];
+          y[n] = work.biased(n, sum);
+        });
+      });
+    });
+  }
+};
+
+}  // namespace llorch::engine::compute::cuda::kernels
