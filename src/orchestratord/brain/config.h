@@ -37,6 +37,8 @@ struct BrainConfig {
   std::int64_t memory_patience_ms = 30000;
   // Pause before a failed write of a terminal row is tried again.
   std::int64_t store_retry_ms = 1000;
+  // A scheduling pass decides only what an event may have changed. With this it decides everything, to the same effect.
+  bool decide_every_lane = false;
 
   static BrainConfig from(const contract::OrchestratordConfig& config);
 };

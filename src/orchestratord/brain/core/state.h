@@ -196,7 +196,9 @@ struct Brain::State {
   bool watching_queue = false, reviewing_queue = false;  // timer armed; review on its way
   std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
   bool restored = false;
-  bool dirty = false;  // a scheduling pass may change something
+  bool dirty = false;               // a scheduling pass may change something, for whichever lane
+  std::vector<LaneIndex> touched;   // or for these
+  std::vector<LaneIndex> led_anew;  // waiting lanes with another first job: looked at by the next pass, which can wait
   bool draining = false, grace_over = false, end_forced = false, drained = false;
 
   // step.cpp
@@ -396,6 +398,9 @@ struct Brain::State {
   // placing.cpp
   struct PassScratch;
   void schedule();
+  void touch(ModelIndex index);
+  void touch_lanes_of(const Execution& execution);
+  bool all_wait_for_slots() const;
   void schedule_class(Priority priority, PassScratch& scratch);
   void place(LaneIndex lane_index, Arrival arrival, Priority priority, PassScratch& scratch);
   using Home = std::optional<std::pair<base::PoolId, base::WorkerId>>;  // of a session

@@ -47,7 +47,7 @@ void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
   s.run_timers();
   s.expire_sessions();
   if (s.queue.advance(now.mono_ms)) s.dirty = true;
-  if (s.dirty) s.schedule();
+  if (s.dirty || !s.touched.empty()) s.schedule();
   s.watch_queue();
   s.check_drained();
 }

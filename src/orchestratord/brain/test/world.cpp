@@ -37,7 +37,8 @@ std::int64_t bytes_of(const std::string& digest) {
 
 }  // namespace
 
-World::World(std::uint64_t seed) : rng_(seed), seed_(seed), entropy_(seed) {
+World::World(std::uint64_t seed, bool decide_every_lane) : rng_(seed), seed_(seed), entropy_(seed) {
+  config_.decide_every_lane = decide_every_lane;
   config_.queue.capacity = chance(50) ? 6 : 40;
   config_.queue.policy = static_cast<contract::QueuePolicy>(pick(3));
   config_.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(pick(4));

@@ -17,7 +17,8 @@ namespace llorch::orchestratord::brain {
 
 class World {
  public:
-  explicit World(std::uint64_t seed);
+  // `decide_every_lane`: see BrainConfig.
+  explicit World(std::uint64_t seed, bool decide_every_lane = false);
 
   void chaos(int steps);
   void heal();

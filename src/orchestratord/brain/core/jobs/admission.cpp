@@ -216,7 +216,11 @@ void Brain::State::admitted(Job& job) {
   emit(PublishQueued{job.spec.job_id, position, start_ms});
   arm_job_timers(job);
   // A lane that waits is looked at again when what it waits for changes, not for every newcomer.
-  if (!lane(job.lane).wait) dirty = true;
+  if (!lane(job.lane).wait) {
+    touched.push_back(job.lane);
+  } else if (const auto head = queue.head_of(job.lane); head && head->second == job.arrival) {
+    led_anew.push_back(job.lane);
+  }
   if (job.cancel_when_admitted) cancel(job, *job.cancel_when_admitted);
 }
 

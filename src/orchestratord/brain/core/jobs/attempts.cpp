@@ -234,8 +234,8 @@ void Brain::State::release(Execution& x) {
     worker->last_used_ms = now.mono_ms;
   }
   quotas.ended(x.tenant_id);
+  touch_lanes_of(x);
   executions.erase(ExecutionId{x.id});
-  dirty = true;
 }
 
 void Brain::State::wall_timer(Execution& x) {

@@ -72,7 +72,7 @@ void Brain::State::finish(Job& job, Ending ending) {
   job.finished_unix_ms = now.unix_ms;
   job.ending = std::move(ending);
   commit_ending(job);
-  dirty = true;
+  touch(job.model);
 }
 
 CommitId Brain::State::next_commit(PendingCommit::Kind kind, Arrival arrival) {

@@ -49,12 +49,20 @@ struct Brain::State::PassScratch {
 
 void Brain::State::schedule() {
   // A decision may free what another one waits for: failing a model's jobs makes its idle worker evictable.
-  while (dirty) {
+  while (dirty || !touched.empty()) {
+    const bool every_lane = dirty || config.decide_every_lane || !all_wait_for_slots();
     dirty = false;
+    std::vector<LaneIndex> before = std::exchange(touched, {});
+    before.insert(before.end(), led_anew.begin(), led_anew.end());
+    led_anew.clear();
     if (draining) return;
-    for (const LaneIndex index : waiting) lane(index).wait.reset();
-    std::vector<LaneIndex> before;
-    before.swap(waiting);
+    if (every_lane) {
+      before = std::exchange(waiting, {});
+    } else {
+      std::erase_if(waiting,
+                    [&](LaneIndex index) { return std::find(before.begin(), before.end(), index) != before.end(); });
+    }
+    for (const LaneIndex index : before) lane(index).wait.reset();
     PassScratch scratch;
     schedule_class(Priority::kInteractive, scratch);
     schedule_class(Priority::kBatch, scratch);
@@ -70,6 +78,36 @@ void Brain::State::schedule() {
     for (const LaneIndex index : std::exchange(may_add_worker, {})) lane(index).may_add_worker = false;
     release_lanes();
   }
+}
+
+void Brain::State::touch(ModelIndex index) {
+  const Model& m = model(index);
+  touched.insert(touched.end(), m.lanes.begin(), m.lanes.end());
+}
+
+// It gives back a slot of its worker and a place in its tenant's quota.
+void Brain::State::touch_lanes_of(const Execution& x) {
+  const Worker* worker = registry.find_worker(x.worker_id);
+  const auto known = worker ? model_of.find(worker->info.model_digest) : model_of.end();
+  if (known == model_of.end() || quotas.concurrent_max(x.tenant_id) > 0) {
+    dirty = true;
+  } else {
+    touch(known->second);
+  }
+}
+
+// Then a lane's wait hangs on workers and jobs of its own model and on what sets `dirty`, and on nothing that the lanes of
+// other models do: they evict nobody, claim nothing and hold nothing for themselves.
+bool Brain::State::all_wait_for_slots() const {
+  // And no quota: a job of the same tenant that goes first may leave it no place.
+  const auto waits_for_slot = [&](LaneIndex index) {
+    const Lane& l = lane(index);
+    return l.wait->code == WaitCode::kSlot && l.tenant_id.empty();
+  };
+  const auto open = [](const auto& item) { return item.second.open(); };
+  return reservations.empty() && claims.empty() && retiring.empty() && may_add_worker.empty() &&
+         std::all_of(controls.begin(), controls.end(), open) &&
+         std::all_of(waiting.begin(), waiting.end(), waits_for_slot);
 }
 
 void Brain::State::schedule_class(Priority priority, PassScratch& scratch) {
