@@ -191,9 +191,16 @@ std::pair<int, std::uint64_t> Oracle::rank(const Story& story) const {
 
 void Oracle::check_order(const std::string& job, const Story& story, const base::PoolId& pool) {
   if (story.request.priority == contract::Priority::kBatch && rank(story).first == 0) reached("batch job promoted");
+  const std::int64_t tenant_max = options_.brain.quotas.max_concurrent_jobs;
+  const auto at_its_limit = [&](const JobRequest& request) {
+    const auto running = std::count_if(attempts_.begin(), attempts_.end(), [&](const auto& item) {
+      return item.second.job != job && caller(item.second.job) == caller_of(request);
+    });
+    return tenant_max > 0 && running >= tenant_max;
+  };
   for (const auto& [other_job, other] : stories_) {
     if (!other.waits || other.request.model != story.request.model || other_job == job) continue;
-    if (!accepts(other, pool)) continue;
+    if (!accepts(other, pool) || at_its_limit(other.request)) continue;
     if (rank(other) < rank(story)) {
       violate(
           fmt::format("{} of class {} overtook {} of class {}", job, rank(story).first, other_job, rank(other).first));
@@ -202,6 +209,7 @@ void Oracle::check_order(const std::string& job, const Story& story, const base:
 }
 
 void Oracle::on(const brain::Execute& c, const Disk& disk) {
+  const std::int64_t tenant_max = options_.brain.quotas.max_concurrent_jobs;
   const std::string& job = c.job_id.value;
   Story& story = stories_.at(job);
   if (!disk.rows.contains(job)) violate("dispatched before its admission was on disk: " + job);
@@ -218,6 +226,11 @@ void Oracle::on(const brain::Execute& c, const Disk& disk) {
     on_worker += attempt.worker == c.worker_id.value;
   }
   if (on_worker >= options_.brain.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
+  const auto of_tenant = std::count_if(attempts_.begin(), attempts_.end(), [&](const auto& item) {
+    return !item.second.aborted_ms && caller(item.second.job) == caller(job);
+  });
+  if (tenant_max > 0 && of_tenant >= tenant_max) violate("more jobs run than the tenant may have: " + job);
+  if (tenant_max > 0 && of_tenant + 1 == tenant_max) reached("tenant with all the jobs it may run");
   check_open(c.pool_id, "a job");
   attempts_[c.execution.value] = {job, c.worker_id.value, c.pool_id.value, loop_.now_ms(), {}};
   // A retried job is exempt: how long its backoff lasts is the brain's own.

@@ -13,7 +13,8 @@ using base::ErrorCode;
 
 namespace {
 constexpr std::int64_t kBoundSlackMs = 2'500;  // as in oracle.cpp
-constexpr double kExact = 0.01;                // of what a bucket holds; its own sums are in millionths
+constexpr std::int64_t kDayMs = 24LL * 3'600 * 1'000;
+constexpr double kExact = 0.01;  // of what a bucket holds; its own sums are in millionths
 
 std::string text_of(const base::Error& error, std::string_view key) {
   for (const auto& [name, value] : error.details) {
@@ -28,6 +29,20 @@ std::int64_t number_of(const base::Error& error, std::string_view key) {
     if (name == key && number != nullptr) return *number;
   }
   return 0;
+}
+
+// What the jobs of a tenant have taken on this day and what those that live may take.
+std::int64_t tokens_of_day(const Disk& disk, const std::string& tenant, std::int64_t day) {
+  std::int64_t tokens = 0;
+  for (const auto& [job, row] : disk.rows) {
+    if (caller_of(row.request) != tenant) continue;
+    const bool over = contract::is_terminal(row.status);
+    if (!over) tokens += row.request.tokens_in + row.request.max_tokens;
+    if (over && row.finished_unix_ms / kDayMs == day) {
+      tokens += row.tokens_out + (row.attempts > 0 ? row.request.tokens_in : 0);
+    }
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -83,11 +98,18 @@ void SessionRules::on(const brain::AnswerSubmit& c, const Disk& disk) {
   const std::string& job = c.job_id.value;
   const auto key = key_of_.find(job);
   if (c.result) {
+    // Days are those of the process's wall clock; where nobody sets it, they are the loop's.
+    const std::int64_t daily = options_.brain.quotas.token_budget_daily, day = loop_.now().unix_ms / kDayMs;
+    if (daily > 0 && options_.faults.clock_jump_ms == 0 && tokens_of_day(disk, oracle_.caller(job), day) > daily) {
+      oracle_.violate("a tenant may take more than its tokens of the day: " + oracle_.caller(job));
+    }
     if (key != key_of_.end()) check_budgets(key->second, disk);
     return;
   }
   if (submission_ && submission_->job == job) {  // refused before it took a place
     throttled(!text_of(c.result.error(), "policy_label").starts_with("throttle."), false);
+    if (text_of(c.result.error(), "policy_label").starts_with("quotas."))
+      oracle_.reached("tenant held up by its quota");
     if (c.result.error().code == ErrorCode::kBudgetExceeded) check_refusal(c.result.error());
     return;
   }
@@ -97,6 +119,13 @@ void SessionRules::on(const brain::AnswerSubmit& c, const Disk& disk) {
 }
 
 void SessionRules::check_refusal(const base::Error& error) {
+  if (text_of(error, "policy_label") == "quotas.token_budget_daily") {
+    oracle_.reached("job larger than a tenant's day");
+    if (number_of(error, "tokens_requested") <= number_of(error, "token_budget_daily")) {
+      oracle_.violate("a job was refused though it fits into its tenant's day");
+    }
+    return;
+  }
   const std::string budget = text_of(error, "budget");
   oracle_.reached(fmt::format("session had no more {}", budget));
   const std::int64_t remaining = number_of(error, "remaining");

@@ -14,7 +14,8 @@ namespace {
 constexpr int kClientsHost = 100;
 constexpr std::int64_t kCallTimeoutMs = 30'000;
 constexpr std::int64_t kPollMs = 2'000;
-constexpr std::int64_t kDivergesAt = 3;  // see worker.cpp
+constexpr std::int64_t kPatienceMs = 120'000;  // of one whose job was refused; a day's budget comes back at midnight
+constexpr std::int64_t kDivergesAt = 3;        // see worker.cpp
 
 std::uint64_t first_8_bytes(const base::Sha256Digest& digest) {
   std::uint64_t out = 0;
@@ -94,7 +95,7 @@ void Client::answered(bool accepted, std::int64_t retry_after_ms, bool may_try_a
     world_.oracle.told_202(plan_.request.task_id);
     return follow();
   }
-  if (!may_try_again || ++refusals_ > plan_.tries_after_refusal) {
+  if (!may_try_again || retry_after_ms > kPatienceMs || ++refusals_ > plan_.tries_after_refusal) {
     done_ = true;
     return;
   }

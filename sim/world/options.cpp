@@ -116,6 +116,8 @@ void draw_sessions(Options& o) {
     t.tokens_per_second = static_cast<double>(dice.below(6) * 10);
     t.burst_seconds = static_cast<double>(dice.between(1, 8));
   }
+  if (dice.chance(150)) o.brain.quotas.max_concurrent_jobs = dice.between(1, 3);
+  if (dice.chance(150)) o.brain.quotas.token_budget_daily = dice.between(30, 400);
 }
 
 }  // namespace
