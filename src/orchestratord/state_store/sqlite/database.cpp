@@ -136,6 +136,8 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
   if (code != SQLITE_OK) return base::fail(database_error(raw, "cannot open the job store"));
   // locking_mode before journal_mode: WAL then needs no shared memory file. The CHECKs of the schema are for other writers:
   // each of their lists costs a temporary table per row, and this connection binds enumerators.
+  // The CHECKs speak to people and other programs: what we write comes from enums, and each IN list would cost a temporary
+  // table per row.
   TRY(database.execute(
       "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
       "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
