@@ -344,8 +344,8 @@ TEST_P(StoreTest, RemovesFinishedJobsPastTheirRetention) {
   EXPECT_NE(find(*store, "live").value(), std::nullopt);
 }
 
-// A backlog leaves in slices, behind the groups of commits: an admission waits for one of them, not for all.
-TEST_P(StoreTest, RemovesABacklogWithoutStallingAdmissions) {
+// A backlog leaves in slices, one behind each group of commits: an admission waits for one of them, not for all.
+TEST_P(StoreTest, RemovesABacklogBehindAdmissions) {
   const StoreBed bed(GetParam());
   constexpr int kBacklog = 3 * static_cast<int>(kRetentionSliceJobs);
   {
@@ -365,10 +365,41 @@ TEST_P(StoreTest, RemovesABacklogWithoutStallingAdmissions) {
     store->list(2 * kBacklog, [&](auto r) { list.set_value(std::move(r)); });
     return list.get_future().get().value().size();
   };
-  EXPECT_GT(backlog(), 0u) << "the start waited for all of them";
   ASSERT_TRUE(admit(*store, admission("new")));
   while (backlog() > 1) std::this_thread::yield();
   EXPECT_EQ(live_jobs(*store).size(), 1u);
+}
+
+TEST(StoreCore, ABacklogLeavesInSlices) {
+  const TempDir dir;
+  SqliteStoreOptions options = options_in(dir);
+  constexpr std::size_t kSlice = kRetentionSliceJobs, kBacklog = 3 * kSlice;
+  {
+    const auto core = open_sqlite_core(options).value();
+    std::vector<Operation> group;
+    for (std::size_t i = 0; i < kBacklog; ++i) {
+      group.push_back(Admit{admission("old-" + std::to_string(i), std::nullopt), [](auto r) { EXPECT_TRUE(r); }});
+      group.push_back(Move{finished("old-" + std::to_string(i)), [](auto r) { EXPECT_TRUE(r); }});
+    }
+    core->run(std::move(group));
+    core->close();
+  }
+  options.retention_ms = 1000;
+  const auto core = open_sqlite_core(options).value();
+  std::size_t before = kBacklog;
+  for (int groups = 1; before > 1; ++groups) {
+    ASSERT_LE(groups, 5);
+    bool admitted = groups != 1;
+    std::vector<Operation> group;
+    if (!admitted) group.push_back(Admit{admission("new"), [&](auto r) { admitted = r.has_value(); }});
+    std::size_t left = 0;
+    group.push_back(List{2 * kBacklog, [&](auto r) { left = r.value().size(); }});
+    core->run(std::move(group));
+    EXPECT_TRUE(admitted);
+    EXPECT_GE(left + kSlice + 1, before) << "more than a slice at once";
+    EXPECT_GT(left, groups == 1 ? kSlice : 0u) << "the first group waited for all of them";
+    before = left;
+  }
 }
 
 // Texts no database may choke on; a zero byte is the one that PostgreSQL cannot hold.
