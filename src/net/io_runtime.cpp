@@ -1,8 +1,5 @@
 #include "net/io_runtime.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -16,27 +13,6 @@
 namespace llorch::net {
 
 namespace asio = boost::asio;
-
-namespace {
-
-// An event takes tens of microseconds, and somebody waits for it: the thread asks for slices that short, so that Linux
-// (from 6.12 on; older ones ignore it) lets it go before threads that compute. Its share of the CPU stays what it was.
-void ask_for_short_slices() {
-  constexpr std::uint64_t kSliceNs = 100'000;  // the least the kernel grants
-  // sched_attr of sched_setattr(2), which glibc does not declare.
-  struct {
-    std::uint32_t size, policy;
-    std::uint64_t flags;
-    std::int32_t nice;
-    std::uint32_t priority;
-    std::uint64_t runtime, deadline, period;
-  } attributes{};
-  if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-  attributes.runtime = kSliceNs;
-  ::syscall(SYS_sched_setattr, 0, &attributes, 0);
-}
-
-}  // namespace
 
 // The mutex is held while the call runs: that is what cancel() waits for. Recursive, so that a call may cancel itself.
 struct Timer::State : std::enable_shared_from_this<Timer::State> {
@@ -106,10 +82,7 @@ struct IoRuntime::Impl {
 };
 
 IoRuntime::IoRuntime() : impl_(std::make_unique<Impl>()) {
-  impl_->thread = std::thread([context = &impl_->context] {
-    ask_for_short_slices();
-    context->run();
-  });
+  impl_->thread = std::thread([context = &impl_->context] { context->run(); });
 }
 
 IoRuntime::~IoRuntime() { stop(); }
