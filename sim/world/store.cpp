@@ -126,6 +126,11 @@ void Store::crash() {
   } else if (busy_ || !waiting_.empty()) {
     world_.oracle.reached("crash before a commit");
   }
+  if (!world_.device.dead()) {
+    // What the core had refused is certain, told or not: an admission without a key is in no commit.
+    for (const auto& [write, result] : answers_)
+      if (write->admission && !result && std::erase(unanswered_, write) > 0) world_.disk_check.refused(*write);
+  }
   for (const WritePtr& write : unanswered_) world_.disk_check.left_open(*write);
   drop();
   const bool power = dice.chance(world_.options.power_failures);
