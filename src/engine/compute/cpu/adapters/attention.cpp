@@ -4,6 +4,7 @@
 
 #include "engine/compute/cpu/adapters/adapters.h"
 #include "engine/compute/cpu/adapters/support.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cpu::adapters {
 
@@ -26,14 +27,6 @@ constexpr std::size_t kGrainRows = 4;
 constexpr std::size_t kGrainProducts = 1u << 15;
 
 // Column ranges of the projected rows [T, q | k | v].
-struct Columns {
-  explicit Columns(const AttentionParams& p)
-      : k(std::size_t{p.heads} * p.d_qk),
-        v(k + std::size_t{p.kv_heads} * p.d_qk),
-        count(v + std::size_t{p.kv_heads} * p.d_v) {}
-  std::size_t k, v, count;
-};
-
 KvLayout kv_layout(const AttentionParams& p) {
   const bool f32 = p.causal == 0 || static_cast<DType>(p.kv_dtype) == DType::kF32;  // what is not cached is not rounded
   return {.type = f32 ? KvType::kF32 : KvType::kF16, .kv_heads = p.kv_heads, .key_dim = p.d_qk, .value_dim = p.d_v};
@@ -71,7 +64,7 @@ struct StepPages {
 
 struct Scratch {
   Scratch(Carver& carver, const AttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
-      : qkv(carver.take<float>(rows * Columns(p).count)),
+      : qkv(carver.take<float>(rows * AttentionColumns(p).count)),
         cosines(carver.take<float>(rows * p.rotary_dims)),
         sines(carver.take<float>(rows * p.rotary_dims)),
         axis_of_pair(carver.take<std::uint8_t>(p.rotary_dims / 2)),
@@ -114,7 +107,7 @@ std::size_t keys_max(const ExecutionContext& ctx, const AttentionParams& p) {
 
 void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
                  std::size_t rows) {
-  const Columns columns(p);
+  const AttentionColumns columns(p);
   const ProjectionInput input{
       .x = insn.input(0), .x_stride = p.width, .rows = rows, .quantised = scratch.x, .y_stride = columns.count};
   project(stream, input,
@@ -125,7 +118,7 @@ void project_qkv(const CpuStream& stream, const PreparedInsn& insn, const Attent
 
 void add_biases(const CpuStream& stream, const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
                 Range rows) {
-  const Columns columns(p);
+  const AttentionColumns columns(p);
   const auto add = [&](AttentionSlot which, std::size_t begin, std::size_t end) {
     if (const float* bias = vector_of(insn.weight(which)))
       stream.kernels.add_bias({.x = scratch.qkv + begin, .x_stride = columns.count, .width = end - begin, .bias = bias},
@@ -194,7 +187,7 @@ void rotate_rows(const ExecutionContext& ctx, const AttentionParams& p, const Sc
                                .layout = layout},
                               {row, end});
   }
-  const Columns columns(p);
+  const AttentionColumns columns(p);
   RopeArgs args{.x = scratch.qkv,
                 .x_stride = columns.count,
                 .heads = p.heads,
@@ -213,7 +206,7 @@ void rotate_rows(const ExecutionContext& ctx, const AttentionParams& p, const Sc
 void finish_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                  const Scratch& scratch, Range rows) {
   const CpuStream& stream = stream_of(ctx);
-  const Columns columns(p);
+  const AttentionColumns columns(p);
   add_biases(stream, insn, p, scratch, rows);
   if (p.qk_norm == contract::QkNorm::kPerHead) {
     norm_heads(stream, p, scratch.qkv, p.heads, vector_of(insn.weight(AttentionSlot::kQNorm)), columns.count, rows);
@@ -237,7 +230,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
   const AttentionArgs all{.layout = kv_layout(p),
                           .pages = kv_pages(ctx, insn, scratch),
                           .q = scratch.qkv,
-                          .q_stride = Columns(p).count,
+                          .q_stride = AttentionColumns(p).count,
                           .out = scratch.attended,
                           .out_stride = std::size_t{p.heads} * p.d_v,
                           .heads = p.heads,

@@ -3,6 +3,7 @@
 
 #include "engine/compute/cuda/adapters/adapters.h"
 #include "engine/compute/cuda/adapters/support.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
@@ -35,17 +36,6 @@ void convolve(const CudaStream& stream, const kernels::CausalConvArgs& args) {
                                      args);
 }
 
-// Column ranges of the projected rows [T, z | x | b | c | dt].
-struct MambaColumns {
-  explicit MambaColumns(const MambaMixerParams& p)
-      : x(p.d_inner),
-        b(x + p.d_inner),
-        c(b + std::uint64_t{p.groups} * p.d_state),
-        dt(c + std::uint64_t{p.groups} * p.d_state),
-        count(dt + p.heads) {}
-  std::uint64_t x, b, c, dt, count;
-};
-
 struct MambaScratch {
   MambaScratch(Carver& carver, const MambaMixerParams& p, std::uint64_t rows)
       : mixed(carver.take<float>(rows * MambaColumns(p).count)),
@@ -55,19 +45,11 @@ struct MambaScratch {
   Carver::Narrowed x, inner;
 };
 
-contract::MambaStateLayout state_layout(const MambaMixerParams& p) {
-  return {.conv_rows = p.d_inner + 2 * p.groups * p.d_state,
-          .d_conv = p.d_conv,
-          .heads = p.heads,
-          .d_head = p.d_head,
-          .d_state = p.d_state};
-}
-
 // Convolution and selective state space over the projected rows, in place.
 void mix(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, float* mixed) {
   const CudaStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
-  const contract::MambaStateLayout layout = state_layout(p);
+  const contract::MambaStateLayout layout = mamba_state_layout(p);
   float* x = mixed + columns.x;
   convolve(stream, {.sequences = sequences_of(ctx, insn, p.state_offset_bytes, layout.conv_bytes()),
                     .x = x,

@@ -3,6 +3,7 @@
 
 #include "engine/compute/cuda/adapters/adapters.h"
 #include "engine/compute/cuda/adapters/support.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
@@ -23,34 +24,6 @@ using contract::VisionSpatialMergeParams;
 namespace {
 
 std::uint32_t patch_row_width(const VisionPatchEmbedParams& p) { return 3 * p.temporal * p.patch * p.patch; }
-
-// What the two mergers differ in.
-struct Merger {
-  explicit Merger(const VisionSpatialMergeParams& p)
-      : width_in(p.width_in),
-        width_out(p.width_out),
-        block(p.merge_size * p.merge_size),
-        eps(p.norm_eps),
-        parts(p.parts),
-        part(0),
-        norm_width(p.width_in) {}
-  explicit Merger(const VisionDeepstackExtractParams& p)
-      : width_in(p.width_in),
-        width_out(p.width_out),
-        block(p.merge_size * p.merge_size),
-        eps(p.norm_eps),
-        parts(p.parts),
-        part(p.part),
-        norm_width(block * width_in) {}
-
-  std::uint32_t width_joined() const { return block * width_in; }
-
-  std::uint32_t width_in, width_out;
-  std::uint32_t block;  // patches per merged row
-  float eps;
-  std::uint32_t parts, part;
-  std::uint32_t norm_width;  // of a patch, or of the joined ones
-};
 
 struct MergerScratch {
   MergerScratch(Carver& carver, const Merger& m, std::uint64_t merged)
@@ -98,7 +71,7 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
                                      .y = scratch.normed,
                                      .x_stride = m.norm_width,
                                      .y_stride = m.norm_width,
-                                     .width = m.norm_width,
+                                     .width = static_cast<std::uint32_t>(m.norm_width),
                                      .eps = m.eps});
   ProjectionInput input{
       .x = scratch.normed, .x_stride = joined, .rows = merged, .narrowed = scratch.narrowed, .y_stride = joined};
@@ -115,11 +88,12 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
   project(stream, input,
           std::array{Projection{weight_of(insn.weight(kFc2)), scratch.out, vector_of(insn.weight(kFc2Bias))}});
   for_frames(ctx, [&](const kernels::Frames& frames) {
-    stream.launch<kernels::KeepRows>({blocks_of(m.width_out, kernels::KeepRows::kThreads), rows_of(frames) / m.block},
-                                     {.x = scratch.out,
-                                      .patches = m.block,
-                                      .image = image_state(insn, m.parts, m.part, m.width_out),
-                                      .frames = frames});
+    stream.launch<kernels::KeepRows>(
+        {blocks_of(m.width_out, kernels::KeepRows::kThreads), static_cast<std::uint32_t>(rows_of(frames) / m.block)},
+        {.x = scratch.out,
+         .patches = static_cast<std::uint32_t>(m.block),
+         .image = image_state(insn, m.parts, m.part, m.width_out),
+         .frames = frames});
   });
   return stream.status();
 }

@@ -1,6 +1,7 @@
 // Mamba-2: projection, convolution, selective state space, gated norm, projection. Every row one after the other.
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
 #include "engine/compute/cpu/adapters/mixers/sequences.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
@@ -17,20 +18,9 @@ namespace {
 
 constexpr std::size_t kGrainProducts = 1u << 15;  // multiply-adds below which a region stays on the caller
 
-// Column ranges of the projected rows [T, z | x | b | c | dt].
-struct Columns {
-  explicit Columns(const MambaMixerParams& p)
-      : x(p.d_inner),
-        b(x + p.d_inner),
-        c(b + std::size_t{p.groups} * p.d_state),
-        dt(c + std::size_t{p.groups} * p.d_state),
-        count(dt + p.heads) {}
-  std::size_t x, b, c, dt, count;
-};
-
 struct Scratch {
   Scratch(Carver& carver, const MambaMixerParams& p, std::size_t rows)
-      : mixed(carver.take<float>(rows * Columns(p).count)),
+      : mixed(carver.take<float>(rows * MambaColumns(p).count)),
         delta(carver.take<float>(rows * p.heads)),
         decay(carver.take<float>(rows * p.heads)),
         x(carver.take_quantised(rows, p.width)),
@@ -41,14 +31,6 @@ struct Scratch {
   QuantisedRows x, inner;
 };
 
-contract::MambaStateLayout state_layout(const MambaMixerParams& p) {
-  return {.conv_rows = p.d_inner + 2 * p.groups * p.d_state,
-          .d_conv = p.d_conv,
-          .heads = p.heads,
-          .d_head = p.d_head,
-          .d_state = p.d_state};
-}
-
 const float* vector_of(const PreparedInsn& insn, MambaSlot which) {
   const CpuWeight* weight = weight_of(insn.weight(which));
   return weight != nullptr ? weight->vector : nullptr;
@@ -56,7 +38,7 @@ const float* vector_of(const PreparedInsn& insn, MambaSlot which) {
 
 void begin_rows(const CpuStream& stream, const PreparedInsn& insn, const MambaMixerParams& p, const Scratch& scratch,
                 Range rows) {
-  const Columns columns(p);
+  const MambaColumns columns(p);
   if (const float* bias = vector_of(insn, MambaSlot::kInBias))
     stream.kernels.add_bias({.x = scratch.mixed, .x_stride = columns.count, .width = columns.count, .bias = bias},
                             rows);
@@ -74,8 +56,8 @@ void begin_rows(const CpuStream& stream, const PreparedInsn& insn, const MambaMi
 
 void convolve(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p,
               const Scratch& scratch) {
-  const Columns columns(p);
-  const contract::MambaStateLayout layout = state_layout(p);
+  const MambaColumns columns(p);
+  const contract::MambaStateLayout layout = mamba_state_layout(p);
   float* xbc = scratch.mixed + columns.x;
   run_causal_conv(stream_of(ctx),
                   {.spans = spans_of(ctx),
@@ -94,8 +76,8 @@ void convolve(const ExecutionContext& ctx, const PreparedInsn& insn, const Mamba
 
 void scan(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, const Scratch& scratch) {
   const CpuStream& stream = stream_of(ctx);
-  const Columns columns(p);
-  const contract::MambaStateLayout layout = state_layout(p);
+  const MambaColumns columns(p);
+  const contract::MambaStateLayout layout = mamba_state_layout(p);
   float* x = scratch.mixed + columns.x;
   const SsmScanArgs args{.spans = spans_of(ctx),
                          .state = state_part(insn, {.offset_bytes = p.state_offset_bytes + layout.ssm_offset_bytes(),
@@ -121,7 +103,7 @@ void scan(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixe
 // y = norm of y * silu(z), group by group.
 void gate_rows(const CpuStream& stream, const PreparedInsn& insn, const MambaMixerParams& p, const Scratch& scratch,
                Range rows) {
-  const Columns columns(p);
+  const MambaColumns columns(p);
   float* y = scratch.mixed + columns.x;
   stream.kernels.swiglu({.gate = scratch.mixed,
                          .up = y,
@@ -147,7 +129,7 @@ void gate_rows(const CpuStream& stream, const PreparedInsn& insn, const MambaMix
 Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<MambaMixerParams>();
   const CpuStream& stream = stream_of(ctx);
-  const Columns columns(p);
+  const MambaColumns columns(p);
   const std::size_t rows = ctx.total_rows, grain = kGrainProducts / columns.count + 1;
   Carver carver(ctx.workspace);
   const Scratch scratch(carver, p, rows);

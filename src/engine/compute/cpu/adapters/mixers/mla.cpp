@@ -5,6 +5,7 @@
 
 #include "engine/compute/cpu/adapters/mixers/mixers.h"
 #include "engine/compute/cpu/adapters/support.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cpu::adapters::mixers {
 
@@ -26,21 +27,6 @@ constexpr std::size_t kGrainProducts = 1u << 15;
 // Rows that are in the compressed space at a time: there a row is heads * (kv_lora + d_rope) wide, 288 KiB for 128 heads
 // of 576. A pass over k_b and v_b per 32 rows is shared well enough.
 constexpr std::size_t kLatentRows = 32;
-
-struct Widths {
-  explicit Widths(const MlaAttentionParams& p)
-      : head(p.d_nope + p.d_rope),
-        q(std::size_t{p.heads} * head),
-        first(p.q_lora != 0 ? p.q_lora : q),
-        key(std::size_t{p.kv_lora} + p.d_rope),
-        projected(first + key),
-        latent_q(std::size_t{p.heads} * key),
-        latent(std::size_t{p.heads} * p.kv_lora),
-        attended(std::size_t{p.heads} * p.d_v) {}
-  std::size_t head, q;
-  std::size_t first, key, projected;  // a projected row is [q or q_a | c | k_pe]
-  std::size_t latent_q, latent, attended;
-};
 
 struct Scratch {
   Scratch(Carver& carver, const MlaAttentionParams& p, std::size_t rows, std::size_t context, std::size_t threads)
@@ -64,7 +50,7 @@ struct Scratch {
   std::size_t q_stride(const MlaAttentionParams& p) const { return p.q_lora != 0 ? widths.q : widths.projected; }
   float* c() const { return projected + widths.first; }
 
-  Widths widths;
+  MlaWidths widths;
   float* projected;  // [T, q or q_a | c | k_pe]
   float* expanded;   // [T, H * (d_nope + d_rope)], with query compression
   float* cosines;    // [T, d_rope]
@@ -260,7 +246,7 @@ void attend_latent(const ExecutionContext& ctx, const PreparedInsn& insn, const 
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const MlaAttentionParams& p,
                  const Scratch& scratch, Range rows) {
   const CpuStream& stream = stream_of(ctx);
-  const Widths& widths = scratch.widths;
+  const MlaWidths& widths = scratch.widths;
   const std::size_t count = rows.end - rows.begin, q_stride = scratch.q_stride(p);
   const float* q = scratch.q(p) + rows.begin * q_stride;
   project_heads(stream, {.stack = weight_of(insn.weight(MlaSlot::kKB)),

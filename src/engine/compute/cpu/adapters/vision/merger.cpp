@@ -4,6 +4,7 @@
 
 #include "engine/compute/cpu/adapters/support.h"
 #include "engine/compute/cpu/adapters/vision/vision.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cpu::adapters::vision {
 
@@ -21,34 +22,6 @@ using contract::VisionSpatialMergeParams;
 namespace {
 
 constexpr std::size_t kGrainElements = 1u << 13;  // an exponential each
-
-// What the two opcodes differ in.
-struct Merger {
-  explicit Merger(const VisionSpatialMergeParams& p)
-      : width_in(p.width_in),
-        width_out(p.width_out),
-        block(std::size_t{p.merge_size} * p.merge_size),
-        eps(p.norm_eps),
-        parts(p.parts),
-        part(0),
-        norm_width(p.width_in) {}
-  explicit Merger(const VisionDeepstackExtractParams& p)
-      : width_in(p.width_in),
-        width_out(p.width_out),
-        block(std::size_t{p.merge_size} * p.merge_size),
-        eps(p.norm_eps),
-        parts(p.parts),
-        part(p.part),
-        norm_width(block * width_in) {}
-
-  std::size_t width_joined() const { return block * width_in; }
-
-  std::size_t width_in, width_out;
-  std::size_t block;  // patches per merged row
-  float eps;
-  std::uint32_t parts, part;
-  std::size_t norm_width;  // of a patch, or of the joined ones
-};
 
 struct Scratch {
   Scratch(Carver& carver, const Merger& m, std::size_t merged)

@@ -4,6 +4,7 @@
 
 #include "engine/compute/cuda/adapters/adapters.h"
 #include "engine/compute/cuda/adapters/attention/attend.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
@@ -20,17 +21,9 @@ using contract::StepLimits;
 namespace {
 
 // Column ranges of the projected rows [T, q | k | v].
-struct Columns {
-  explicit Columns(const AttentionParams& p)
-      : k(std::uint64_t{p.heads} * p.d_qk),
-        v(k + std::uint64_t{p.kv_heads} * p.d_qk),
-        count(v + std::uint64_t{p.kv_heads} * p.d_v) {}
-  std::uint64_t k, v, count;
-};
-
 struct Scratch {
   Scratch(Carver& carver, const AttentionParams& p, std::uint64_t rows)
-      : qkv(carver.take<float>(rows * Columns(p).count)),
+      : qkv(carver.take<float>(rows * AttentionColumns(p).count)),
         attended(carver.take<float>(rows * p.heads * p.d_v)),
         x(carver.take_narrowed(rows, p.width)),
         attended_narrowed(carver.take_narrowed(rows, p.heads * p.d_v)) {}
@@ -73,7 +66,7 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
                   const Scratch& scratch) {
   const CudaStream& stream = stream_of(ctx);
   kernels::FinishHeadsArgs args{.rows = scratch.qkv,
-                                .stride = Columns(p).count,
+                                .stride = AttentionColumns(p).count,
                                 .heads = p.heads,
                                 .kv_heads = p.kv_heads,
                                 .d_qk = p.d_qk,
@@ -95,7 +88,7 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
                  const Scratch& scratch, const contract::Workspace& rest) {
   const CudaStream& stream = stream_of(ctx);
-  const Columns columns(p);
+  const AttentionColumns columns(p);
   kernels::AttentionArgs args{.q = scratch.qkv,
                               .q_stride = columns.count,
                               .out = scratch.attended,
@@ -135,7 +128,7 @@ AttentionShape shape_of(const AttentionParams& p) {
 Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<AttentionParams>();
   const CudaStream& stream = stream_of(ctx);
-  const Columns columns(p);
+  const AttentionColumns columns(p);
   Carver carver(ctx.workspace);
   const Scratch scratch(carver, p, ctx.total_rows);
   using enum AttentionSlot;

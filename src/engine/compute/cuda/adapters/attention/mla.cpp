@@ -4,6 +4,7 @@
 
 #include "engine/compute/cuda/adapters/adapters.h"
 #include "engine/compute/cuda/adapters/attention/attend.h"
+#include "engine/compute/layouts.h"
 
 namespace llorch::engine::compute::cuda::adapters {
 
@@ -22,22 +23,6 @@ namespace {
 // Rows that are in the compressed space at a time: there a row is heads * (kv_lora + d_rope) wide, 288 KiB for 128 heads
 // of 576. A step of decode fits whole.
 constexpr std::uint32_t kLatentRows = 64;
-
-struct Widths {
-  explicit Widths(const MlaAttentionParams& p)
-      : head(p.d_nope + p.d_rope),
-        q(p.heads * head),
-        first(p.q_lora != 0 ? p.q_lora : q),
-        key(p.kv_lora + p.d_rope),
-        projected(first + key),
-        latent_q(std::uint64_t{p.heads} * key),
-        latent(std::uint64_t{p.heads} * p.kv_lora),
-        attended(p.heads * p.d_v) {}
-  std::uint32_t head, q;
-  std::uint32_t first, key, projected;  // a projected row is [q or q_a | c | k_pe]
-  std::uint64_t latent_q, latent;
-  std::uint32_t attended;
-};
 
 struct Scratch {
   Scratch(Carver& carver, const MlaAttentionParams& p, std::uint64_t rows)
@@ -59,7 +44,7 @@ struct Scratch {
   std::uint64_t q_stride(const MlaAttentionParams& p) const { return p.q_lora != 0 ? widths.q : widths.projected; }
   float* c() const { return projected + widths.first; }
 
-  Widths widths;
+  MlaWidths widths;
   float* projected;  // [T, q or q_a | c | k_pe]
   float* expanded;   // [T, H * (d_nope + d_rope)], with query compression
   float* latent_q;   // [kLatentRows, H, kv_lora + d_rope]
@@ -86,7 +71,7 @@ kernels::Rotation rotation_of(const ExecutionContext& ctx, const MlaAttentionPar
 void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const MlaAttentionParams& p,
                   const Scratch& scratch) {
   const CudaStream& stream = stream_of(ctx);
-  const Widths& widths = scratch.widths;
+  const MlaWidths& widths = scratch.widths;
   const MlaSlot first = p.q_lora != 0 ? MlaSlot::kQA : MlaSlot::kQ;
   project(stream,
           {.x = insn.input(0),
@@ -131,7 +116,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const MlaAttentionParams& p,
                  const Scratch& scratch, std::uint32_t first, std::uint32_t rows, const contract::Workspace& rest) {
   const CudaStream& stream = stream_of(ctx);
-  const Widths& widths = scratch.widths;
+  const MlaWidths& widths = scratch.widths;
   const float* q = scratch.q(p) + first * scratch.q_stride(p);
   project(stream,
           {.x = q,
@@ -157,7 +142,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
                                     .out = scratch.latent,
                                     .heads = p.heads,
                                     .kv_heads = 1,
-                                    .d_qk = widths.key,
+                                    .d_qk = static_cast<std::uint32_t>(widths.key),
                                     .d_v = p.kv_lora,
                                     .scale = p.scale,
                                     .first_row = first,

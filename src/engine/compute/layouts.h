@@ -1,0 +1,83 @@
+#pragma once
+// How the rows between the kernels of one instruction are laid out: a function of its parameters alone, the same on every
+// device. Counts of elements.
+#include <cstdint>
+
+#include "engine/contract/params.h"
+#include "engine/contract/state.h"
+
+namespace llorch::engine::compute {
+
+// Column ranges of the projected rows [T, q | k | v].
+struct AttentionColumns {
+  explicit AttentionColumns(const contract::AttentionParams& p)
+      : k(std::uint64_t{p.heads} * p.d_qk),
+        v(k + std::uint64_t{p.kv_heads} * p.d_qk),
+        count(v + std::uint64_t{p.kv_heads} * p.d_v) {}
+  std::uint64_t k, v, count;
+};
+
+// Widths of the rows of absorbed multi-head latent attention.
+struct MlaWidths {
+  explicit MlaWidths(const contract::MlaAttentionParams& p)
+      : head(p.d_nope + p.d_rope),
+        q(p.heads * head),
+        first(p.q_lora != 0 ? p.q_lora : q),
+        key(std::uint64_t{p.kv_lora} + p.d_rope),
+        projected(first + key),
+        latent_q(p.heads * key),
+        latent(std::uint64_t{p.heads} * p.kv_lora),
+        attended(std::uint64_t{p.heads} * p.d_v) {}
+  std::uint64_t head, q;
+  std::uint64_t first, key, projected;  // a projected row is [q or q_a | c | k_pe]
+  std::uint64_t latent_q, latent, attended;
+};
+
+// Column ranges of the projected rows [T, z | x | b | c | dt].
+struct MambaColumns {
+  explicit MambaColumns(const contract::MambaMixerParams& p)
+      : x(p.d_inner),
+        b(x + p.d_inner),
+        c(b + std::uint64_t{p.groups} * p.d_state),
+        dt(c + std::uint64_t{p.groups} * p.d_state),
+        count(dt + p.heads) {}
+  std::uint64_t x, b, c, dt, count;
+};
+
+inline contract::MambaStateLayout mamba_state_layout(const contract::MambaMixerParams& p) {
+  return {.conv_rows = p.d_inner + 2 * p.groups * p.d_state,
+          .d_conv = p.d_conv,
+          .heads = p.heads,
+          .d_head = p.d_head,
+          .d_state = p.d_state};
+}
+
+// What the two opcodes that merge patches differ in.
+struct Merger {
+  explicit Merger(const contract::VisionSpatialMergeParams& p)
+      : width_in(p.width_in),
+        width_out(p.width_out),
+        block(std::uint64_t{p.merge_size} * p.merge_size),
+        eps(p.norm_eps),
+        parts(p.parts),
+        part(0),
+        norm_width(p.width_in) {}
+  explicit Merger(const contract::VisionDeepstackExtractParams& p)
+      : width_in(p.width_in),
+        width_out(p.width_out),
+        block(std::uint64_t{p.merge_size} * p.merge_size),
+        eps(p.norm_eps),
+        parts(p.parts),
+        part(p.part),
+        norm_width(block * width_in) {}
+
+  std::uint64_t width_joined() const { return block * width_in; }
+
+  std::uint64_t width_in, width_out;
+  std::uint64_t block;  // patches per merged row
+  float eps;
+  std::uint32_t parts, part;
+  std::uint64_t norm_width;  // of a patch, or of the joined ones
+};
+
+}  // namespace llorch::engine::compute
