@@ -46,6 +46,11 @@ class Backend {
   virtual const AdapterTables& tables() const = 0;  // same object for the backend's life
   virtual StreamHandle stream() = 0;
 
+  // Around the instructions of a step. In between the backend may hold back what the adapters enqueue; end_step() sends it, and
+  // every function below that touches device memory or waits sends it first. A step that failed is ended too.
+  virtual void begin_step(const ExecutionContext&) noexcept {}
+  virtual void end_step() noexcept {}
+
   // Device memory: zero-filled, resident, aligned to 64 bytes. Accounting counts exactly `bytes`. REQUIRES: bytes > 0.
   // Errors: OUT_OF_DEVICE_MEMORY with required_bytes, free_bytes, budget_bytes and the purpose.
   virtual base::Result<std::byte*> allocate(std::uint64_t bytes, MemoryPurpose purpose) = 0;

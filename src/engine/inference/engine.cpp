@@ -143,7 +143,10 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
   TRY(reserve_pages(requests));
   counters_ = {};
   const PreparedPlan& plan = ctx_.mode == ExecutionMode::kDecode ? step_.decode_plan : step_.prefill_plan;
-  if (const Status status = run(ctx_, plan.instructions(), observer_); !status.is_ok()) {
+  backend_->begin_step(ctx_);
+  const Status status = run(ctx_, plan.instructions(), observer_);
+  backend_->end_step();
+  if (!status.is_ok()) {
     return base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", counters_.total,
                                                   backend_->device_class()));
   }
