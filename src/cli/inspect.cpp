@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <cstdlib>
 #include <map>
+#include <optional>
 
 #include "base/build_id.h"
 #include "base/file.h"
@@ -63,6 +64,29 @@ Check check_stack(const GlobalOptions& global) {
   return {"stack", true, "orchestratord answers at " + (*api)->url(), ""};
 }
 
+// Nothing to say where no stack answers or no pool has a device.
+std::optional<Check> check_devices(const GlobalOptions& global) {
+  auto api = Api::connect(global);
+  if (!api) return std::nullopt;
+  const auto body = (*api)->call("GET", "/v2/pools");
+  if (!body) return std::nullopt;
+  const auto pools = contract::decode<contract::PoolList>(*body);
+  if (!pools) return Check{"devices", false, pools.error().message, ""};
+  std::string listed, faults;
+  for (const contract::PoolInfo& pool : pools->pools) {
+    for (const contract::GpuInfo& gpu : pool.gpus) {
+      listed += fmt::format("{}{} of {}", listed.empty() ? "" : ", ", gpu.gpu_id, pool.pool_id);
+      if (gpu.healthy) continue;
+      faults += fmt::format("{}{} of {}: {}", faults.empty() ? "" : "; ", gpu.gpu_id, pool.pool_id,
+                            gpu.fault.value_or("no reason was told"));
+    }
+  }
+  if (listed.empty()) return std::nullopt;
+  if (faults.empty()) return Check{"devices", true, listed, ""};
+  return Check{"devices", false, faults,
+               "no worker runs there until the pool sees it healthy; nvidia-smi may say more"};
+}
+
 }  // namespace
 
 int clear_cache(const GlobalOptions& global) {
@@ -114,7 +138,8 @@ int ls(const GlobalOptions& global) {
 }
 
 int doctor(const GlobalOptions& global) {
-  const Check checks[] = {check_cpu(), check_driver(), check_state(state_directory(global)), check_stack(global)};
+  std::vector<Check> checks{check_cpu(), check_driver(), check_state(state_directory(global)), check_stack(global)};
+  if (auto devices = check_devices(global)) checks.push_back(std::move(*devices));
   if (global.json) {
     bj::array out;
     for (const Check& c : checks) {

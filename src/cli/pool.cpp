@@ -4,6 +4,7 @@
 #include "base/id.h"
 #include "cli/commands.h"
 #include "contract/json.h"
+#include "contract/pool.h"
 #include "contract/pool_control.h"
 
 namespace llorch::cli {
@@ -34,6 +35,20 @@ void print_operation(const contract::PoolOperation& operation) {
   if (!operation.step.empty()) fmt::print(": {}", operation.step);
   if (operation.deadline_ms) fmt::print("; {} ms left", *operation.deadline_ms);
   fmt::print("\n");
+}
+
+void print_gpus(const contract::PoolList& pools, const std::string& pool_id) {
+  for (const contract::PoolInfo& pool : pools.pools) {
+    if (pool.pool_id != pool_id) continue;
+    for (const contract::GpuInfo& gpu : pool.gpus) {
+      fmt::print("gpu {:6} {}, ", gpu.gpu_id, gpu.model);
+      if (gpu.healthy) {
+        fmt::print("{} free of {}\n", human_bytes(gpu.vram_available_bytes), human_bytes(gpu.vram_total_bytes));
+      } else {
+        fmt::print("takes no worker: {}\n", gpu.fault.value_or("no reason was told"));
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -72,6 +87,11 @@ int pool_health(const GlobalOptions& global, const PoolOptions& options) {
              m.workers_starting, m.worker_failures);
   fmt::print("jobs       {} running, {} of {} slots free\n", m.active_leases, m.slots_free, m.slots_total);
   fmt::print("memory     {} free of {}\n", human_bytes(m.vram_available_bytes), human_bytes(m.vram_total_bytes));
+  const auto pools = (*api)->call("GET", "/v2/pools");
+  if (!pools) return report(pools.error(), global.json);
+  const auto listed = contract::decode<contract::PoolList>(*pools);
+  if (!listed) return report(listed.error(), global.json);
+  print_gpus(*listed, health->pool_id);
   if (health->operation) print_operation(*health->operation);
   if (health->last_error) fmt::print("last error {}\n", *health->last_error);
   return kOk;

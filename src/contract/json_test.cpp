@@ -135,7 +135,8 @@ TEST(Codec, RoundTripKeepsEverything) {
                                    .vram_total_bytes = 9,
                                    .vram_allocated_bytes = 1,
                                    .vram_available_bytes = 8,
-                                   .healthy = true,
+                                   .healthy = false,
+                                   .fault = "GPU is lost",
                                    .workers = {"w"}}},
                   .workers = {WorkerInfo{
                       .worker_id = "w", .model_ref = "file:/m", .gpu_id = "cpu", .status = WorkerStatus::kBusy}}};

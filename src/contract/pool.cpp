@@ -41,6 +41,7 @@ struct Table<GpuInfo> {
                                             required("vram_allocated_bytes", &S::vram_allocated_bytes, "", {0}),
                                             required("vram_available_bytes", &S::vram_available_bytes, "", {0}),
                                             optional("healthy", &S::healthy),
+                                            optional("fault", &S::fault, "Why it is not healthy."),
                                             optional("workers", &S::workers)};
 };
 template <>

@@ -21,6 +21,7 @@ struct GpuInfo {
   std::int64_t vram_allocated_bytes = 0;  // accounted to our workers
   std::int64_t vram_available_bytes = 0;  // min(total - allocated - headroom, free)
   bool healthy = true;
+  std::optional<std::string> fault;  // why it is not: what the driver said, or that this build has no kernels for it
   std::vector<std::string> workers;
 };
 

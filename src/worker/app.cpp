@@ -191,7 +191,13 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   net::http::AuthRules auth;
   if (!token.empty()) auth.tokens.push_back(token);
   contract::WorkerHealth health = constant_health(o, loaded);
-  EngineLoop loop(*loaded.engine, batch_options(o, entropy), *loaded.tokenizer,
+  // The main thread waits for the signal; one way to stop.
+  const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
+  EngineLoop loop(*loaded.engine,
+                  {.batch = batch_options(o, entropy),
+                   .residency_check_ms = o.residency_check_ms,
+                   .on_residency_lost = ask_to_stop},
+                  *loaded.tokenizer,
                   {.model_digest = health.model_digest,
                    .engine_build = health.engine_build,
                    .numerics = health.numerics,
@@ -213,8 +219,7 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
                       .context_tokens = *health.context_length,
                       .timeout_ms_max = o.inference_timeout_s * 1000,
                       .ready_mono_ms = clock.now().mono_ms,
-                      // The main thread waits for the signal; one way to stop.
-                      .on_shutdown = [] { ::kill(::getpid(), SIGTERM); }});
+                      .on_shutdown = ask_to_stop});
   TRY(server.start());
   TRY(self_test_http(client, server.url()));
   if (!o.callback_url.empty()) TRY(report_ready(client, o, health, server.url()));
@@ -229,6 +234,9 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   server.stop(1000);
   desk.stop();
   runtime.stop();
+  if (!loop.resident()) {
+    return base::fail(ErrorCode::kCudaError, "memory of the model left the device; the log says which and whither");
+  }
   return {};
 }
 
@@ -254,7 +262,7 @@ int run(const Options& options) {
     if (const auto* number = std::get_if<std::int64_t>(&value))
       numbers += fmt::format("{}{}={}", numbers.empty() ? "" : " ", key, *number);
   }
-  base::log_event(LogLevel::kError, "error", {}, "The worker could not start.",
+  base::log_event(LogLevel::kError, "error", {}, "The worker ends: it cannot serve.",
                   {{"code", error.name()},
                    {"message", error.message},
                    {"gpu_id", options.gpu_device},

@@ -10,7 +10,6 @@ namespace llorch::worker {
 
 using base::ErrorCode;
 using engine::inference::BatchUsage;
-using engine::inference::ContinuousBatchOptions;
 using engine::inference::SequenceId;
 
 namespace {
@@ -33,14 +32,17 @@ struct EngineLoop::Job {
   std::int64_t first_token_ms = -1;  // mono time of the first token; -1 before it
 };
 
-EngineLoop::EngineLoop(engine::inference::Engine& engine, const ContinuousBatchOptions& batch,
+EngineLoop::EngineLoop(engine::inference::Engine& engine, const EngineLoopOptions& options,
                        const engine::text::Tokenizer& tokenizer, Identity identity, const base::Clock& clock)
     : engine_(engine),
       tokenizer_(tokenizer),
       identity_(std::move(identity)),
       clock_(clock),
       slots_total_(engine.facts().slots),
-      batch_(engine, batch),
+      residency_check_ms_(options.residency_check_ms),
+      on_residency_lost_(options.on_residency_lost),
+      batch_(engine, options.batch),
+      next_residency_check_ms_(clock.now().mono_ms + residency_check_ms_),
       thread_([this] { run(); }) {}
 
 EngineLoop::~EngineLoop() { stop(0); }
@@ -142,14 +144,16 @@ void EngineLoop::run() {
     }
     do {
       take_in_new_jobs();
+      check_residency();
       end_overdue_jobs();
     } while (step());
   }
 }
 
 void EngineLoop::wait_for_work() {
+  const std::int64_t idle_ms = std::min(kIdleWaitMs, residency_check_ms_);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::milliseconds(known_.empty() ? kIdleWaitMs : kJobWaitMs),
+  changed_.wait_for(lock, std::chrono::milliseconds(known_.empty() ? idle_ms : kJobWaitMs),
                     [&] { return woken_ || (stopping_ && known_.empty()); });
   woken_ = false;
 }
@@ -171,6 +175,31 @@ void EngineLoop::take_in_new_jobs() {
     running_.emplace(id, std::move(job));
     if (!added) fail(id, added.error());
   }
+}
+
+// A worker whose memory moved away does not go on: it would be slow at best, and what it holds of others' prompts lies where
+// nobody looks after it. Its jobs are told that their worker is lost, so that they are run again elsewhere.
+void EngineLoop::check_residency() {
+  const std::int64_t now = clock_.now().mono_ms;
+  if (!resident_.load() || now < next_residency_check_ms_) return;
+  next_residency_check_ms_ = now + residency_check_ms_;
+  const auto checked = engine_.check_residency();
+  if (checked) return;
+  base::log_event(base::LogLevel::kError, "vram_residency_lost", {},
+                  "Memory of the model is no longer in the device; the worker leaves.",
+                  {{"code", checked.error().name()}, {"message", checked.error().message}});
+  healthy_.store(false);
+  resident_.store(false);
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  take_in_new_jobs();
+  while (!running_.empty()) {
+    fail(running_.begin()->first,
+         base::Error{ErrorCode::kWorkerReset, "the worker leaves: memory of its model left the device", {}});
+  }
+  if (on_residency_lost_) on_residency_lost_();
 }
 
 void EngineLoop::end_overdue_jobs() {

@@ -47,6 +47,14 @@ struct JobCounts {
   std::int64_t busy_ms = 0;
 };
 
+struct EngineLoopOptions {
+  engine::inference::ContinuousBatchOptions batch{};
+  std::int64_t residency_check_ms = 60'000;  // between looks at where the model and its caches lie
+  // Called once, on the loop's thread, when they no longer lie where they were put: every job has been failed and no new one
+  // is taken. Whoever owns the process ends it.
+  std::function<void()> on_residency_lost{};
+};
+
 class EngineLoop {
   struct Job;
 
@@ -58,7 +66,7 @@ class EngineLoop {
   };
 
   // The engine, tokenizer and clock outlive the loop. The thread starts at once.
-  EngineLoop(engine::inference::Engine& engine, const engine::inference::ContinuousBatchOptions& batch,
+  EngineLoop(engine::inference::Engine& engine, const EngineLoopOptions& options,
              const engine::text::Tokenizer& tokenizer, Identity identity, const base::Clock& clock);
   ~EngineLoop();  // stop(0)
   EngineLoop(const EngineLoop&) = delete;
@@ -82,6 +90,8 @@ class EngineLoop {
   engine::inference::BatchUsage usage() const;  // as of the last step
   // False after the engine failed in a way that later jobs would share.
   bool healthy() const { return healthy_.load(); }
+  // Whether all the engine holds lay in its device's memory when it was last looked at.
+  bool resident() const { return resident_.load(); }
 
   // Takes no more jobs, lets running ones end for up to `grace_ms`, cancels the rest, joins the thread.
   void stop(std::int64_t grace_ms);
@@ -90,6 +100,7 @@ class EngineLoop {
   void run();
   void wait_for_work();
   void take_in_new_jobs();
+  void check_residency();
   void end_overdue_jobs();
   bool step();  // false when there was nothing to run
   void accept_logits(engine::inference::SequenceId id, std::span<const float> logits);
@@ -103,6 +114,8 @@ class EngineLoop {
   const Identity identity_;
   const base::Clock& clock_;
   const std::int64_t slots_total_;
+  const std::int64_t residency_check_ms_;
+  const std::function<void()> on_residency_lost_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -114,11 +127,13 @@ class EngineLoop {
   JobCounts counts_;                            // guarded by mutex_
   engine::inference::BatchUsage usage_;         // guarded by mutex_
   std::atomic<bool> healthy_{true};
+  std::atomic<bool> resident_{true};
 
   // Loop thread only.
   engine::inference::ContinuousBatch batch_;
   std::map<engine::inference::SequenceId, std::shared_ptr<Job>> running_;
   std::uint64_t next_sequence_ = 0;
+  std::int64_t next_residency_check_ms_;
   std::thread thread_;
 };
 

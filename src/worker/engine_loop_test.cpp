@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <future>
+#include <thread>
 
 #include "engine/compute/cpu/backend.h"
+#include "engine/inference/testing/recording_backend.h"
 #include "engine/io/gguf.h"
 #include "engine/io/tokenizer_source.h"
 
@@ -72,7 +74,8 @@ class EngineLoopTest : public testing::Test {
  protected:
   // `kv_tokens` as in EngineOptions; salt for a prefix cache.
   void load(std::uint32_t slots, std::uint64_t kv_tokens = 0, bool caches = false) {
-    backend_ = engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 64u << 20}).value();
+    if (!backend_)
+      backend_ = engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 64u << 20}).value();
     engine_ =
         engine::inference::Engine::load(
             kModel, {.context_tokens = 256, .slots = slots, .prefill_chunk = 16, .kv_tokens = kv_tokens}, *backend_)
@@ -81,7 +84,11 @@ class EngineLoopTest : public testing::Test {
     tokenizer_.emplace(engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value());
     engine::inference::ContinuousBatchOptions batch;
     if (caches) batch.cache_salt.assign(16, std::byte{7});
-    loop_.emplace(*engine_, batch, *tokenizer_, Identity{.model_digest = "sha256:x", .numerics = "cpu-1"}, clock_);
+    loop_.emplace(*engine_,
+                  EngineLoopOptions{.batch = batch,
+                                    .residency_check_ms = residency_check_ms_,
+                                    .on_residency_lost = [this] { lost_.set_value(); }},
+                  *tokenizer_, Identity{.model_digest = "sha256:x", .numerics = "cpu-1"}, clock_);
   }
   base::Result<EngineLoop::Run> start(const std::string& id, const std::string& prompt, std::int64_t max_tokens,
                                       const std::shared_ptr<Recorder>& sink, std::int64_t timeout_ms = kPlenty) {
@@ -98,6 +105,8 @@ class EngineLoopTest : public testing::Test {
   }
 
   base::SystemClock clock_;
+  std::int64_t residency_check_ms_ = kPlenty;
+  std::promise<void> lost_;
   std::unique_ptr<engine::contract::Backend> backend_;
   std::unique_ptr<engine::inference::Engine> engine_;
   std::optional<engine::text::Tokenizer> tokenizer_;
@@ -230,6 +239,43 @@ TEST_F(EngineLoopTest, ASlowReaderHoldsUpNobodyElse) {
   loop_->wake();
   slow->wait_done();
   EXPECT_EQ(slow->text(), quick->text());
+}
+
+// A device whose memory was moved away behind its back.
+class LeakyBackend final : public engine::inference::testing::RecordingBackend {
+ public:
+  base::Result<> check_residency() override {
+    ++checks;
+    if (!moved.load()) return {};
+    return base::fail(base::ErrorCode::kCudaError, "weights are in managed memory");
+  }
+  std::atomic<int> checks{0};
+  std::atomic<bool> moved{false};
+};
+
+// M0-W-1012, SYS-6.3.1: looked at again and again, also while nobody asks for anything; a worker outside its device's memory
+// gives its jobs back for others to run, takes no new one, says so in its health and leaves.
+TEST_F(EngineLoopTest, MemoryThatLeftTheDeviceEndsTheWorker) {
+  auto backend = std::make_unique<LeakyBackend>();
+  LeakyBackend& device = *backend;
+  backend_ = std::move(backend);
+  residency_check_ms_ = 1;
+  load(2);
+  while (device.checks.load() < 2) std::this_thread::yield();
+  auto sink = std::make_shared<Recorder>();
+  sink->hold_after_first = true;
+  ASSERT_TRUE(start("a", "Once upon a time", 100, sink).has_value());
+  sink->wait_first();
+  EXPECT_TRUE(loop_->resident());
+  device.moved.store(true);
+  sink->wait_done();
+  EXPECT_EQ(sink->error()->code, base::ErrorCode::kWorkerReset) << "whoever asked may run it again elsewhere";
+  EXPECT_EQ(sink->endings(), 1);
+  ASSERT_EQ(lost_.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_FALSE(loop_->resident());
+  EXPECT_FALSE(loop_->healthy());
+  EXPECT_EQ(start("b", "Once", 8, std::make_shared<Recorder>()).error().code, base::ErrorCode::kShuttingDown);
+  loop_->stop(0);
 }
 
 TEST_F(EngineLoopTest, AJobOverItsTimeEndsWithTimeoutAndTheNumbers) {

@@ -151,6 +151,7 @@ class HttpApi {
   void health(const net::ExchangePtr& exchange) {
     contract::WorkerHealth health = c_.health;
     health.status = c_.loop.healthy() ? "healthy" : "unhealthy";
+    health.resident = c_.loop.resident();
     health.slots_total = c_.loop.slots_total();
     health.slots_free = c_.loop.slots_free();
     health.uptime_seconds = uptime_seconds();

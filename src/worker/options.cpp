@@ -74,6 +74,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--shutdown-grace-ms", o.shutdown_grace_ms, "Time running jobs get at shutdown")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--residency-check-ms", o.residency_check_ms,
+                 "Time between looks at whether all memory of the model lies in the device")
+      ->check(CLI::Range(std::int64_t{100}, std::int64_t{86'400'000}))
+      ->capture_default_str();
   app.add_option("--self-test-dir", o.self_test_dir, "Folder of recorded self-test hashes");
   app.add_option("--log-level", o.log_level, "Least level logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))

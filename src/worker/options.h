@@ -28,7 +28,8 @@ struct Options {
   std::int64_t inference_timeout_s = 1800;
   std::int64_t prefill_chunk = 64;  // rows of one step; bounds how long a cancel waits, never changes a result
   std::int64_t shutdown_grace_ms = 5000;
-  std::string self_test_dir;  // empty: <state dir>/self_test
+  std::int64_t residency_check_ms = 60'000;  // between looks at where the model and its caches lie
+  std::string self_test_dir;                 // empty: <state dir>/self_test
   std::string log_level = "info";
 };
 

@@ -43,6 +43,7 @@ class BatchDependentBackend final : public engine::contract::Backend {
     inner_->copy_on_device(to, from, bytes);
   }
   base::Result<> synchronize() override { return inner_->synchronize(); }
+  base::Result<> check_residency() override { return inner_->check_residency(); }
 
   engine::contract::Backend& inner() const { return *inner_; }
 

@@ -2,12 +2,14 @@
 // The door between the engine and a device. Used at load and between steps; the step itself goes through the adapter tables.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/result.h"
 #include "engine/contract/adapter.h"
+#include "engine/contract/draw.h"
 #include "engine/contract/tensor.h"
 
 namespace llorch::engine::contract {
@@ -74,6 +76,15 @@ class Backend {
   virtual void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept = 0;
   // Waits for everything enqueued. Errors: CUDA_ERROR.
   virtual base::Result<> synchronize() = 0;
+
+  // Everything allocated still lies in the device's own memory. For between steps; takes microseconds per allocation.
+  // Errors: CUDA_ERROR, naming the purpose and where it lies instead. The CPU device's memory is the host's: always well.
+  virtual base::Result<> check_residency() = 0;
+
+  // Device memory that make_drawer() takes; exact.
+  virtual std::uint64_t drawer_bytes(const DrawLimits&) const { return 0; }
+  // Null where rows are read back and drawn from on the host. It ends before the backend. Errors: OUT_OF_DEVICE_MEMORY.
+  virtual base::Result<std::unique_ptr<Drawer>> make_drawer(const DrawLimits&) { return nullptr; }
 };
 
 // Device memory with an owner; of 0 bytes, none.

@@ -164,6 +164,9 @@ class Engine {
   // BatchBuilder::build; OUT_OF_DEVICE_MEMORY (the cache has too few pages), before anything is run.
   base::Result<StepOutput> step(std::span<const SlotRows> requests);
 
+  // Whether all it holds still lies where it was put. For between steps. Errors: Backend::check_residency.
+  base::Result<> check_residency() { return backend_->check_residency(); }
+
   // Looks on at every step from now on; null for nobody. It outlives the engine or is taken away first.
   void observe(InstructionObserver* observer) { observer_ = observer; }
   // Instructions run by the last step.

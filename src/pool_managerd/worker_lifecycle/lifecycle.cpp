@@ -123,6 +123,7 @@ std::vector<contract::GpuInfo> Lifecycle::gpus() const {
     info.vram_allocated_bytes = use.allocated_bytes;
     info.vram_available_bytes = gpu_inventory::available_bytes(d, use);
     info.healthy = d.healthy;
+    if (!d.healthy) info.fault = d.fault;
     for (const auto& [id, worker] : workers_) {
       if (worker.info.gpu_id == d.gpu_id) info.workers.push_back(id);
     }

@@ -424,7 +424,11 @@ TEST(Lifecycle, LostDeviceFailsItsWorkers) {
   h.start("w", 100, "0");
   auto lost = Harness::device("0");
   lost.healthy = false;
+  lost.fault = "GPU is lost";
   h.run(DevicesRead{{Harness::device("cpu"), lost}});
+  for (const contract::GpuInfo& gpu : h.core.gpus()) {
+    EXPECT_EQ(gpu.fault, gpu.gpu_id == "0" ? std::optional<std::string>("GPU is lost") : std::nullopt) << gpu.gpu_id;
+  }
   EXPECT_EQ(h.status("w"), WorkerStatus::kFailed);
   EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
   h.run(DevicesRead{{Harness::device("cpu"), lost}});

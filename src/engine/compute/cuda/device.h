@@ -47,9 +47,8 @@ class CudaBackend final : public contract::Backend {
   void zero(std::byte* device, std::uint64_t bytes) noexcept override;
   void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
   base::Result<> synchronize() override { return driver_->synchronize(); }
+  base::Result<> check_residency() override;
 
-  // Every allocation still lies in this device's own memory. Errors: CUDA_ERROR, naming the purpose and where it lies.
-  base::Result<> check_residency();
   std::uint64_t used_bytes(contract::MemoryPurpose purpose) const;
   std::size_t allocations_count(contract::MemoryPurpose purpose) const;
   // Counts launches into `counters` from here on; null = not counted, which is the default.

@@ -6,6 +6,7 @@
 // Everything but malloc, free and synchronize is enqueued on the driver's one stream, in order. Thread rule: one at a time.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -28,6 +29,21 @@ struct DeviceInfo {
 // Where an address is. Only kThisDevice is where weights and caches may be.
 enum class Residency : std::uint8_t { kThisDevice, kOtherDevice, kManaged, kHost, kUnknown };
 
+// Host memory locked in place, so that copies run from it and to it while the host goes on. It is an end of copies and never
+// an operand: no kernel is given an address in it, and nothing that is computed with stays in it. What the ban on memory
+// outside the device means by that: docs/internals/memory.md.
+class Staging {
+ public:
+  virtual ~Staging() = default;              // REQUIRES: no copy from or to it is under way
+  virtual std::span<std::byte> bytes() = 0;  // aligned to 4096
+};
+
+// A place in the stream that the host can wait for.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
 class Driver {
  public:
   virtual ~Driver() = default;
@@ -46,6 +62,18 @@ class Driver {
   virtual void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept = 0;
   virtual void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept = 0;
   virtual void zero(std::byte* device, std::uint64_t bytes) noexcept = 0;
+
+  // Null when the host has no more memory to lock. Both end before the driver.
+  virtual std::unique_ptr<Staging> make_staging(std::uint64_t bytes) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+  // Enqueued like the others, and return at once: the staged bytes belong to the copy until an event recorded behind it has
+  // been waited for. REQUIRES: within one Staging of this driver.
+  virtual void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept = 0;
+  virtual void copy_to_staging(std::span<std::byte> staged, const std::byte* device) noexcept = 0;
+  virtual void record(Event& event) noexcept = 0;
+  // Returns when everything enqueued before the last record() is done; at once when there was none. What failed shows in
+  // is_healthy().
+  virtual void wait(Event& event) noexcept = 0;
 
   // `args` is the kernel's Args. REQUIRES: no dimension of the grid is 0.
   virtual void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept = 0;

@@ -19,6 +19,12 @@ class NoDevice final : public Driver {
   void copy_to_host(std::span<std::byte>, const std::byte*) noexcept override { no_device(); }
   void copy_on_device(std::byte*, const std::byte*, std::uint64_t) noexcept override { no_device(); }
   void zero(std::byte*, std::uint64_t) noexcept override { no_device(); }
+  std::unique_ptr<Staging> make_staging(std::uint64_t) override { return nullptr; }
+  std::unique_ptr<Event> make_event() override { return nullptr; }
+  void copy_from_staging(std::byte*, std::span<const std::byte>) noexcept override { no_device(); }
+  void copy_to_staging(std::span<std::byte>, const std::byte*) noexcept override { no_device(); }
+  void record(Event&) noexcept override { no_device(); }
+  void wait(Event&) noexcept override { no_device(); }
   void launch(kernels::KernelId, const Grid&, const void*) noexcept override { no_device(); }
   bool is_healthy() const noexcept override { return true; }
   base::Result<> synchronize() override { return {}; }

@@ -51,6 +51,7 @@ class RecordingBackend : public contract::Backend {
   void zero(std::byte* device, std::uint64_t bytes) noexcept override;
   void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
   base::Result<> synchronize() override { return {}; }
+  base::Result<> check_residency() override { return {}; }
 
   void record(const Launch& launch) { launches.push_back(launch); }
 

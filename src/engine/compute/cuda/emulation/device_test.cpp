@@ -1,6 +1,8 @@
 // The backend object: accounting, refusals, residency, counters.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cstring>
 
 #include "engine/compute/cuda/adapters/tables.h"
@@ -95,6 +97,16 @@ class Elsewhere final : public Driver {
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     inner_->launch(kernel, grid, args);
   }
+  std::unique_ptr<Staging> make_staging(std::uint64_t bytes) override { return inner_->make_staging(bytes); }
+  std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
+  void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
+    inner_->copy_from_staging(device, staged);
+  }
+  void copy_to_staging(std::span<std::byte> staged, const std::byte* device) noexcept override {
+    inner_->copy_to_staging(staged, device);
+  }
+  void record(Event& event) noexcept override { inner_->record(event); }
+  void wait(Event& event) noexcept override { inner_->wait(event); }
   bool is_healthy() const noexcept override { return true; }
   base::Result<> synchronize() override { return {}; }
 
@@ -136,6 +148,30 @@ TEST(CudaDevice, DevicesByName) {
   EXPECT_EQ(parse_device("cuda:12").value(), 12u);
   for (const char* text : {"", "cuda:", "cuda:x", "1x", "-1", "gpu"})
     EXPECT_EQ(parse_device(text).error().code, ErrorCode::kGpuUnavailable) << text;
+}
+
+// What is staged travels in the order of the stream, and is there for the host once it has waited.
+TEST(CudaDevice, StagedCopiesAreDoneWhenTheirEventIs) {
+  const auto driver = make_driver({});
+  const auto staging = driver->make_staging(4096);
+  ASSERT_NE(staging, nullptr);
+  const auto to = staging->bytes().first(4), back = staging->bytes().subspan(64, 4);
+  std::byte* device = driver->malloc(256);
+  std::ranges::fill(to, std::byte{7});
+  driver->copy_from_staging(device, to);
+  const auto first = driver->make_event(), second = driver->make_event();
+  driver->copy_to_staging(back, device);
+  driver->record(*first);
+  driver->zero(device, 4);
+  driver->copy_to_staging(to, device);
+  driver->record(*second);
+  driver->wait(*first);
+  EXPECT_EQ(back[3], std::byte{7});
+  EXPECT_NE(to[3], std::byte{0}) << "the second copy need not be done yet, and the emulation never hurries";
+  driver->wait(*second);
+  EXPECT_EQ(to[3], std::byte{0});
+  EXPECT_EQ(driver->residency(to.data()), Residency::kHost);
+  driver->free(device);
 }
 
 }  // namespace

@@ -2,8 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <set>
+#include <vector>
 
 #include "base/assert.h"
 
@@ -35,6 +39,40 @@ void run_grid(const Grid& grid, const void* args, bool backwards) {
     Kernel::run(block, shared, own);
   }
 }
+
+// Locked against kernels as well: while one runs, touching it ends the process, so that no test passes with a kernel that reads
+// or writes host memory.
+class EmulatedStaging final : public Staging {
+ public:
+  explicit EmulatedStaging(std::span<std::byte> bytes, std::set<EmulatedStaging*>& all) : bytes_(bytes), all_(all) {
+    all_.insert(this);
+  }
+  ~EmulatedStaging() override {
+    all_.erase(this);
+    ::munmap(bytes_.data(), bytes_.size());
+  }
+  std::span<std::byte> bytes() override { return bytes_; }
+  bool holds(std::span<const std::byte> part) const {
+    return part.data() >= bytes_.data() && part.data() + part.size() <= bytes_.data() + bytes_.size();
+  }
+  void forbid(bool forbidden) {
+    ::mprotect(bytes_.data(), bytes_.size(), forbidden ? PROT_NONE : PROT_READ | PROT_WRITE);
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+  std::set<EmulatedStaging*>& all_;
+};
+
+struct EmulatedEvent final : Event {
+  std::uint64_t copies_before = 0;
+};
+
+// A copy to staging that nobody has waited for yet.
+struct OpenCopy {
+  std::span<std::byte> to;
+  std::vector<std::byte> bytes;
+};
 
 class EmulatedDriver final : public Driver {
  public:
@@ -81,20 +119,57 @@ class EmulatedDriver final : public Driver {
   }
   void zero(std::byte* device, std::uint64_t bytes) noexcept override { std::memset(device, 0, bytes); }
 
+  std::unique_ptr<Staging> make_staging(std::uint64_t bytes) override {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    return std::make_unique<EmulatedStaging>(std::span(static_cast<std::byte*>(memory), bytes), staging_);
+  }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<EmulatedEvent>(); }
+  void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
+    check_staged(staged);
+    std::memcpy(device, staged.data(), staged.size());
+  }
+  void copy_to_staging(std::span<std::byte> staged, const std::byte* device) noexcept override {
+    check_staged(staged);
+    open_copies_.push_back({staged, {device, device + staged.size()}});
+    std::memset(staged.data(), kGarbage, staged.size());
+  }
+  void record(Event& event) noexcept override {
+    static_cast<EmulatedEvent&>(event).copies_before = copies_done_ + open_copies_.size();
+  }
+  void wait(Event& event) noexcept override { end_copies(static_cast<EmulatedEvent&>(event).copies_before); }
+
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     // What a device would refuse.
     ASSERT(grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= 0x7FFFFFFFu && grid.y <= 0xFFFFu && grid.z <= 0xFFFFu,
            "a grid of {} x {} x {} for kernel {}", grid.x, grid.y, grid.z, static_cast<int>(kernel));
+    for (EmulatedStaging* staging : staging_) staging->forbid(true);
     run_[static_cast<std::size_t>(kernel)](grid, args, options_.backwards);
+    for (EmulatedStaging* staging : staging_) staging->forbid(false);
   }
   bool is_healthy() const noexcept override { return true; }
-  base::Result<> synchronize() override { return {}; }
+  base::Result<> synchronize() override {
+    end_copies(copies_done_ + open_copies_.size());
+    return {};
+  }
 
  private:
+  void end_copies(std::uint64_t count) {
+    for (; copies_done_ < count; ++copies_done_, open_copies_.pop_front())
+      std::ranges::copy(open_copies_.front().bytes, open_copies_.front().to.begin());
+  }
+  void check_staged(std::span<const std::byte> staged) const {
+    ASSERT(std::ranges::any_of(staging_, [&](const EmulatedStaging* one) { return one->holds(staged); }),
+           "a staged copy of memory that is not staging");
+  }
+
   EmulationOptions options_;
   DeviceInfo info_;
   std::array<RunFn, AllKernels::kCount> run_;
   std::map<std::byte*, std::uint64_t> allocations_;
+  std::set<EmulatedStaging*> staging_;
+  std::deque<OpenCopy> open_copies_;
+  std::uint64_t copies_done_ = 0;
   std::uint64_t used_bytes_ = 0;
 };
 

@@ -23,6 +23,25 @@ base::Error unavailable(std::uint32_t device, const std::string& message) {
   return base::Error{ErrorCode::kGpuUnavailable, message, {}}.with("gpu_id", static_cast<std::int64_t>(device));
 }
 
+// Page-locked. With unified addressing any locked memory has an address that kernels could follow: that none is given one is
+// this backend's doing (Staging), not the runtime's.
+class LockedStaging final : public Staging {
+ public:
+  explicit LockedStaging(std::span<std::byte> bytes) : bytes_(bytes) {}
+  ~LockedStaging() override { cudaFreeHost(bytes_.data()); }
+  std::span<std::byte> bytes() override { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(cudaEvent_t event) : handle(event) {}
+  ~CudaEvent() override { cudaEventDestroy(handle); }
+  const cudaEvent_t handle;
+};
+
 class CudaDriver final : public Driver {
  public:
   // Errors: GPU_UNAVAILABLE, CUDA_ERROR.
@@ -91,6 +110,40 @@ class CudaDriver final : public Driver {
   void zero(std::byte* device, std::uint64_t bytes) noexcept override {
     make_current();
     note(cudaMemsetAsync(device, 0, bytes, stream_), "clearing memory");
+  }
+
+  std::unique_ptr<Staging> make_staging(std::uint64_t bytes) override {
+    make_current();
+    void* ptr = nullptr;
+    if (const cudaError_t error = cudaMallocHost(&ptr, bytes); error != cudaSuccess) {
+      cudaGetLastError();  // not having room is no fault of the device
+      if (error != cudaErrorMemoryAllocation) note(error, "locking host memory");
+      return nullptr;
+    }
+    return std::make_unique<LockedStaging>(std::span(static_cast<std::byte*>(ptr), bytes));
+  }
+  std::unique_ptr<Event> make_event() override {
+    make_current();
+    cudaEvent_t event = nullptr;
+    note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    return std::make_unique<CudaEvent>(event);
+  }
+  void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
+    make_current();
+    note(cudaMemcpyAsync(device, staged.data(), staged.size(), cudaMemcpyHostToDevice, stream_),
+         "copying to the device");
+  }
+  void copy_to_staging(std::span<std::byte> staged, const std::byte* device) noexcept override {
+    make_current();
+    note(cudaMemcpyAsync(staged.data(), device, staged.size(), cudaMemcpyDeviceToHost, stream_), "copying to the host");
+  }
+  void record(Event& event) noexcept override {
+    make_current();
+    note(cudaEventRecord(static_cast<CudaEvent&>(event).handle, stream_), "recording an event");
+  }
+  void wait(Event& event) noexcept override {
+    make_current();
+    note(cudaEventSynchronize(static_cast<CudaEvent&>(event).handle), "waiting for an event");
   }
 
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What our objects take from CUDA, NVML and NCCL is what symbols.txt lists: nothing managed, mapped or registered.
+# What our objects take from CUDA, NVML and NCCL is what symbols.txt lists: nothing managed, and nothing that maps host memory
+# for kernels. cudaMallocHost is there for copies only (Staging in driver.h); the way to its device address is not.
 # Usage: symbols_test.sh LIBRARY... ; runs beside symbols.txt.
 set -eu
 here=$(dirname "$0")
