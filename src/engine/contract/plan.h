@@ -48,6 +48,9 @@ struct Instruction {
   std::span<const WeightRef> weights;  // one per slot of the opcode (slots.h)
   std::uint16_t param_block_id = kNoParamBlock;
   std::uint8_t state_block_id = kNoStateBlock;
+  // The output is this device's addend of a sum over all that share the model (collective.h): whoever runs the plan takes
+  // the sum before the next instruction. Adapters know nothing of it.
+  bool partial_sum = false;
 };
 
 struct ExecutionPlan {

@@ -33,7 +33,7 @@ void describe_weights(CompiledModel& model) {
   if (model.plans.vision_encode) collect_uses(*model.plans.vision_encode, model.tensors);
   std::map<contract::DType, std::uint64_t> elements_of;
   for (const BoundTensor& tensor : model.tensors) {
-    model.parameters_count += tensor.elements_count();
+    model.parameters_count += tensor.elements_whole_count != 0 ? tensor.elements_whole_count : tensor.elements_count();
     if ((tensor.stored.uses & static_cast<std::uint8_t>(contract::WeightUse::kVector)) == 0)
       elements_of[tensor.stored.dtype] += tensor.elements_count();
   }
@@ -69,16 +69,26 @@ base::Result<> choose(const VisionOptions& options, ModelConfig& config) {
   return {};
 }
 
+// Several devices with the whole model each would be as slow as one.
+base::Result<> check_shared(const CompiledModel& model, const Shard& shard) {
+  const auto instructions = model.plans.decoder_prefill.plan.instructions;
+  if (shard.ranks == 1 || std::ranges::any_of(instructions, &contract::Instruction::partial_sum)) return {};
+  return base::fail(base::ErrorCode::kModelIncompatible,
+                    fmt::format("{} has neither attention nor a feed-forward to share out over {} devices; use one",
+                                model.config.architecture, shard.ranks));
+}
+
 }  // namespace
 
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
-                                          const VisionOptions& vision) {
+                                          const VisionOptions& vision, const Shard& shard) {
   const Family* family = TRY(find_family(files));
-  return compile_model(files, *family, kv_dtype, vision);
+  return compile_model(files, *family, kv_dtype, vision, shard);
 }
 
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
-                                          const VisionOptions& vision) {
+                                          const VisionOptions& vision, const Shard& shard) {
+  ASSERT(shard.rank < shard.ranks && shard.ranks <= kRanksMax, "rank {} of {}", shard.rank, shard.ranks);
   const WeightNames names(files, family);
   CompiledModel model;
   model.config = TRY(read_config(files, family, names));
@@ -88,13 +98,14 @@ base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Fam
   model.long_rope_context = long_rope_context(model.config.ropes);
   model.arena = std::make_unique<PlanArena>();
   TensorTable tensors;
-  const auto compile = [&](const ModelConfig& config, contract::ExecutionMode mode) {
-    return compile_plan({names, config, mode, kv_dtype}, tensors, *model.arena);
+  const auto compile = [&](const ModelConfig& config, contract::ExecutionMode mode, const Shard& own) {
+    return compile_plan({names, config, mode, kv_dtype, own}, tensors, *model.arena);
   };
-  model.plans.decoder_prefill = TRY(compile(model.config, contract::ExecutionMode::kPrefill));
-  model.plans.decoder_decode = TRY(compile(model.config, contract::ExecutionMode::kDecode));
+  model.plans.decoder_prefill = TRY(compile(model.config, contract::ExecutionMode::kPrefill, shard));
+  model.plans.decoder_decode = TRY(compile(model.config, contract::ExecutionMode::kDecode, shard));
+  TRY(check_shared(model, shard));
   if (model.config.vision.depth != 0)
-    model.plans.vision_encode = TRY(compile(tower_config(model.config), contract::ExecutionMode::kVisionEncode));
+    model.plans.vision_encode = TRY(compile(tower_config(model.config), contract::ExecutionMode::kVisionEncode, {}));
   model.tensors = tensors.take();
   describe_weights(model);
   return model;

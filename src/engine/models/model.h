@@ -10,6 +10,7 @@
 #include "engine/io/model_files.h"
 #include "engine/models/config/model_config.h"
 #include "engine/models/plan/arena.h"
+#include "engine/models/plan/shard.h"
 #include "engine/models/rope.h"
 #include "engine/models/weights/bound_tensor.h"
 
@@ -23,8 +24,8 @@ struct CompiledModel {
   std::vector<RopeTableData> rope_tables;  // index is rope_table_id
   std::uint32_t long_rope_context = 0;     // slots that may pass it use the long tables; 0 = no long tables
   std::vector<BoundTensor> tensors;        // index is WeightBinding::tensor; fetch before the files are closed
-  std::uint64_t parameters_count = 0;
-  contract::DType weight_dtype{};  // the type most matrix elements are stored in
+  std::uint64_t parameters_count = 0;      // of the whole model
+  contract::DType weight_dtype{};          // the type most matrix elements are stored in
   std::unique_ptr<PlanArena> arena;
 };
 
@@ -36,11 +37,12 @@ struct VisionOptions {
 
 // Reads the configuration, checks every tensor and compiles the plans. Touches no weight bytes but a rotation's divisors.
 // Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID, UNKNOWN_ARCHITECTURE, MISSING_WEIGHT, UNCLAIMED_WEIGHT,
-// WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of contract::validate.
+// WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of contract::validate. Of one of several devices that share the
+// model (plan/shard.h) also MODEL_INCOMPATIBLE: numbers that do not divide, or nothing to share out.
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
-                                          const VisionOptions& vision = {});
+                                          const VisionOptions& vision = {}, const Shard& shard = {});
 // The same for a family that is not in the registry.
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
-                                          const VisionOptions& vision = {});
+                                          const VisionOptions& vision = {}, const Shard& shard = {});
 
 }  // namespace llorch::engine::models

@@ -107,12 +107,12 @@ class Compiler {
     switch (op.type) {
       case OpType::kEmbedding: return push(draft, embedding_params(config_), width);
       case OpType::kNorm: return push(draft, norm_params(config_, layer), width);
-      case OpType::kAttention: return push(draft, placed(attention_params(config_, layer, draft.present)), width);
-      case OpType::kMlaAttention: return push(draft, placed(mla_params(config_, layer)), width);
+      case OpType::kAttention: return push(draft, attention_params(config_, layer, draft.present), width);
+      case OpType::kMlaAttention: return push(draft, mla_params(config_, layer), width);
       case OpType::kFfn: return push(draft, ffn_params(config_, layer, draft.present), width);
       case OpType::kMoe: return push(draft, moe_params(config_, draft.present), width);
-      case OpType::kMambaMixer: return push(draft, placed(mamba_params(config_, layer)), width);
-      case OpType::kShortconv: return push(draft, placed(shortconv_params(config_, layer)), width);
+      case OpType::kMambaMixer: return push(draft, mamba_params(config_, layer), width);
+      case OpType::kShortconv: return push(draft, shortconv_params(config_, layer), width);
       case OpType::kAdd: return push(draft, add_params(config_), width);
       case OpType::kLmHead: return emit_head(draft);
       case OpType::kVisionPatchEmbed: return push(draft, patch_embed_params(config_.vision), width);
@@ -148,7 +148,11 @@ class Compiler {
     return push(draft, head_params(config_, tied), config_.vocab);
   }
 
-  // Each gives a layer its part of the slot's state.
+  // Each gives a layer its part of the slot's state, if it has one.
+  template <ParamStruct P>
+  P placed(P p) {
+    return p;
+  }
   AttentionParams placed(AttentionParams p) {
     if (p.causal == 0) return p;  // caches nothing
     Cache& cache = is_windowed(p.window) ? window_cache_ : cache_;
@@ -198,12 +202,13 @@ class Compiler {
 
   void note(std::string_view message) { diagnostics_.push_back({PlanDiagnostic::Level::kInfo, arena_.copy(message)}); }
 
-  Result<std::vector<WeightRef>> bind(const Draft& draft, const ParamBlock& params) {
+  Result<std::vector<WeightRef>> bind(const Draft& draft, const ParamBlock& whole, const ParamBlock& own) {
     std::vector<WeightRef> refs(draft.found.size());
     for (std::size_t s = 0; s < refs.size(); ++s) {
       if (!draft.found[s]) continue;
       const WeightKey key = key_of(draft, s);
-      const std::uint32_t tensor = TRY(tensors_.add(in_.names, *draft.found[s], key, params));
+      const TensorShare share = share_of(key.slot, whole, own, in_.shard);
+      const std::uint32_t tensor = TRY(tensors_.add(in_.names, *draft.found[s], key, whole, share));
       refs[s].index = static_cast<std::uint32_t>(bindings_.size());
       bindings_.push_back({.index = refs[s].index, .key = key, .tensor = tensor});
     }
@@ -213,8 +218,12 @@ class Compiler {
   template <ParamStruct P>
   Result<> push(const Draft& draft, const P& params, std::uint32_t output_width) {
     const Opcode opcode = opcode_of(draft.op.type);
-    ParamBlock block{kParamBlockVersion, opcode, std::as_bytes(arena_.copy(std::span<const P>(&params, 1)))};
-    const std::vector<WeightRef> weights = TRY(bind(draft, block));
+    const ParamBlock whole{kParamBlockVersion, opcode, std::as_bytes(std::span<const P>(&params, 1))};
+    P own = params;
+    const bool partial_sum = TRY(share_out(own, in_.shard));
+    own = placed(own);
+    const ParamBlock block{kParamBlockVersion, opcode, std::as_bytes(arena_.copy(std::span<const P>(&own, 1)))};
+    const std::vector<WeightRef> weights = TRY(bind(draft, whole, block));
 
     std::vector<RegisterRef> inputs;
     RegisterRef& in = draft.op.in == Stream::kResidual ? residual_ : branch_;
@@ -233,7 +242,8 @@ class Compiler {
                              .outputs = arena_.copy(std::span<const RegisterRef>(outputs)),
                              .weights = arena_.copy(std::span<const WeightRef>(weights)),
                              .param_block_id = static_cast<std::uint16_t>(params_.size()),
-                             .state_block_id = state_of(draft)});
+                             .state_block_id = state_of(draft),
+                             .partial_sum = partial_sum});
     params_.push_back(block);
     uses_vision_ = uses_vision_ || instructions_.back().state_block_id == kVisionStateId;
     return {};

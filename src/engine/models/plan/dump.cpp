@@ -131,6 +131,7 @@ std::string dump(const CompiledPlan& plan, std::span<const std::string> tensor_n
       fmt::format_to(line, " {}={}", slots[s].name,
                      tensor < tensor_names.size() ? tensor_names[tensor] : fmt::to_string(tensor));
     }
+    if (insn.partial_sum) out += " partial_sum";
     if (insn.state_block_id != kNoStateBlock) fmt::format_to(line, " state={}", insn.state_block_id);
     const std::string kills = kills_text(plan.liveness.kill_after_instruction[i]);
     fmt::format_to(line, "{}{}\n", kills.empty() ? "" : " kills", kills);

@@ -9,6 +9,9 @@ namespace {
 
 using namespace contract;
 
+// Beside the opcode, which is a byte.
+constexpr std::uint64_t kPartialSum = 0x100;
+
 // Lists are written with their length first, so no two plans share a form.
 class Writer {
  public:
@@ -35,7 +38,7 @@ class Writer {
 };
 
 void write_instruction(Writer& writer, const Instruction& insn) {
-  writer.number(static_cast<std::uint64_t>(insn.opcode));
+  writer.number(static_cast<std::uint64_t>(insn.opcode) | (insn.partial_sum ? kPartialSum : 0));
   writer.registers(insn.inputs);
   writer.registers(insn.outputs);
   writer.number(insn.weights.size());

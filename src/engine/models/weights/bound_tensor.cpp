@@ -1,5 +1,6 @@
 #include "engine/models/weights/bound_tensor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/assert.h"
@@ -105,6 +106,11 @@ contract::StoredTensor BoundTensor::fetch(FetchScratch& scratch) const {
     return result;
   }
   scratch.result.resize(bytes_count());
+  if (step == TensorStep::kZeros) {
+    std::ranges::fill(scratch.result, std::byte{0});
+    result.bytes = scratch.result;
+    return result;
+  }
   std::byte* out = scratch.result.data();
   const io::FileTensor* widened = nullptr;  // what scratch.widened holds
   for (const TensorPart& part : parts) {
@@ -117,6 +123,7 @@ contract::StoredTensor BoundTensor::fetch(FetchScratch& scratch) const {
         break;
       case TensorStep::kNegExp: negative_exponentials(part, out); break;
       case TensorStep::kMxfp4: gather_mxfp4(part, out); break;
+      case TensorStep::kZeros: break;
     }
     const std::uint64_t elements = elements_of(part) * (step == TensorStep::kMxfp4 ? contract::kQuantBlockElements : 1);
     out += bytes_of(stored.dtype, elements);

@@ -29,6 +29,7 @@ enum class TensorStep : std::uint8_t {
   kWiden,   // the same from block types or FP8, which become the tensor's own type first
   kNegExp,  // -exp(x) in F32
   kMxfp4,   // Hugging Face's nibbles and exponents to the blocks of quant_blocks.h
+  kZeros,   // no parts: what another device adds
 };
 
 // Memory that fetch() makes tensors in. Grows to the largest.
@@ -42,7 +43,8 @@ struct BoundTensor {
   contract::StoredTensor stored;  // without bytes
   TensorStep step = TensorStep::kGather;
   std::vector<TensorPart> parts;
-  io::Fp8BlockShape scale_block;  // FP8 only
+  io::Fp8BlockShape scale_block;           // FP8 only
+  std::uint64_t elements_whole_count = 0;  // of the tensor this is a slice of; 0: it is whole
 
   std::uint64_t elements_count() const;
   std::uint64_t bytes_count() const;

@@ -324,9 +324,11 @@ class Builder {
 }  // namespace
 
 Result<std::uint32_t> TensorTable::add(const WeightNames& names, const FoundWeight& found,
-                                       const contract::WeightKey& key, const ParamBlock& params) {
+                                       const contract::WeightKey& key, const ParamBlock& params,
+                                       const TensorShare& share) {
   Builder builder(names, found, key, params);
   BoundTensor tensor = TRY(builder.build());
+  TRY(cut(share, tensor));
   const auto [at, added] = numbers_.try_emplace(tensor.name, static_cast<std::uint32_t>(tensors_.size()));
   if (added) tensors_.push_back(std::move(tensor));
   return at->second;

@@ -11,6 +11,7 @@
 #include "engine/contract/slots.h"
 #include "engine/models/weights/bound_tensor.h"
 #include "engine/models/weights/names.h"
+#include "engine/models/weights/slice.h"
 
 namespace llorch::engine::models {
 
@@ -20,9 +21,10 @@ class TensorTable {
  public:
   // Describes the tensor of slot `slot` in an instruction with these params and gives its number. Errors:
   // WEIGHT_SHAPE_MISMATCH (naming the tensor and both shapes), MISSING_WEIGHT (an expert, a table of scales),
-  // WEIGHT_DTYPE_UNSUPPORTED (a type that cannot be loaded that way).
+  // WEIGHT_DTYPE_UNSUPPORTED (a type that cannot be loaded that way), and those of cut(). The params are those of the whole
+  // instruction, the part what is wanted of the tensor they describe: the same one whenever a tensor is named again.
   base::Result<std::uint32_t> add(const WeightNames& names, const FoundWeight& found, const contract::WeightKey& key,
-                                  const contract::ParamBlock& params);
+                                  const contract::ParamBlock& params, const TensorShare& share = {});
 
   std::span<const BoundTensor> tensors() const { return tensors_; }
   std::vector<BoundTensor> take() { return std::move(tensors_); }

@@ -1,0 +1,35 @@
+#pragma once
+// Where the devices that share a model meet (docs/adr/0023): each has computed its addend of the same rows, each gets the sum.
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/contract/adapter.h"
+
+namespace llorch::engine::contract {
+
+// Ranks are the places of the devices in their list. Thread rule: sum() is called by one thread per rank, all others by one
+// thread while nobody is in sum(), but abort(), which anyone may call at any time.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+
+  virtual std::uint32_t ranks() const = 0;
+  // What reserve() takes of each rank's backend, as kWorkspace.
+  virtual std::uint64_t device_bytes(std::uint64_t values_max) const = 0;
+  // Once before the first step: makes room for sums of up to `values_max`. Errors: OUT_OF_DEVICE_MEMORY, CUDA_ERROR.
+  virtual base::Result<> reserve(std::uint64_t values_max) = 0;
+  // Gives back what reserve() took.
+  virtual void release() noexcept = 0;
+
+  // Before a step: forgets an abort. Errors: CUDA_ERROR (the devices do not find together again).
+  virtual base::Result<> begin() = 0;
+  // Replaces values[i] of every rank by ((v_0[i] + v_1[i]) + v_2[i]) + ..., in f32, v_r being rank r's: the same bits on
+  // every rank, whoever comes first. Ordered with the rank's stream; `values` is f32 device memory of the rank. All ranks
+  // make the same calls in the same order. Fails, on every rank that is or comes, once a step was aborted; never waits on
+  // then. REQUIRES: count <= values_max.
+  virtual Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept = 0;
+  // Nobody waits any longer for a rank that will not come. Twice is fine.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace llorch::engine::contract

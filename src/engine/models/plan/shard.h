@@ -1,0 +1,41 @@
+#pragma once
+// How a model is shared out over several devices: a pure function of an instruction's numbers and the count of devices.
+//
+// Each device ("rank") computes its attention heads, with their part of the cache, and its part of every feed-forward width.
+// It holds the rows of the matrices that make these and the columns of the one that takes them back to the model's width,
+// whose output is a partial sum. Everything else every rank has whole and computes for itself, equally: embedding, norms,
+// head, routers, recurrent mixers, the vision tower.
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/contract/params.h"
+#include "engine/contract/slots.h"
+#include "engine/models/weights/slice.h"
+
+namespace llorch::engine::models {
+
+// More would be a typing error: no node has more GPUs in one domain of fast links.
+inline constexpr std::uint32_t kRanksMax = 16;
+
+struct Shard {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+};
+
+// Makes an instruction's numbers those of a rank; true: its output is a partial sum.
+// Errors: MODEL_INCOMPATIBLE (what does not divide, with the numbers).
+base::Result<bool> share_out(contract::AttentionParams& params, const Shard& shard);
+base::Result<bool> share_out(contract::MlaAttentionParams& params, const Shard& shard);
+base::Result<bool> share_out(contract::SwigluParams& params, const Shard& shard);
+base::Result<bool> share_out(contract::MoeParams& params, const Shard& shard);
+template <contract::ParamStruct P>
+base::Result<bool> share_out(P&, const Shard&) {
+  return false;
+}
+
+// What a rank holds of the tensor in `slot`, told by the one dimension that is another in its own numbers than in the whole's.
+// What is added to the sum once is the first rank's.
+TensorShare share_of(std::uint8_t slot, const contract::ParamBlock& whole, const contract::ParamBlock& own,
+                     const Shard& shard);
+
+}  // namespace llorch::engine::models

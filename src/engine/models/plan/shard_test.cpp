@@ -1,0 +1,100 @@
+#include "engine/models/plan/shard.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/models/model.h"
+#include "engine/models/testing/tiny_llama.h"
+
+namespace llorch::engine::models {
+namespace {
+
+using namespace contract;
+using base::ErrorCode;
+using testing::TinyLlama;
+
+base::Result<CompiledModel> compile(const TinyLlama& tiny, const Shard& shard) {
+  const std::vector<std::byte> bytes = tiny.bytes();
+  const auto files = io::ModelFiles::from_gguf(io::GgufFile::parse(bytes).value());
+  auto model = compile_model(*files, DType::kF16, {}, shard);
+  if (model) {
+    for (BoundTensor& tensor : model->tensors) tensor.parts.clear();  // views into the files, which close here
+  }
+  return model;
+}
+
+const BoundTensor& tensor(const CompiledModel& model, std::string_view name) {
+  return *std::ranges::find(model.tensors, name, &BoundTensor::name);
+}
+
+// SYS-6.3.3
+TEST(Shard, HeadsAndFeedForwardAreSharedOut) {
+  const TinyLlama tiny{.layers = 1, .tied = false};
+  const CompiledModel whole = compile(tiny, {}).value();
+  const CompiledModel half = compile(tiny, {.rank = 1, .ranks = 2}).value();
+  const auto shape = [&](const char* name) {
+    const contract::StoredTensor& stored = tensor(half, name).stored;
+    return std::pair{stored.shape[0], stored.shape[1]};
+  };
+  using Pair = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(shape("blk.0.attn_q.weight"), Pair(32, 64));
+  EXPECT_EQ(shape("blk.0.attn_k.weight"), Pair(16, 64));
+  EXPECT_EQ(shape("blk.0.attn_v.weight"), Pair(16, 64));
+  EXPECT_EQ(shape("blk.0.attn_output.weight"), Pair(64, 32));
+  EXPECT_EQ(shape("blk.0.ffn_gate.weight"), Pair(48, 64));
+  EXPECT_EQ(shape("blk.0.ffn_up.weight"), Pair(48, 64));
+  EXPECT_EQ(shape("blk.0.ffn_down.weight"), Pair(64, 48));
+  EXPECT_EQ(shape("token_embd.weight"), Pair(40, 64));
+  EXPECT_EQ(shape("output.weight"), Pair(40, 64));
+  const auto page = [](const CompiledModel& model) {
+    return model.plans.decoder_decode.plan.state_descs[0].size_bytes;
+  };
+  EXPECT_EQ(2 * page(half), page(whole));
+  EXPECT_EQ(half.parameters_count, whole.parameters_count);
+}
+
+TEST(Shard, WhatIsSummedIsMarked) {
+  for (std::uint32_t ranks : {1U, 2U}) {
+    const CompiledModel model = compile({}, {.rank = 0, .ranks = ranks}).value();
+    for (const CompiledPlan* plan : {&model.plans.decoder_prefill, &model.plans.decoder_decode}) {
+      for (const Instruction& insn : plan->plan.instructions) {
+        const bool narrows = insn.opcode == Opcode::kMultiheadAttention || insn.opcode == Opcode::kSwiglu;
+        EXPECT_EQ(insn.partial_sum, narrows && ranks == 2) << opcode_name(insn.opcode);
+      }
+    }
+  }
+}
+
+TEST(Shard, EveryRankHasAPlanOfItsOwnAndOneDeviceTheOldOne) {
+  const auto hash = [](const Shard& shard) { return compile({}, shard).value().plans.decoder_prefill.plan_hash; };
+  EXPECT_NE(hash({}), hash({.rank = 0, .ranks = 2}));
+  EXPECT_EQ(hash({.rank = 0, .ranks = 2}), hash({.rank = 1, .ranks = 2}));  // which slices it holds is the loader's
+}
+
+// A bias behind the sum is added once.
+TEST(Shard, TheFirstRankAddsTheBiases) {
+  const TinyLlama tiny{.layers = 1, .biases = true};
+  for (std::uint32_t rank : {0U, 1U}) {
+    const CompiledModel model = compile(tiny, {.rank = rank, .ranks = 2}).value();
+    for (const char* name : {"blk.0.attn_output.bias", "blk.0.ffn_down.bias"})
+      EXPECT_EQ(tensor(model, name).step == TensorStep::kZeros, rank != 0) << name;
+    EXPECT_EQ(tensor(model, "blk.0.ffn_up.bias").stored.shape[0], 48U);
+  }
+}
+
+// SYS-3.3.1
+TEST(Shard, WhatDoesNotDivideIsRefusedWithTheNumbers) {
+  const auto refusal = [](const TinyLlama& tiny, std::uint32_t ranks) {
+    const auto model = compile(tiny, {.rank = 0, .ranks = ranks});
+    EXPECT_FALSE(model);
+    EXPECT_EQ(model.error().code, ErrorCode::kModelIncompatible);
+    return model.error().message;
+  };
+  EXPECT_EQ(refusal({}, 3), "4 attention heads cannot be shared out evenly over 3 devices");
+  EXPECT_EQ(refusal({}, 4), "2 key-value heads cannot be shared out evenly over 4 devices");
+  EXPECT_EQ(refusal({.ffn = 95}, 2), "95 feed-forward features cannot be shared out evenly over 2 devices");
+}
+
+}  // namespace
+}  // namespace llorch::engine::models

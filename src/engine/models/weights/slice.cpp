@@ -1,0 +1,114 @@
+#include "engine/models/weights/slice.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <vector>
+
+#include "base/assert.h"
+
+namespace llorch::engine::models {
+namespace {
+
+// A dimension of a strided view.
+struct Extent {
+  std::uint64_t count = 1;
+  std::uint64_t stride = 0;
+};
+
+// Splits one of the dimensions so that those ahead of the boundary hold `boundary` elements together.
+void split_at(std::uint64_t boundary, std::vector<Extent>& view) {
+  std::uint64_t before = 1;
+  for (std::size_t i = 0; i < view.size(); before *= view[i].count, ++i) {
+    if (before >= boundary || before * view[i].count <= boundary) continue;
+    const std::uint64_t ahead = boundary / before;
+    const std::uint64_t behind = view[i].count / ahead;
+    ASSERT(ahead * before == boundary && behind * ahead == view[i].count, "{} of {} x {}", boundary, before,
+           view[i].count);
+    view.insert(view.begin() + static_cast<std::ptrdiff_t>(i), {.count = ahead, .stride = behind * view[i].stride});
+    view[i + 1].count = behind;
+    return;
+  }
+}
+
+// The view with as few dimensions as describe it.
+void join(std::vector<Extent>& view) {
+  std::vector<Extent> joined;
+  for (const Extent& extent : view) {
+    if (extent.count == 1) continue;
+    if (!joined.empty() && joined.back().stride == extent.count * extent.stride) {
+      joined.back() = {.count = joined.back().count * extent.count, .stride = extent.stride};
+    } else {
+      joined.push_back(extent);
+    }
+  }
+  view = std::move(joined);
+}
+
+// Of a part that holds `outer` x `length` x anything elements.
+void cut_part(const TensorShare& share, std::uint64_t outer, std::uint64_t length, TensorPart& part) {
+  std::vector<Extent> view;
+  for (std::size_t d = 0; d < 3; ++d) view.push_back({.count = part.counts[d], .stride = part.strides[d]});
+  split_at(outer, view);
+  split_at(outer * length, view);
+  std::uint64_t before = 1;
+  for (Extent& extent : view) {
+    if (before == outer && extent.count == length) {
+      part.offset += share.begin * extent.stride;
+      extent.count = share.count;
+      break;
+    }
+    before *= extent.count;
+    ASSERT(before <= outer, "the cut dimension of {} is in several pieces", part.source->name);
+  }
+  join(view);
+  // A last dimension with gaps stays the last: block types and copies count on its stride.
+  ASSERT(view.size() <= 3, "a slice of {} has {} dimensions", part.source->name, view.size());
+  part.counts = {1, 1, 1};
+  part.strides = {0, 0, 1};
+  for (std::size_t d = 0; d < view.size(); ++d) {
+    part.counts[3 - view.size() + d] = view[d].count;
+    part.strides[3 - view.size() + d] = view[d].stride;
+  }
+}
+
+}  // namespace
+
+base::Result<> cut(const TensorShare& share, BoundTensor& tensor) {
+  if (share.kind == TensorShare::Kind::kWhole) return {};
+  tensor.elements_whole_count = tensor.elements_count();
+  if (share.kind == TensorShare::Kind::kZeros) {
+    tensor.step = TensorStep::kZeros;
+    tensor.stored.dtype = contract::DType::kF32;
+    tensor.parts.clear();
+    return {};
+  }
+  std::span<std::uint32_t> shape = std::span(tensor.stored.shape).first(tensor.stored.rank);
+  ASSERT(share.axis < shape.size() && share.begin + share.count <= shape[share.axis], "{}..+{} of axis {} of {}",
+         share.begin, share.count, share.axis, tensor.name);
+  const std::uint64_t unit =
+      share.axis + std::size_t{1} == shape.size() ? contract::dtype_info(tensor.stored.dtype).block_elements : 1;
+  if (share.begin % unit != 0 || share.count % unit != 0) {
+    return base::fail(
+        base::ErrorCode::kModelIncompatible,
+        fmt::format("{}: {} of {} columns per device do not end with a block of {}, which holds {}; use "
+                    "fewer devices, or a file of another type",
+                    tensor.name, share.count, shape[share.axis], contract::dtype_info(tensor.stored.dtype).name, unit));
+  }
+  // MXFP4 as Hugging Face stores it counts in blocks.
+  const std::uint64_t counted = tensor.step == TensorStep::kMxfp4 ? unit : 1;
+  const TensorShare in_parts{.kind = share.kind,
+                             .axis = share.axis,
+                             .begin = static_cast<std::uint32_t>(share.begin / counted),
+                             .count = static_cast<std::uint32_t>(share.count / counted)};
+  const bool is_stack = tensor.parts.size() > 1;
+  ASSERT(!is_stack || (share.axis > 0 && tensor.parts.size() == shape[0]), "{}: {} parts", tensor.name,
+         tensor.parts.size());
+  std::uint64_t outer = 1;
+  for (std::size_t d = is_stack ? 1 : 0; d < share.axis; ++d) outer *= shape[d];
+  for (TensorPart& part : tensor.parts) cut_part(in_parts, outer, shape[share.axis] / counted, part);
+  shape[share.axis] = share.count;
+  return {};
+}
+
+}  // namespace llorch::engine::models
