@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test demo parity nightly fmt tidy bench gpu-test gpu-bench clean
+.PHONY: help deps build test demo parity nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
@@ -44,6 +44,10 @@ bench: build ## run the benchmarks that are built
 gpu-test: build ## a real GPU against the emulated one and itself, for every family; skipped visibly without one
 	cmake --build $(BUILD) -j $(JOBS) --target gpu_test
 	$(BUILD)/test/gpu_test
+
+gpu-sanitize: build ## the same tests under compute-sanitizer (memory, races, uninitialised reads, barriers); says so without one
+	cmake --build $(BUILD) -j $(JOBS) --target gpu_test
+	@tools/gpu_sanitize $(BUILD)/test/gpu_test
 
 gpu-bench: build ## what the CUDA kernels reach on this GPU; says so when there is none
 	cmake --build $(BUILD) -j $(JOBS) --target gpu_bench

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "base/error_code.h"
 #include "cuda_support.h"
@@ -17,6 +18,7 @@ namespace llorch::cuda_test {
 namespace {
 
 using engine::compute::cuda::LaunchCounters;
+using engine::compute::cuda::StepGraphs;
 using engine::compute::cuda::emulation::make_backend;
 using engine::contract::DType;
 using engine::contract::MemoryPurpose;
@@ -90,6 +92,35 @@ TEST_P(Families, NeighboursDoNotMatter) {
   EXPECT_TRUE(backend->check_residency());
 }
 
+// Steps of decode replayed as graphs give the bits they give kernel by kernel, also where attention gets more parts.
+TEST_P(Families, GraphsDoNotMatter) {
+  // One of each kind of attention goes on past its first split.
+  const bool far =
+      std::set<std::string>{"llama3_hf", "gemma3_hf", "granite_hybrid_hf", "deepseek_v2_hf"}.contains(model_.name);
+  const std::uint32_t prompt = far ? engine::compute::cuda::kernels::kSplit - 6 : 6;
+  constexpr std::uint32_t kSteps = 16, kReplaysAtLeast = kSteps - 2 * StepGraphs::kEagerSteps;
+  const auto replaying = make_backend({}), plain = make_backend({});
+  plain->limit_graphs(0);
+  std::vector<base::TokenId> tokens;
+  // A prompt without images, however long: text begins behind the last of them.
+  const std::span<const base::TokenId> text = std::span(model_.reference.tokens).last(4);
+  while (tokens.size() < prompt + kSteps) tokens.insert(tokens.end(), text.begin(), text.end());
+  std::vector<float> logits[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto engine = load(model_, {.kv_dtype = DType::kF16, .chunk = 64}, i == 0 ? *replaying : *plain);
+    ASSERT_TRUE(engine->prefill(0, std::span(tokens).first(prompt)));
+    for (std::uint32_t step = 0; step < kSteps; ++step) {
+      const auto row = engine->decode(0, tokens[prompt + step]);
+      ASSERT_TRUE(row) << row.error().message;
+      logits[i].insert(logits[i].end(), row->begin(), row->end());
+    }
+  }
+  EXPECT_TRUE(same_bits(logits[0], logits[1]));
+  EXPECT_GE(replaying->graphs().counters().replayed, kReplaysAtLeast);
+  EXPECT_EQ(replaying->graphs().counters().made, far ? 2U : 1U);
+  EXPECT_EQ(plain->graphs().counters(), engine::compute::cuda::GraphCounters{});
+}
+
 // Without a device, as pool-managerd predicts before it starts a worker.
 TEST_P(Families, MemoryIsPredictedToTheByte) {
   using engine::inference::Engine;
@@ -105,38 +136,48 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Families, testing::ValuesIn(model_names()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
 struct Costs {
-  std::uint64_t prefill_launches = 0, decode_launches = 0, buffers = 0;
-  bool operator==(const Costs&) const = default;
+  std::uint64_t prefill_launches = 0, decode_launches = 0, batch_launches = 0, buffers = 0;
 };
+constexpr std::uint32_t kBatch = 8;
+
+// Launches of what `work` does.
+template <class Work>
+std::uint64_t launches_of(engine::compute::cuda::CudaBackend& backend, const Work& work) {
+  LaunchCounters counters;
+  backend.count_launches(&counters);
+  work();
+  backend.count_launches(nullptr);
+  EXPECT_EQ(counters.steps, 1U);
+  return counters.total;
+}
 
 Costs costs_of(const Model& model) {
   const auto backend = make_backend({});
-  const auto engine = load(model, {.chunk = 64}, *backend);
-  LaunchCounters counters;
+  const auto engine = load(model, {.chunk = 64, .slots = kBatch}, *backend);
   const auto tokens = std::span(model.reference.tokens);
   Costs costs{.buffers = backend->allocations_count(MemoryPurpose::kActivations)};
-  backend->count_launches(&counters);
-  EXPECT_TRUE(engine->prefill(0, tokens.first(16)));
-  costs.prefill_launches = counters.total;
-  EXPECT_TRUE(engine->decode(0, tokens[16]));
-  costs.decode_launches = counters.total - costs.prefill_launches;
-  backend->count_launches(nullptr);
-  EXPECT_TRUE(engine->decode(0, tokens[17]));
-  EXPECT_EQ(counters.total, costs.prefill_launches + costs.decode_launches)
-      << "launches were counted that nobody asked for";
+  costs.prefill_launches = launches_of(*backend, [&] { EXPECT_TRUE(engine->prefill(0, tokens.first(16))); });
+  costs.decode_launches = launches_of(*backend, [&] { EXPECT_TRUE(engine->decode(0, tokens[16])); });
+  std::vector<SlotRows> rows;
+  for (std::uint32_t slot = 0; slot < kBatch; ++slot) rows.push_back({slot, tokens.last(1), RowsWanted::kLast});
+  costs.batch_launches = launches_of(*backend, [&] { EXPECT_TRUE(engine->step(rows)); });
   return costs;
 }
 
-// What a token costs in launches, and a plan in buffers. More of either is a regression; fewer is a better table.
-// LLORCH_UPDATE_LAUNCHES=1 rewrites it.
+// ADR-0001 of the engine: what a step costs in launches, and a plan in buffers. More of either is a regression; fewer is a better
+// table. A batch costs what one row costs, but for what its experts are sorted with. LLORCH_UPDATE_LAUNCHES=1 rewrites it.
 TEST(Launches, AsCommitted) {
   const std::filesystem::path path = std::filesystem::path(LLORCH_SOURCE_DIR) / "tests/cuda/launches.txt";
   std::string table =
-      "# Kernel launches of a prefill of 16 rows and of one decoded token, and activation buffers, per model.\n"
-      "# model prefill decode buffers\n";
+      "# Kernel launches of a step: a prefill of 16 rows, one decoded token, a batch of 8 of them; and activation "
+      "buffers of a\n"
+      "# plan.\n"
+      "# model prefill decode batch buffers\n";
   for (const std::string& name : model_names()) {
     const Costs costs = costs_of(read_model(name));
-    table += fmt::format("{} {} {} {}\n", name, costs.prefill_launches, costs.decode_launches, costs.buffers);
+    table += fmt::format("{} {} {} {} {}\n", name, costs.prefill_launches, costs.decode_launches, costs.batch_launches,
+                         costs.buffers);
+    EXPECT_LE(costs.batch_launches, costs.prefill_launches) << name;
   }
   if (std::getenv("LLORCH_UPDATE_LAUNCHES") != nullptr) {
     std::ofstream(path) << table;
@@ -144,6 +185,22 @@ TEST(Launches, AsCommitted) {
   }
   std::ifstream file(path);
   EXPECT_EQ(table, std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+// Kernels that begin before the one before them has ended: nothing is read before it is there.
+TEST(Overlap, MovesNoBit) {
+  for (const char* name : {"llama3_hf", "qwen3_moe_sparse_gguf", "deepseek_v3_hf"}) {
+    const Model model = read_model(name);
+    std::vector<float> logits[2];
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto backend = make_backend({.overlapping = i == 1});
+      const auto engine = load(model, {.chunk = 16}, *backend);
+      const auto row = engine->prefill(0, std::span(model.reference.tokens).first(20));
+      ASSERT_TRUE(row) << row.error().message;
+      logits[i].assign(row->begin(), row->end());
+    }
+    EXPECT_TRUE(same_bits(logits[0], logits[1])) << name;
+  }
 }
 
 // Quantised weights meet the same int8 blocks on both devices; F16 weights meet activations of eleven bits here. Sums differ in order

@@ -14,6 +14,7 @@ namespace kernels = engine::compute::cuda::kernels;
 
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::LaunchCounters;
+using engine::compute::cuda::StepGraphs;
 using engine::compute::cuda::emulation::make_backend;
 using engine::contract::DType;
 using engine::inference::RowsWanted;
@@ -59,6 +60,13 @@ TEST_P(Gpu, AgreesWithTheEmulationAndItself) {
     EXPECT_TRUE(narrowed || same_bits(logits, expected));
     for (const std::uint32_t chunk : {1U, 7U, 64U})
       EXPECT_TRUE(same_bits(logits_of(model_, {.kv_dtype = kv_dtype, .chunk = chunk}, *backend_), logits)) << chunk;
+    // Steps of one row come again: the same kernel by kernel, without graphs.
+    auto& device = static_cast<CudaBackend&>(*backend_);
+    EXPECT_GT(device.graphs().counters().replayed, 0U);
+    device.limit_graphs(0);
+    EXPECT_TRUE(same_bits(logits_of(model_, {.kv_dtype = kv_dtype, .chunk = 1}, *backend_), logits))
+        << "without graphs";
+    device.limit_graphs(StepGraphs::kStepsMax);
   }
   EXPECT_TRUE(backend_->synchronize());
 }

@@ -41,13 +41,35 @@ CudaBackend::CudaBackend(std::unique_ptr<Driver> driver, std::uint64_t memory_bu
       device_class_(fmt::format("{} sm_{}{}", driver_->info().name, driver_->info().compute_major,
                                 driver_->info().compute_minor)),
       budget_bytes_(memory_budget_bytes),
-      stream_(*driver_) {}
+      stream_(*driver_),
+      graphs_(*driver_) {}
 
 CudaBackend::~CudaBackend() {
   ASSERT(allocations_.empty(), "{} allocations, {} bytes still held", allocations_.size(), memory_used_bytes());
 }
 
 const contract::AdapterTables& CudaBackend::tables() const { return adapters::kCudaTables; }
+
+// Prefill comes in shapes that seldom come again, and its kernels are long: nothing is gained by holding it.
+void CudaBackend::begin_step(const contract::ExecutionContext& ctx) noexcept {
+  if (stream_.holds()) stop_holding();
+  stream_.count_step(ctx.total_rows);
+  if (ctx.mode == contract::ExecutionMode::kDecode && graphs_.is_on()) stream_.hold(&graphs_.record());
+}
+void CudaBackend::end_step() noexcept {
+  if (!stream_.holds()) return;
+  stream_.hold(nullptr);
+  graphs_.send();
+}
+void CudaBackend::stop_holding() noexcept {
+  stream_.hold(nullptr);
+  graphs_.send_plainly();
+}
+void CudaBackend::limit_graphs(std::size_t steps_max) {
+  if (stream_.holds()) stop_holding();
+  graphs_.limit(steps_max);
+}
+Result<> CudaBackend::synchronize() { return driver().synchronize(); }
 
 std::uint64_t CudaBackend::memory_used_bytes() const {
   std::uint64_t total = 0;
@@ -86,12 +108,13 @@ Result<std::byte*> CudaBackend::allocate(std::uint64_t bytes, MemoryPurpose purp
   ASSERT(bytes > 0, "an allocation of nothing for {}", contract::memory_purpose_name(purpose));
   if (bytes > budget_bytes_ - memory_used_bytes())
     return fail(out_of_memory(bytes, purpose, "the device's budget does not cover it"));
-  std::byte* ptr = driver_->malloc(bytes);
+  graphs_.new_epoch();
+  std::byte* ptr = driver().malloc(bytes);
   if (ptr == nullptr)
     return fail(out_of_memory(
         bytes, purpose,
         fmt::format("the device has {} bytes left; other processes use it too", driver_->free_memory_bytes())));
-  driver_->zero(ptr, bytes);
+  driver().zero(ptr, bytes);
   allocations_.emplace(ptr, Allocation{bytes, purpose});
   used_bytes_[static_cast<std::size_t>(purpose)] += bytes;
   return ptr;
@@ -102,7 +125,8 @@ void CudaBackend::release(std::byte* ptr) noexcept {
   const auto it = allocations_.find(ptr);
   ASSERT(it != allocations_.end(), "memory this device never gave out, or twice released");
   used_bytes_[static_cast<std::size_t>(it->second.purpose)] -= it->second.bytes;
-  driver_->free(ptr);
+  graphs_.new_epoch();
+  driver().free(ptr);
   allocations_.erase(it);
 }
 
@@ -119,7 +143,7 @@ Result<void*> CudaBackend::upload_weight(const StoredTensor& tensor) {
   if (is_vector(tensor)) {
     std::vector<float> values(elements_of(tensor));
     widen(tensor, values.data());
-    driver_->copy_to_device(weight->memory, std::as_bytes(std::span(values)));
+    driver().copy_to_device(weight->memory, std::as_bytes(std::span(values)));
     weight->vector = reinterpret_cast<const float*>(weight->memory);
     return weight.release();
   }
@@ -145,7 +169,7 @@ void CudaBackend::upload_matrices(const StoredTensor& tensor, const CudaWeight& 
       const std::size_t end = std::min(units, begin + at_once);
       const auto packed = std::span(staging).first((end - begin) * bytes);
       pack_units(shape, tensor.bytes.subspan(i * stored, stored), packed, begin, end);
-      driver_->copy_to_device(weight.memory + i * weight.matrix.stack_bytes + begin * bytes, packed);
+      driver().copy_to_device(weight.memory + i * weight.matrix.stack_bytes + begin * bytes, packed);
     }
 }
 
@@ -156,16 +180,16 @@ void CudaBackend::release_weight(void* weight) noexcept {
 }
 
 void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept {
-  if (!host.empty()) driver_->copy_to_device(device, host);
+  if (!host.empty()) driver().copy_to_device(device, host);
 }
 void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept {
-  if (!host.empty()) driver_->copy_to_host(host, device);
+  if (!host.empty()) driver().copy_to_host(host, device);
 }
 void CudaBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
-  if (bytes != 0) driver_->zero(device, bytes);
+  if (bytes != 0) driver().zero(device, bytes);
 }
 void CudaBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
-  if (bytes != 0) driver_->copy_on_device(to, from, bytes);
+  if (bytes != 0) driver().copy_on_device(to, from, bytes);
 }
 
 Result<> CudaBackend::check_residency() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "engine/compute/cuda/graphs/step_graphs.h"
 #include "engine/compute/cuda/stream.h"
 #include "engine/contract/backend.h"
 
@@ -32,6 +33,8 @@ class CudaBackend final : public contract::Backend {
   std::string_view implementation() const override { return "mma"; }
   const contract::AdapterTables& tables() const override;
   contract::StreamHandle stream() override { return {&stream_}; }
+  void begin_step(const contract::ExecutionContext& ctx) noexcept override;
+  void end_step() noexcept override;
 
   base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
   void release(std::byte* ptr) noexcept override;
@@ -46,13 +49,16 @@ class CudaBackend final : public contract::Backend {
   void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;
   void zero(std::byte* device, std::uint64_t bytes) noexcept override;
   void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
-  base::Result<> synchronize() override { return driver_->synchronize(); }
+  base::Result<> synchronize() override;
   base::Result<> check_residency() override;
 
   std::uint64_t used_bytes(contract::MemoryPurpose purpose) const;
   std::size_t allocations_count(contract::MemoryPurpose purpose) const;
   // Counts launches into `counters` from here on; null = not counted, which is the default.
   void count_launches(LaunchCounters* counters) { stream_.count(counters); }
+  // Steps of decode that are remembered to be replayed as graphs; 0 = every kernel is launched by itself. No bit depends on it.
+  void limit_graphs(std::size_t steps_max);
+  const StepGraphs& graphs() const { return graphs_; }
 
  private:
   struct Allocation {
@@ -61,6 +67,12 @@ class CudaBackend final : public contract::Backend {
   };
   base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
   void upload_matrices(const contract::StoredTensor& tensor, const CudaWeight& weight);
+  // The driver, with everything on its way that was held.
+  Driver& driver() noexcept {
+    if (stream_.holds()) stop_holding();
+    return *driver_;
+  }
+  void stop_holding() noexcept;
 
   std::unique_ptr<Driver> driver_;
   std::string device_class_;
@@ -68,6 +80,7 @@ class CudaBackend final : public contract::Backend {
   std::array<std::uint64_t, 5> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
   CudaStream stream_;
+  StepGraphs graphs_;
 };
 
 }  // namespace llorch::engine::compute::cuda

@@ -3,7 +3,7 @@
 // host memory and loops (emulation/), which tests use to run every kernel where there is no GPU.
 //
 // Device memory is what malloc() gives and nothing else: no managed, mapped or host-registered memory exists at this door.
-// Everything but malloc, free and synchronize is enqueued on the driver's one stream, in order. Thread rule: one at a time.
+// Everything but malloc, free, make_graph and synchronize is enqueued on the driver's one stream, in order. Thread rule: one at a time.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +17,18 @@ namespace llorch::engine::compute::cuda {
 
 struct Grid {
   std::uint32_t x = 1, y = 1, z = 1;
+};
+
+struct Launch {
+  kernels::KernelId kernel{};
+  Grid grid;
+  std::span<const std::byte> args;  // the kernel's Args
+};
+
+// Launches that a machine keeps ready to be sent as one, with their arguments. May be let go while it runs.
+class Graph {
+ public:
+  virtual ~Graph() = default;
 };
 
 struct DeviceInfo {
@@ -77,6 +89,11 @@ class Driver {
 
   // `args` is the kernel's Args. REQUIRES: no dimension of the grid is 0.
   virtual void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept = 0;
+
+  // Enqueues nothing. Null when the machine cannot make one; it goes on as before.
+  virtual std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept = 0;
+  // REQUIRES: of this driver's make_graph().
+  virtual void launch(Graph& graph) noexcept = 0;
 
   // False once anything enqueued could not be: the first such failure stays until the driver ends.
   virtual bool is_healthy() const noexcept = 0;

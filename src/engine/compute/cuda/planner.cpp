@@ -10,6 +10,8 @@ namespace {
 
 class NoDevice final : public Driver {
  public:
+  using Driver::launch;
+
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory_bytes() override { return 0; }
   Residency residency(const std::byte*) override { return Residency::kUnknown; }
@@ -26,6 +28,8 @@ class NoDevice final : public Driver {
   void record(Event&) noexcept override { no_device(); }
   void wait(Event&) noexcept override { no_device(); }
   void launch(kernels::KernelId, const Grid&, const void*) noexcept override { no_device(); }
+  std::unique_ptr<Graph> make_graph(std::span<const Launch>) noexcept override { return nullptr; }
+  void launch(Graph&) noexcept override { no_device(); }
   bool is_healthy() const noexcept override { return true; }
   base::Result<> synchronize() override { return {}; }
 

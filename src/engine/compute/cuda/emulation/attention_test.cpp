@@ -107,7 +107,7 @@ void check(const Case& shape, std::uint32_t positions, Random& random) {
     args.out = split.data();
     const adapters::AttentionShape sizes{
         .heads = shape.heads, .kv_heads = shape.kv_heads, .d_v = shape.d_v, .window = shape.window};
-    std::vector<std::byte> parts(sizes.part_bytes(rows, sizes.parts(positions)), std::byte{0xFF});
+    std::vector<std::byte> parts(sizes.part_bytes(rows, std::bit_ceil(sizes.parts(positions))), std::byte{0xFF});
     LaunchCounters counters;
     other.count(&counters);
     adapters::attend<kernels::PagedKeys<kKv>>(other, args, rows, positions, {parts.data(), parts.size()});

@@ -7,7 +7,7 @@
 
 #include "engine/compute/cuda/adapters/tables.h"
 #include "engine/compute/cuda/backend.h"
-#include "engine/compute/cuda/emulation/driver.h"
+#include "engine/compute/cuda/emulation/forwarding_driver.h"
 
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
@@ -76,42 +76,12 @@ TEST(CudaDevice, PackedWeightsTakeWhatWasPromised) {
 }
 
 // A driver whose memory has moved.
-class Elsewhere final : public Driver {
+class Elsewhere final : public ForwardingDriver {
  public:
-  explicit Elsewhere(Residency place) : inner_(make_driver({})), place_(place) {}
-  const DeviceInfo& info() const override { return inner_->info(); }
-  std::uint64_t free_memory_bytes() override { return inner_->free_memory_bytes(); }
+  explicit Elsewhere(Residency place) : ForwardingDriver(make_driver({})), place_(place) {}
   Residency residency(const std::byte*) override { return place_; }
-  std::byte* malloc(std::uint64_t bytes) override { return inner_->malloc(bytes); }
-  void free(std::byte* ptr) noexcept override { inner_->free(ptr); }
-  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override {
-    inner_->copy_to_device(device, host);
-  }
-  void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override {
-    inner_->copy_to_host(host, device);
-  }
-  void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override {
-    inner_->copy_on_device(to, from, bytes);
-  }
-  void zero(std::byte* device, std::uint64_t bytes) noexcept override { inner_->zero(device, bytes); }
-  void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
-    inner_->launch(kernel, grid, args);
-  }
-  std::unique_ptr<Staging> make_staging(std::uint64_t bytes) override { return inner_->make_staging(bytes); }
-  std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
-  void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
-    inner_->copy_from_staging(device, staged);
-  }
-  void copy_to_staging(std::span<std::byte> staged, const std::byte* device) noexcept override {
-    inner_->copy_to_staging(staged, device);
-  }
-  void record(Event& event) noexcept override { inner_->record(event); }
-  void wait(Event& event) noexcept override { inner_->wait(event); }
-  bool is_healthy() const noexcept override { return true; }
-  base::Result<> synchronize() override { return {}; }
 
  private:
-  std::unique_ptr<Driver> inner_;
   Residency place_;
 };
 

@@ -18,25 +18,67 @@ using kernels::AllKernels;
 using kernels::BlockIndex;
 using kernels::HostBlock;
 
-using RunFn = void (*)(const Grid&, const void* args, bool backwards);
+// Device memory as a block finds it that begins before the kernel before has ended.
+class Overlap final : public kernels::EarlierKernels {
+ public:
+  explicit Overlap(const std::map<std::byte*, std::uint64_t>& allocations) : allocations_(allocations) {}
+
+  // A kernel begins: all that was written before it is there, but not yet to those that begin early.
+  void begin_kernel() { before_ = std::exchange(begun_, contents()); }
+  void begin_block() {
+    now_ = contents();
+    put(before_);
+    shown_ = contents();
+  }
+  void arrive() override {
+    ASSERT(contents() == shown_, "a block wrote to device memory before it waited");
+    put(now_);
+  }
+
+ private:
+  using Contents = std::map<std::byte*, std::vector<std::byte>>;
+  Contents contents() const {
+    Contents all;
+    for (const auto& [ptr, bytes] : allocations_) all.emplace(ptr, std::vector<std::byte>(ptr, ptr + bytes));
+    return all;
+  }
+  // What was allocated since stays as it is.
+  void put(const Contents& all) {
+    for (const auto& [ptr, bytes] : all)
+      if (const auto it = allocations_.find(ptr); it != allocations_.end() && it->second == bytes.size())
+        std::ranges::copy(bytes, ptr);
+  }
+
+  const std::map<std::byte*, std::uint64_t>& allocations_;
+  Contents begun_;   // when the kernel began
+  Contents before_;  // when the one before it did
+  Contents now_;     // what the block must not see yet
+  Contents shown_;   // what it sees instead
+};
+
+using RunFn = void (*)(const Grid&, const void* args, bool backwards, Overlap* overlap);
 
 // Shared memory begins as bytes no kernel may count on.
 constexpr int kGarbage = 0xFF;
 
 template <class Kernel>
-void run_grid(const Grid& grid, const void* args, bool backwards) {
+void run_grid(const Grid& grid, const void* args, bool backwards, Overlap* overlap) {
   typename Kernel::Args own;
   std::memcpy(&own, args, sizeof own);  // as a launch copies them
   typename Kernel::Shared shared;
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
+  Overlap* early = kernels::StartsEarly<Kernel> ? overlap : nullptr;
   for (std::uint64_t i = 0; i < blocks; ++i) {
     const std::uint64_t at = backwards ? blocks - 1 - i : i;
     std::memset(static_cast<void*>(&shared), kGarbage, sizeof shared);
     HostBlock<Kernel::kThreads> block(
         {static_cast<std::uint32_t>(at % grid.x), static_cast<std::uint32_t>(at / grid.x % grid.y),
          static_cast<std::uint32_t>(at / grid.x / grid.y)},
-        backwards);
-    Kernel::run(block, shared, own);
+        backwards, early);
+    if (early != nullptr) early->begin_block();
+    kernels::run_block<Kernel>(block, shared, own);
+    ASSERT(block.has_waited(), "kernel {}: block {} ended without waiting for the stream",
+           static_cast<int>(kernels::kernel_id<Kernel>()), at);
   }
 }
 
@@ -74,8 +116,20 @@ struct OpenCopy {
   std::vector<std::byte> bytes;
 };
 
+// Launches with bytes of their own: what the maker does to its arguments afterwards does not show.
+struct EmulatedGraph final : Graph {
+  struct Node {
+    kernels::KernelId kernel;
+    Grid grid;
+    std::vector<std::byte> args;
+  };
+  std::vector<Node> nodes;
+};
+
 class EmulatedDriver final : public Driver {
  public:
+  using Driver::launch;
+
   explicit EmulatedDriver(const EmulationOptions& options)
       : options_(options),
         info_{.name = "emulated", .compute_major = 9, .compute_minor = 0, .memory_bytes = options.memory_bytes},
@@ -143,9 +197,20 @@ class EmulatedDriver final : public Driver {
     // What a device would refuse.
     ASSERT(grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= 0x7FFFFFFFu && grid.y <= 0xFFFFu && grid.z <= 0xFFFFu,
            "a grid of {} x {} x {} for kernel {}", grid.x, grid.y, grid.z, static_cast<int>(kernel));
+    if (options_.overlapping) overlap_.begin_kernel();
     for (EmulatedStaging* staging : staging_) staging->forbid(true);
-    run_[static_cast<std::size_t>(kernel)](grid, args, options_.backwards);
+    run_[static_cast<std::size_t>(kernel)](grid, args, options_.backwards, options_.overlapping ? &overlap_ : nullptr);
     for (EmulatedStaging* staging : staging_) staging->forbid(false);
+  }
+  std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
+    auto graph = std::make_unique<EmulatedGraph>();
+    for (const Launch& launch : launches)
+      graph->nodes.push_back({launch.kernel, launch.grid, {launch.args.begin(), launch.args.end()}});
+    return graph;
+  }
+  void launch(Graph& graph) noexcept override {
+    for (const EmulatedGraph::Node& node : static_cast<EmulatedGraph&>(graph).nodes)
+      launch(node.kernel, node.grid, node.args.data());
   }
   bool is_healthy() const noexcept override { return true; }
   base::Result<> synchronize() override {
@@ -170,6 +235,7 @@ class EmulatedDriver final : public Driver {
   std::set<EmulatedStaging*> staging_;
   std::deque<OpenCopy> open_copies_;
   std::uint64_t copies_done_ = 0;
+  Overlap overlap_{allocations_};
   std::uint64_t used_bytes_ = 0;
 };
 

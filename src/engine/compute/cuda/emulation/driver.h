@@ -12,6 +12,9 @@ struct EmulationOptions {
   // Threads of a block run from the last to the first, and blocks too: a body that leans on an order the device does not
   // promise shows by other bits.
   bool backwards = false;
+  // Kernels overlap as far as a device lets them: until a block waits for the stream, device memory is what it was before the
+  // kernel before. Copies all memory twice per block of a kernel that starts early.
+  bool overlapping = false;
 };
 std::unique_ptr<Driver> make_driver(const EmulationOptions& options);
 

@@ -32,9 +32,10 @@ constexpr DType kOneOfEachKind[] = {DType::kF32, DType::kF16, DType::kBF16, DTyp
 
 bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
-// An emulated machine; kernels get plain host memory.
+// An emulated machine; kernels get plain host memory, but narrowed activations lie on the device.
 struct Machine {
-  explicit Machine(bool backwards = false) : driver(make_driver({.backwards = backwards})) {}
+  explicit Machine(bool backwards = false) : Machine(EmulationOptions{.backwards = backwards}) {}
+  explicit Machine(const EmulationOptions& options) : driver(make_driver(options)) {}
   std::unique_ptr<Driver> driver;
   CudaStream stream{*driver};
 };
@@ -70,8 +71,9 @@ std::vector<float> product(const Machine& machine, const Product& p) {
   std::vector<float> y(std::size_t{p.rows} * w.n, NAN);
   adapters::Carver size;
   size.take_narrowed(p.rows, w.k);
-  std::vector<std::byte> scratch(size.used_bytes(), std::byte{0xFF});
-  adapters::Carver carver({scratch.data(), scratch.size()});
+  std::byte* scratch = machine.driver->malloc(size.used_bytes());
+  std::memset(scratch, 0xFF, size.used_bytes());
+  adapters::Carver carver({scratch, size.used_bytes()});
   adapters::project(machine.stream,
                     {.x = p.x.data(),
                      .x_stride = w.k,
@@ -81,6 +83,7 @@ std::vector<float> product(const Machine& machine, const Product& p) {
                      .own = p.own,
                      .rows_per_x = p.rows_per_x},
                     std::array{adapters::Projection{p.weight, y.data(), p.bias}});
+  machine.driver->free(scratch);
   return y;
 }
 
@@ -263,6 +266,24 @@ TEST(Matmul, OneOrderForAnyNumberOfRows) {
             << contract::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
       }
     }
+}
+
+// Kernels that begin while their activations are still being narrowed touch them only once they are there.
+TEST(Matmul, MayBeginBeforeItsActivationsAreThere) {
+  Machine machine, overlapping(EmulationOptions{.backwards = true, .overlapping = true});
+  Random random(7);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kCols = 768;
+  for (const DType dtype : kMatrixTypes) {
+    const MatrixShape shape{.dtype = dtype, .rows = 40, .cols = kCols};
+    const Uploaded uploaded(shape, {random_matrix(random, shape)});
+    for (const std::uint32_t rows : {1u, 7u, 9u, 70u}) {
+      const auto x = random.normals(rows * kCols);
+      const Product p{.weight = &uploaded.weight, .x = x, .rows = rows};
+      EXPECT_TRUE(same_bits(product(overlapping, p), product(machine, p)))
+          << contract::dtype_info(dtype).name << ", " << rows << " rows";
+    }
+  }
 }
 
 // SYS-2.3.2: a row's bits are those it has alone, at every batch size, at every place in it, forwards and backwards.

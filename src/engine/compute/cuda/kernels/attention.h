@@ -59,6 +59,7 @@ struct AttentionArgs {
   Softmax* parts = nullptr;
   float* part_values = nullptr;
   std::uint32_t parts_max = 0;
+  bool operator==(const AttentionArgs&) const = default;
 
   LLORCH_KERNEL std::uint32_t head_groups() const {
     return (heads / kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce;  // of a kv head

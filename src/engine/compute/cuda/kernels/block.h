@@ -8,6 +8,11 @@
 // `mma` (matmul/mma.h). Copies from device to shared memory run on the side: `copy16` in a phase starts one, `commit` closes a group
 // of them, `wait<n>` ends when at most the n youngest groups are under way, with a barrier.
 //
+// A kernel may begin while the one before it in the stream still runs (from sm_90 on). Until `wait_for_stream` a body may read its
+// arguments and weights and fill shared memory; what kernels write it may touch only behind it. Every block waits, or its kernel
+// would end before that one has, and the next kernel would wait for too little. run_block() does so first of all, except for
+// kernels with `kStartsEarly`, which do it themselves.
+//
 // nvcc compiles the bodies for the device alone, every other compiler for the host alone.
 #include <cstdint>
 
@@ -80,6 +85,14 @@ class DeviceBlock {
     __syncthreads();
   }
 
+  // From here on the next kernel's blocks may come up too: two kernels run at a time, and no more.
+  __device__ __forceinline__ void wait_for_stream() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  }
+
   // get(values[thread]) are the Mma::Operands of one lane of its warp.
   template <class Mma, class T, class Get>
   __device__ __forceinline__ void mma(PerThread<T>& values, const Get& get) {
@@ -99,6 +112,13 @@ class DeviceBlock {
 
 #else
 
+// What a block waits for: behind arrive() all that earlier kernels wrote is there.
+class EarlierKernels {
+ public:
+  virtual ~EarlierKernels() = default;
+  virtual void arrive() = 0;
+};
+
 template <std::uint32_t kThreadsCount>
 class HostBlock {
  public:
@@ -115,7 +135,8 @@ class HostBlock {
   };
 
   // `backwards`: threads run from the last to the first; no body may show the difference.
-  HostBlock(const BlockIndex& index, bool backwards) : index_(index), backwards_(backwards) {}
+  HostBlock(const BlockIndex& index, bool backwards, EarlierKernels* earlier = nullptr)
+      : index_(index), backwards_(backwards), earlier_(earlier) {}
   std::uint32_t x() const { return index_.x; }
   std::uint32_t y() const { return index_.y; }
   std::uint32_t z() const { return index_.z; }
@@ -151,6 +172,12 @@ class HostBlock {
       for (const Copy& copy : groups_.front()) copy.run();
   }
 
+  void wait_for_stream() {
+    if (earlier_ != nullptr) earlier_->arrive();
+    has_waited_ = true;
+  }
+  bool has_waited() const { return has_waited_; }
+
   template <class Mma, class T, class Get>
   void mma(PerThread<T>& values, const Get& get) {
     for (std::uint32_t first = 0; first < kThreads; first += 32) {
@@ -184,10 +211,23 @@ class HostBlock {
   };
   BlockIndex index_;
   bool backwards_;
+  EarlierKernels* earlier_;
+  bool has_waited_ = false;
   std::vector<Copy> open_;
   std::deque<std::vector<Copy> > groups_;
 };
 
 #endif
+
+template <class Kernel>
+concept StartsEarly = requires {
+  Kernel::kStartsEarly;
+};
+
+template <class Kernel, class Block>
+LLORCH_KERNEL void run_block(Block& block, typename Kernel::Shared& shared, const typename Kernel::Args& args) {
+  if constexpr (!StartsEarly<Kernel>) block.wait_for_stream();
+  Kernel::run(block, shared, args);
+}
 
 }  // namespace llorch::engine::compute::cuda::kernels

@@ -17,6 +17,7 @@ struct KvPages {
   std::uint64_t offset_bytes = 0;                  // where this layer's part begins inside a page
   const std::uint32_t* sequence_of_row = nullptr;  // [rows]
   const std::uint32_t* positions = nullptr;        // [rows]
+  bool operator==(const KvPages&) const = default;
 
   LLORCH_KERNEL std::byte* of(std::uint32_t row, std::uint32_t page) const {
     return pages[sequence_of_row[row] * pages_stride + page] + offset_bytes;
@@ -39,6 +40,7 @@ struct Rotation {
   float factor_long = 1;
   const std::uint8_t* is_long = nullptr;           // [sequences]
   const std::uint32_t* sequence_of_row = nullptr;  // [rows]
+  bool operator==(const Rotation&) const = default;
 
   LLORCH_KERNEL std::uint32_t axis_of(std::uint32_t pair) const {
     if (layout == contract::RopeLayout::kVision2d) return pair < dims / 4 ? 1 : 2;
@@ -80,6 +82,7 @@ struct FinishHeadsArgs {
   float norm_offset = 0;
   Rotation rotation;
   KvPages cache;  // pages null: none
+  bool operator==(const FinishHeadsArgs&) const = default;
 };
 template <contract::DType kKv>
 struct FinishHeads {
@@ -162,6 +165,7 @@ struct FinishLatentArgs {
   float eps = 0;
   Rotation rotation;
   KvPages cache;
+  bool operator==(const FinishLatentArgs&) const = default;
 };
 template <contract::DType kKv>
 struct FinishLatent {
@@ -216,6 +220,7 @@ struct LatentQueryArgs {
   std::uint32_t first_row = 0;  // of the step; what `q` and `latent` begin with
   float* latent = nullptr;      // [rows, heads, latent_dim + rest_dim]
   Rotation rotation;
+  bool operator==(const LatentQueryArgs&) const = default;
 };
 struct LatentQuery {
   using Args = LatentQueryArgs;

@@ -15,6 +15,7 @@ struct Frame {
   std::uint32_t slot = 0;
   std::uint32_t image_begin = 0;  // rows of the slot's image state
   std::uint32_t image_end = 0;
+  bool operator==(const Frame&) const = default;
 };
 
 struct Frames {
@@ -28,6 +29,7 @@ struct Frames {
     while (i + 1 < count && row >= frame[i].row_end) ++i;
     return frame[i];
   }
+  bool operator==(const Frames&) const = default;
 };
 
 }  // namespace llorch::engine::compute::cuda::kernels

@@ -145,6 +145,7 @@ struct GroupPairsArgs {
   std::uint32_t tile_rows = 1;
   std::uint32_t* pair_at = nullptr;  // [pairs]
   RowTile* tiles = nullptr;          // [pairs / tile_rows + experts]
+  bool operator==(const GroupPairsArgs&) const = default;
 };
 struct GroupPairs {
   using Args = GroupPairsArgs;
@@ -198,6 +199,7 @@ struct CombineArgs {
   float* y = nullptr;                  // [rows, width]
   std::uint32_t width = 0;
   std::uint32_t used = 0;
+  bool operator==(const CombineArgs&) const = default;
 };
 struct Combine {
   using Args = CombineArgs;

@@ -53,6 +53,7 @@ struct NormArgs {
   std::uint32_t width = 0;
   float eps = 0;
   float weight_offset = 0;
+  bool operator==(const NormArgs&) const = default;
 };
 
 // Grid: norms of a row, rows.
@@ -124,6 +125,7 @@ struct SwigluArgs {
   contract::Activation act = contract::Activation::kSilu;
   float alpha = 0;
   float limit = 0;
+  bool operator==(const SwigluArgs&) const = default;
 };
 struct Swiglu {
   using Args = SwigluArgs;
@@ -159,6 +161,7 @@ struct ResidualAddArgs {
   float* y = nullptr;  // may be a
   std::uint64_t count = 0;
   float scale = 1;
+  bool operator==(const ResidualAddArgs&) const = default;
 };
 struct ResidualAdd {
   using Args = ResidualAddArgs;
@@ -179,6 +182,7 @@ struct ScaleSoftcapArgs {
   std::uint64_t count = 0;
   float scale = 1;
   float softcap = 0;
+  bool operator==(const ScaleSoftcapArgs&) const = default;
 };
 struct ScaleSoftcap {
   using Args = ScaleSoftcapArgs;
@@ -201,6 +205,7 @@ struct CopyRowsArgs {
   float* y = nullptr;        // [rows listed, width]
   std::uint32_t width = 0;
   std::uint32_t rows[kRowsMax];
+  bool operator==(const CopyRowsArgs&) const = default;
 };
 struct CopyRows {
   using Args = CopyRowsArgs;

@@ -10,6 +10,7 @@ struct Sequences {
   std::uint32_t rows = 0;
   std::byte* state = nullptr;  // sequence s at state + s * state_stride
   std::uint64_t state_stride = 0;
+  bool operator==(const Sequences&) const = default;
 
   LLORCH_KERNEL bool begins(std::uint32_t row) const {
     return row == 0 || sequence_of_row[row - 1] != sequence_of_row[row];
@@ -40,6 +41,7 @@ struct CausalConvArgs {
   const float* weight = nullptr;  // [channels, taps], the last tap meets the row itself
   const float* bias = nullptr;    // [channels] or null
   bool silu = false;
+  bool operator==(const CausalConvArgs&) const = default;
 };
 struct CausalConv {
   using Args = CausalConvArgs;
@@ -103,6 +105,7 @@ struct SsmScanArgs {
   std::uint32_t head_dim = 0;
   std::uint32_t state_dim = 0;
   std::uint32_t groups = 0;
+  bool operator==(const SsmScanArgs&) const = default;
 };
 struct SsmScan {
   using Args = SsmScanArgs;

@@ -14,6 +14,7 @@ struct AddPositionsArgs {
   std::uint32_t side = 0;
   std::uint32_t merge = 0;
   Frames frames;
+  bool operator==(const AddPositionsArgs&) const = default;
 };
 struct AddPositions {
   using Args = AddPositionsArgs;
@@ -65,6 +66,7 @@ struct ImageState {
   std::uint32_t parts = 0;
   std::uint32_t part = 0;
   std::uint32_t width = 0;
+  bool operator==(const ImageState&) const = default;
 
   LLORCH_KERNEL float* row(std::uint32_t slot, std::uint32_t image_row) const {
     return reinterpret_cast<float*>(state + slot * state_stride) + (std::uint64_t{image_row} * parts + part) * width;
@@ -77,6 +79,7 @@ struct KeepRowsArgs {
   std::uint32_t patches = 0;  // per merged row
   ImageState image;
   Frames frames;
+  bool operator==(const KeepRowsArgs&) const = default;
 };
 struct KeepRows {
   using Args = KeepRowsArgs;
@@ -105,6 +108,7 @@ struct ScatterArgs {
   bool adds = false;
   ImageState image;
   Frames spans;
+  bool operator==(const ScatterArgs&) const = default;
 };
 struct Scatter {
   using Args = ScatterArgs;

@@ -19,6 +19,9 @@ using base::Result;
 // The driver keeps some memory of its own: kernel code, stacks, launch queues.
 constexpr std::uint64_t kReserveBytes = 512u << 20;
 
+// The compute capability from which on kernels overlap.
+constexpr std::uint32_t kOverlapMajor = 9;
+
 base::Error unavailable(std::uint32_t device, const std::string& message) {
   return base::Error{ErrorCode::kGpuUnavailable, message, {}}.with("gpu_id", static_cast<std::int64_t>(device));
 }
@@ -42,14 +45,29 @@ class CudaEvent final : public Event {
   const cudaEvent_t handle;
 };
 
+class CapturedGraph final : public Graph {
+ public:
+  explicit CapturedGraph(cudaGraphExec_t exec) : exec_(exec) {}
+  ~CapturedGraph() override { cudaGraphExecDestroy(exec_); }  // what still runs is let finish
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
+  cudaGraphExec_t exec() const { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_;
+};
+
 class CudaDriver final : public Driver {
  public:
+  using Driver::launch;
+
   // Errors: GPU_UNAVAILABLE, CUDA_ERROR.
   static Result<std::unique_ptr<CudaDriver>> open(std::uint32_t device);
 
   ~CudaDriver() override {
     make_current();
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    for (cudaStream_t stream : {stream_, capturing_})
+      if (stream != nullptr) cudaStreamDestroy(stream);
   }
   CudaDriver(const CudaDriver&) = delete;
   CudaDriver& operator=(const CudaDriver&) = delete;
@@ -148,11 +166,29 @@ class CudaDriver final : public Driver {
 
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     make_current();
-    const runtime::DeviceKernel& entry = kernels_[static_cast<std::size_t>(kernel)];
-    void* parameters[] = {const_cast<void*>(args)};
-    note(cudaLaunchKernel(entry.function, dim3(grid.x, grid.y, grid.z), dim3(entry.threads), parameters,
-                          entry.shared_bytes, stream_),
-         "launching a kernel");
+    note(enqueue({.kernel = kernel, .grid = grid}, args, stream_), "launching a kernel");
+  }
+  // Captured on a stream of its own, so that a failure leaves the one that computes as it was.
+  std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
+    make_current();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaError_t error = cudaStreamBeginCapture(capturing_, cudaStreamCaptureModeThreadLocal);
+    if (error == cudaSuccess) {
+      for (const Launch& launch : launches)
+        if (error == cudaSuccess) error = enqueue(launch, launch.args.data(), capturing_);
+      const cudaError_t ended = cudaStreamEndCapture(capturing_, &graph);
+      if (error == cudaSuccess) error = ended;
+    }
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (error == cudaSuccess) return std::make_unique<CapturedGraph>(exec);
+    cudaGetLastError();  // the kernels can still be launched
+    return nullptr;
+  }
+  void launch(Graph& graph) noexcept override {
+    make_current();
+    note(cudaGraphLaunch(static_cast<CapturedGraph&>(graph).exec(), stream_), "launching a graph");
   }
   bool is_healthy() const noexcept override { return error_ == cudaSuccess; }
   Result<> synchronize() override {
@@ -176,6 +212,22 @@ class CudaDriver final : public Driver {
     note(cudaSetDevice(static_cast<int>(device_)), "choosing the device");
     current = device_;
   }
+  cudaError_t enqueue(const Launch& launch, const void* args, cudaStream_t stream) const noexcept {
+    const runtime::DeviceKernel& entry = kernels_[static_cast<std::size_t>(launch.kernel)];
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(launch.grid.x, launch.grid.y, launch.grid.z);
+    config.blockDim = dim3(entry.threads);
+    config.dynamicSmemBytes = entry.shared_bytes;
+    config.stream = stream;
+    // The next kernel comes up while this one ends; every kernel waits by itself (kernels/block.h).
+    cudaLaunchAttribute overlap{};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = info_.compute_major >= kOverlapMajor ? 1 : 0;
+    void* parameters[] = {const_cast<void*>(args)};
+    return cudaLaunchKernelExC(&config, entry.function, parameters);
+  }
   void note(cudaError_t error, const char* doing) noexcept {
     if (error == cudaSuccess || error_ != cudaSuccess) return;
     error_ = error;
@@ -186,6 +238,7 @@ class CudaDriver final : public Driver {
   const std::array<runtime::DeviceKernel, kernels::AllKernels::kCount>& kernels_;
   DeviceInfo info_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t capturing_ = nullptr;
   cudaError_t error_ = cudaSuccess;  // the first, and what was being done
   const char* doing_ = "";
 };
@@ -222,7 +275,8 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
       driver->note(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(kernel.shared_bytes)),
                    "asking for shared memory");
-  driver->note(cudaStreamCreateWithFlags(&driver->stream_, cudaStreamNonBlocking), "making a stream");
+  for (cudaStream_t* stream : {&driver->stream_, &driver->capturing_})
+    driver->note(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
   TRY(driver->synchronize());
   return driver;
 }

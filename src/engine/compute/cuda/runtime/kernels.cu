@@ -15,10 +15,10 @@ __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ 
   kernels::DeviceBlock<Kernel::kThreads> block;
   if constexpr (kExtraShared<Kernel> != 0) {
     extern __shared__ kernels::Words4 memory[];
-    Kernel::run(block, *reinterpret_cast<typename Kernel::Shared*>(memory), args);
+    kernels::run_block<Kernel>(block, *reinterpret_cast<typename Kernel::Shared*>(memory), args);
   } else {
     __shared__ typename Kernel::Shared shared;
-    Kernel::run(block, shared, args);
+    kernels::run_block<Kernel>(block, shared, args);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Attention over a cache, whole rows or splits of them: which, is a matter of speed alone (kernels/attention.h).
 #include <algorithm>
+#include <bit>
 
 #include "engine/compute/cuda/adapters/support.h"
 
@@ -41,11 +42,14 @@ struct AttentionShape {
 };
 
 // `args` without its parts. `rest` is what the workspace has left for them; `longest` the largest position + 1 of the rows.
+// Parts go up by powers of two where there is room: a step of decode stays the same launches while its sequences grow
+// (graphs/step_graphs.h), and a block that has no split is over at once.
 template <class Keys>
 void attend(const CudaStream& stream, kernels::AttentionArgs args, std::uint32_t rows, std::uint64_t longest,
             const contract::Workspace& rest) {
   const AttentionShape shape{.heads = args.heads, .kv_heads = args.kv_heads, .d_v = args.d_v, .window = args.window};
-  const std::uint32_t units = shape.blocks_per_row(), parts = shape.parts(longest);
+  const std::uint32_t units = shape.blocks_per_row(), needed = shape.parts(longest), doubled = std::bit_ceil(needed);
+  const std::uint32_t parts = shape.part_bytes(rows, doubled) <= rest.bytes ? doubled : needed;
   const bool split =
       parts > 1 && std::uint64_t{units} * rows < kBlocksWanted && shape.part_bytes(rows, parts) <= rest.bytes;
   if (!split) {

@@ -11,6 +11,7 @@ struct ByteRows {
   float* scales = nullptr;        // [rows, width / 32]
   std::uint32_t* sums = nullptr;  // [rows, width / 32]: of q over elements 0 .. 15 (low half, signed) and 16 .. 31
   std::uint32_t width = 0;        // a multiple of 32
+  bool operator==(const ByteRows&) const = default;
 };
 LLORCH_KERNEL float half_sum(std::uint32_t sums, std::uint32_t half) {
   return static_cast<float>(static_cast<std::int16_t>(sums >> (16 * half) & 0xFFFFu));
@@ -22,6 +23,7 @@ struct HalfRows {
   float* scales = nullptr;          // [rows]
   std::uint32_t width = 0;
   std::uint32_t stride = 0;  // padded_columns(width)
+  bool operator==(const HalfRows&) const = default;
 };
 
 // A source row has `parts` parts of the width, inner_stride apart; they become consecutive rows of what is written.
@@ -30,6 +32,7 @@ struct SourceRows {
   std::uint64_t x_stride = 0;
   std::uint32_t inner_stride = 0;
   std::uint32_t parts = 1;
+  bool operator==(const SourceRows&) const = default;
 
   LLORCH_KERNEL const float* part(std::uint32_t row, std::uint32_t part) const {
     return x + row * x_stride + std::uint64_t{part} * inner_stride;
@@ -40,6 +43,7 @@ struct SourceRows {
 struct QuantiseArgs {
   SourceRows from;
   ByteRows out;
+  bool operator==(const QuantiseArgs&) const = default;
 };
 struct Quantise {
   using Args = QuantiseArgs;
@@ -85,6 +89,7 @@ constexpr std::int32_t narrowing_exponent(std::uint32_t largest) {
 struct NarrowArgs {
   SourceRows from;
   HalfRows out;
+  bool operator==(const NarrowArgs&) const = default;
 };
 struct Narrow {
   using Args = NarrowArgs;

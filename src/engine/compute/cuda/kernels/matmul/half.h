@@ -40,6 +40,7 @@ struct HalfMatmul {
   static constexpr std::uint32_t kRowWarps = Shape::kGroups / kRowTiles;
   static constexpr std::uint32_t kColumnWarps = kRowsOfX / kMmaColumns / kColumnTiles;
   static constexpr std::uint32_t kThreads = 32 * kRowWarps * kColumnWarps * Shape::kHalves;
+  static constexpr bool kStartsEarly = true;
   static_assert(kHalfColumns % (2 * kHalfStep * Shape::kSteps) == 0, "a half is whole stages");
 
   struct Step {
@@ -60,15 +61,24 @@ struct HalfMatmul {
 
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const bool early = !follows_choice(args);
+    if (!early) block.wait_for_stream();
     const MatmulWork work = matmul_work(block, args, kRows, kRowsOfX);
     if (work.tile.count == 0) return;
     Owns<Block> owns;
     const std::uint32_t half_stages = args.halves.stride / (2 * kHalfStep * Shape::kSteps);
     const std::uint32_t stages = half_stages * (2 / Shape::kHalves);
-    for (std::uint32_t s = 0; s + 1 < Shape::kStages; ++s) fetch(block, shared, work, s, stages);
+    for (std::uint32_t s = 0; s + 1 < Shape::kStages; ++s) fetch<Part::kWeights>(block, shared, work, s, stages);
+    if (early) block.wait_for_stream();
+    for (std::uint32_t s = 0; s + 1 < Shape::kStages; ++s) {
+      fetch<Part::kActivations>(block, shared, work, s, stages);
+      block.commit();
+    }
     for (std::uint32_t s = 0; s < stages; ++s) {
       block.template wait<Shape::kStages - 2>();
-      fetch(block, shared, work, s + Shape::kStages - 1, stages);
+      fetch<Part::kWeights>(block, shared, work, s + Shape::kStages - 1, stages);
+      fetch<Part::kActivations>(block, shared, work, s + Shape::kStages - 1, stages);
+      block.commit();
       multiply(block, shared.stages[s % Shape::kStages], owns);
       if (Shape::kHalves == 1 && s + 1 == half_stages) keep_first(block, work, owns);
     }
@@ -107,24 +117,29 @@ struct HalfMatmul {
     }
   }
 
-  // Starts stage s on its way, and closes the group of copies also where there is no such stage.
-  template <class Block>
+  enum class Part { kWeights, kActivations };
+  // Starts a part of stage s on its way; of stages past the last one there is none.
+  template <Part kPart, class Block>
   static LLORCH_KERNEL void fetch(Block& block, Shared& shared, const MatmulWork& work, std::uint32_t s,
                                   std::uint32_t stages) {
-    if (s < stages) {
-      block.own([&](std::uint32_t thread) {
-        LLORCH_UNROLL
-        for (std::uint32_t h = 0; h < Shape::kHalves; ++h) LLORCH_UNROLL
-        for (std::uint32_t k = 0; k < Shape::kSteps; ++k)
-          fetch_step(block, shared.stages[s % Shape::kStages][h][k], work, (h * stages + s) * Shape::kSteps + k,
-                     thread);
-      });
-    }
-    block.commit();
+    if (s >= stages) return;
+    block.own([&](std::uint32_t thread) {
+      LLORCH_UNROLL
+      for (std::uint32_t h = 0; h < Shape::kHalves; ++h) LLORCH_UNROLL
+      for (std::uint32_t k = 0; k < Shape::kSteps; ++k) {
+        Step& to = shared.stages[s % Shape::kStages][h][k];
+        const std::uint32_t step = (h * stages + s) * Shape::kSteps + k;
+        if constexpr (kPart == Part::kWeights) {
+          fetch_weights(block, to, work, step, thread);
+        } else {
+          fetch_activations(block, to, work, step, thread);
+        }
+      }
+    });
   }
   template <class Block>
-  static LLORCH_KERNEL void fetch_step(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
-                                       std::uint32_t thread) {
+  static LLORCH_KERNEL void fetch_weights(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
+                                          std::uint32_t thread) {
     const Matrix& w = work.target.w;
     constexpr std::uint32_t kWordsOfGroup = kHalfStepElements * 2 / sizeof(Words4);
     for (std::uint32_t i = thread; i < Shape::kGroups * kWordsOfGroup; i += kThreads) {
@@ -134,6 +149,10 @@ struct HalfMatmul {
       block.copy16(&to.weights[group][at / 32][at % 32],
                    from + (std::uint64_t{step} * kWordsOfGroup + at) * sizeof(Words4), real);
     }
+  }
+  template <class Block>
+  static LLORCH_KERNEL void fetch_activations(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
+                                              std::uint32_t thread) {
     const HalfRows& x = work.args.halves;
     for (std::uint32_t i = thread; i < kRowsOfX * 4; i += kThreads) {
       const bool real = i / 4 < work.tile.count;

@@ -18,6 +18,7 @@ struct Matrix {
   std::uint64_t stack_bytes = 0;  // from one matrix of the stack to the next
   std::uint32_t n = 0;            // rows
   std::uint32_t k = 0;            // columns
+  bool operator==(const Matrix&) const = default;
 };
 
 // Of a group of BF16 rows.
@@ -30,6 +31,7 @@ struct MatmulTarget {
   Matrix w;
   float* y = nullptr;           // row stride y_stride, from matrix to matrix y_stack_stride
   const float* bias = nullptr;  // [matrices, n] or null
+  bool operator==(const MatmulTarget&) const = default;
 };
 
 // Rows of x that meet one matrix of a stack.
@@ -54,7 +56,13 @@ struct MatmulArgs {
   const RowTile* tiles = nullptr;                // [grid.y] or null: consecutive rows, matrix z of the grid
   const std::uint32_t* row_at = nullptr;         // [rows] or null
   const std::uint32_t* matrix_of_row = nullptr;  // [rows] or null: tiles are single rows
+  bool operator==(const MatmulArgs&) const = default;
 };
+
+// Rows of x find their matrix in what an earlier kernel wrote.
+LLORCH_KERNEL bool follows_choice(const MatmulArgs& args) {
+  return args.tiles != nullptr || args.matrix_of_row != nullptr;
+}
 
 // What a block has to do: rows from first_row on of one target, and a tile of x.
 struct MatmulWork {
@@ -111,6 +119,7 @@ struct GatherArgs {
   const std::uint32_t* row_ids = nullptr;  // each < w.n
   float* y = nullptr;                      // [rows, w.k]
   float scale = 1;
+  bool operator==(const GatherArgs&) const = default;
 };
 template <DType kType>
 struct Gather {

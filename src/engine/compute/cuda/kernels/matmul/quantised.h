@@ -86,6 +86,7 @@ struct QuantStream {
   static constexpr std::uint32_t kThreads = 256, kWarps = kThreads / 32;
   static constexpr std::uint32_t kRows = kPackRows;
   static constexpr std::uint32_t kRowsOfX = kRowsX;
+  static constexpr bool kStartsEarly = true;
   static_assert(kRowsOfX <= kMmaColumns);
   static constexpr std::uint32_t kBlocks = kRowsOfX != 1 && Row::kHasMin ? 16 : 32;  // at a time
   static constexpr std::uint32_t kOfWarp = kBlocks / kWarps;
@@ -107,11 +108,15 @@ struct QuantStream {
 
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const bool early = !follows_choice(args);
+    if (!early) block.wait_for_stream();
     const MatmulWork work = matmul_work(block, args, kRows, kRowsOfX);
     if (work.tile.count == 0) return;
     const std::uint32_t blocks = work.target.w.k / kBlockElements;
     typename Block::template PerThread<Own> owns;
-    block.own([&](std::uint32_t thread) { load(work, owns[thread], 0, blocks, thread); });
+    block.own([&](std::uint32_t thread) { load_weights(work, owns[thread], 0, blocks, thread); });
+    if (early) block.wait_for_stream();
+    block.own([&](std::uint32_t thread) { load_activations(work, owns[thread], 0, blocks, thread); });
     for (std::uint32_t b = 0; b < blocks; b += kBlocks) {
       LLORCH_UNROLL
       for (std::uint32_t i = 0; i < kOfWarp; ++i)
@@ -120,7 +125,8 @@ struct QuantStream {
         });
       block.each([&](std::uint32_t thread) {
         write_terms(shared, owns[thread], thread);
-        load(work, owns[thread], b + kBlocks, blocks, thread);
+        load_weights(work, owns[thread], b + kBlocks, blocks, thread);
+        load_activations(work, owns[thread], b + kBlocks, blocks, thread);
       });
       block.each([&](std::uint32_t thread) {
         if (thread < kPackRows * work.tile.count)
@@ -134,12 +140,12 @@ struct QuantStream {
   }
 
  private:
-  static LLORCH_KERNEL void load(const MatmulWork& work, Own& own, std::uint32_t first, std::uint32_t blocks,
-                                 std::uint32_t thread) {
+  // Of the blocks from `first` on that a warp makes the terms of; past the last one all is zero.
+  static LLORCH_KERNEL void load_weights(const MatmulWork& work, Own& own, std::uint32_t first, std::uint32_t blocks,
+                                         std::uint32_t thread) {
     const std::byte* group = work.w + work.first_row / kPackRows * work.target.w.row_bytes;
     const std::uint32_t g = thread % 32 / 4, t = thread % 4;
     const Row rows[2] = {Row(group, blocks, g), Row(group, blocks, g + 8)};
-    const ByteRows& x = work.args.bytes;
     LLORCH_UNROLL
     for (std::uint32_t i = 0; i < kOfWarp; ++i) {
       const std::uint32_t at = first + i * kWarps + thread / 32;
@@ -151,6 +157,17 @@ struct QuantStream {
         f.rows[r].load(rows[r], at);
         f.a[r] = rows[r].integers(at, t), f.a[2 + r] = rows[r].integers(at, 4 + t);
       }
+    }
+  }
+  static LLORCH_KERNEL void load_activations(const MatmulWork& work, Own& own, std::uint32_t first,
+                                             std::uint32_t blocks, std::uint32_t thread) {
+    const std::uint32_t g = thread % 32 / 4, t = thread % 4;
+    const ByteRows& x = work.args.bytes;
+    LLORCH_UNROLL
+    for (std::uint32_t i = 0; i < kOfWarp; ++i) {
+      const std::uint32_t at = first + i * kWarps + thread / 32;
+      Fragment& f = own.of[i];
+      if (at >= blocks) continue;
       if (g < work.tile.count) {
         const auto* q = reinterpret_cast<const std::uint32_t*>(x.q + work.x_part(g) * x.width + at * kBlockElements);
         f.b[0] = q[t], f.b[1] = q[4 + t];

@@ -1,0 +1,231 @@
+// Which steps become graphs, when they end, and that they are never anything but the launches they stand for.
+#include "engine/compute/cuda/graphs/step_graphs.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "base/log.h"
+#include "engine/compute/cuda/emulation/forwarding_driver.h"
+
+namespace llorch::engine::compute::cuda {
+namespace {
+
+using contract::ExecutionMode;
+using contract::MemoryPurpose;
+using kernels::ResidualAdd;
+using kernels::ResidualAddArgs;
+using kernels::ScaleSoftcap;
+
+// An emulated machine that notes what is asked of it.
+class Noting final : public emulation::ForwardingDriver {
+ public:
+  struct Log {
+    std::string sent;  // k a kernel, G a graph, c a copy
+    bool makes_graphs = true;
+    int graphs_alive = 0;
+  };
+  explicit Noting(Log& log) : ForwardingDriver(emulation::make_driver({})), log_(log) {}
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override {
+    log_.sent += 'c';
+    ForwardingDriver::copy_to_device(device, host);
+  }
+  void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
+    log_.sent += 'k';
+    ForwardingDriver::launch(kernel, grid, args);
+  }
+  std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
+    if (!log_.makes_graphs) return nullptr;
+    return std::make_unique<Counted>(ForwardingDriver::make_graph(launches), log_);
+  }
+  void launch(Graph& graph) noexcept override {
+    log_.sent += 'G';
+    ForwardingDriver::launch(*static_cast<Counted&>(graph).inner);
+  }
+
+ private:
+  struct Counted final : Graph {
+    Counted(std::unique_ptr<Graph> graph, Log& owner) : inner(std::move(graph)), log(owner) { ++log.graphs_alive; }
+    ~Counted() override { --log.graphs_alive; }
+    std::unique_ptr<Graph> inner;
+    Log& log;
+  };
+  Log& log_;
+};
+
+// A device with three rows of floats; a step adds the first two into the third, twice.
+class StepGraphsTest : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kCount = 8;
+
+  StepGraphsTest() {
+    for (float*& row : rows_)
+      row = reinterpret_cast<float*>(backend_.allocate(kCount * sizeof(float), MemoryPurpose::kActivations).value());
+    put(0, 1.0f);
+    put(1, 2.0f);
+    log_.sent.clear();
+  }
+  ~StepGraphsTest() override {
+    for (float* row : rows_) backend_.release(reinterpret_cast<std::byte*>(row));
+  }
+
+  void put(std::size_t row, float value) {
+    const std::vector<float> values(kCount, value);
+    backend_.copy_to_device(reinterpret_cast<std::byte*>(rows_[row]), std::as_bytes(std::span(values)));
+  }
+  float got() {
+    std::vector<float> values(kCount);
+    backend_.copy_to_host(std::as_writable_bytes(std::span(values)), reinterpret_cast<const std::byte*>(rows_[2]));
+    return values[kCount - 1];
+  }
+  const CudaStream& stream() { return *static_cast<const CudaStream*>(backend_.stream().ptr); }
+  void begin(ExecutionMode mode = ExecutionMode::kDecode) { backend_.begin_step({.mode = mode, .total_rows = 1}); }
+  void add(float scale) {
+    stream().launch<ResidualAdd>({1}, {.a = rows_[0], .b = rows_[1], .y = rows_[2], .count = kCount, .scale = scale});
+  }
+  // What the device was sent.
+  std::string step(float scale, ExecutionMode mode = ExecutionMode::kDecode) {
+    log_.sent.clear();
+    begin(mode);
+    add(0.0f);
+    add(scale);
+    backend_.end_step();
+    return log_.sent;
+  }
+
+  Noting::Log log_;
+  CudaBackend backend_{std::make_unique<Noting>(log_), 1 << 20};
+  float* rows_[3] = {};
+};
+
+// Twice launch by launch, then one launch for all. What the step reads from the device is read anew each time.
+TEST_F(StepGraphsTest, AStepThatComesAgainBecomesAGraph) {
+  EXPECT_EQ(step(10), "kk");
+  EXPECT_EQ(step(10), "kk");
+  EXPECT_EQ(step(10), "G");
+  EXPECT_EQ(got(), 21.0f);
+  put(1, 3.0f);
+  EXPECT_EQ(step(10), "G");
+  EXPECT_EQ(got(), 31.0f);
+  EXPECT_EQ(backend_.graphs().counters(), (GraphCounters{.made = 1, .replayed = 2, .eager = 2}));
+}
+
+// A host value in an argument makes another step: it is not replayed with the old one, and never becomes a graph itself.
+TEST_F(StepGraphsTest, OtherArgumentsAreAnotherStep) {
+  for (int i = 0; i < 3; ++i) step(10);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(step(static_cast<float>(100 + i)), "kk");
+    EXPECT_EQ(got(), 1.0f + 2.0f * static_cast<float>(100 + i));
+  }
+  EXPECT_EQ(backend_.graphs().counters().made, 1u);
+  EXPECT_LE(backend_.graphs().kept_count(), StepGraphs::kStepsMax);
+}
+
+TEST_F(StepGraphsTest, PrefillIsNotHeld) {
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(step(10, ExecutionMode::kPrefill), "kk");
+  EXPECT_EQ(backend_.graphs().counters(), GraphCounters{});
+}
+
+// Addresses may mean something else from here on: every graph goes, and comes again as it came first.
+TEST_F(StepGraphsTest, ANewLayoutEndsThem) {
+  for (int i = 0; i < 3; ++i) step(10);
+  EXPECT_EQ(log_.graphs_alive, 1);
+  std::byte* grown = backend_.allocate(64, MemoryPurpose::kState).value();
+  for (const char* sent : {"kk", "kk", "G"}) EXPECT_EQ(step(10), sent);
+  EXPECT_EQ(backend_.graphs().counters().outdated, 1u);
+  EXPECT_EQ(log_.graphs_alive, 1);
+  backend_.release(grown);
+  for (const char* sent : {"kk", "kk", "G"}) EXPECT_EQ(step(10), sent);
+  EXPECT_EQ(backend_.graphs().counters(), (GraphCounters{.made = 3, .replayed = 3, .eager = 6, .outdated = 2}));
+}
+
+// The one unused for longest makes room.
+TEST_F(StepGraphsTest, TheirNumberIsBounded) {
+  backend_.limit_graphs(2);
+  for (int i = 0; i < 3; ++i) step(1), step(2);
+  EXPECT_EQ(log_.graphs_alive, 2);
+  EXPECT_EQ(step(1), "G");
+  EXPECT_EQ(step(3), "kk");
+  EXPECT_EQ(log_.graphs_alive, 1);
+  EXPECT_EQ(step(1), "G");
+  EXPECT_EQ(step(2), "kk");
+  EXPECT_EQ(backend_.graphs().counters().evicted, 1u);
+  EXPECT_EQ(backend_.graphs().kept_count(), 2u);
+  backend_.limit_graphs(0);
+  EXPECT_EQ(log_.graphs_alive, 0);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(step(1), "kk");
+}
+
+// Whoever looks in the middle of a step sees what was launched so far, and what comes later is launched at once.
+TEST_F(StepGraphsTest, NothingOvertakesWhatIsHeld) {
+  for (int i = 0; i < 3; ++i) {
+    log_.sent.clear();
+    begin();
+    add(10);
+    EXPECT_EQ(log_.sent, "");
+    EXPECT_EQ(got(), 21.0f);
+    EXPECT_EQ(log_.sent, "k");
+    put(1, 2.0f);
+    add(5);
+    EXPECT_EQ(log_.sent, "kck");
+    backend_.end_step();
+    EXPECT_EQ(log_.sent, "kck");
+    EXPECT_EQ(got(), 11.0f);
+  }
+  EXPECT_EQ(backend_.graphs().counters(), (GraphCounters{.eager = 3}));
+}
+
+// The step goes on as it was, and it is said once.
+TEST_F(StepGraphsTest, AMachineThatMakesNoneIsNoFault) {
+  log_.makes_graphs = false;
+  int lines = 0;
+  base::capture_log_lines([&](std::string_view line) { lines += line.find("engine.graph_refused") != line.npos; });
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(step(10), "kk");
+  base::capture_log_lines({});
+  EXPECT_EQ(got(), 21.0f);
+  EXPECT_EQ(lines, 1);
+  EXPECT_EQ(backend_.graphs().counters(), (GraphCounters{.eager = 5, .refused = 1}));
+}
+
+TEST_F(StepGraphsTest, StepsAndRowsAreCountedWhereAsked) {
+  LaunchCounters counters;
+  step(10);
+  backend_.count_launches(&counters);
+  for (int i = 0; i < 4; ++i) step(10);
+  backend_.begin_step({.mode = ExecutionMode::kPrefill, .total_rows = 12});
+  backend_.end_step();
+  EXPECT_EQ(counters.total, 8u);  // kernels, also those inside a graph
+  EXPECT_EQ(counters.steps, 5u);
+  EXPECT_EQ(counters.rows, 16u);
+  EXPECT_EQ(counters.per_step(), 8.0 / 5);
+  EXPECT_EQ(counters.per_row(), 0.5);
+  backend_.count_launches(nullptr);
+  step(10);
+  EXPECT_EQ(counters.steps, 5u);
+}
+
+// What lies between the members of arguments is no difference; what they hold is.
+TEST(StepRecord, ComparesValues) {
+  StepRecord records[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    alignas(kernels::CausalConvArgs) std::byte memory[sizeof(kernels::CausalConvArgs)];
+    std::memset(memory, i == 0 ? 0x00 : 0xFF, sizeof memory);
+    auto& args = *new (memory) kernels::CausalConvArgs;
+    args.silu = i == 2;
+    records[i].add<kernels::CausalConv>({1, 2, 3}, args);
+    records[i].add<ScaleSoftcap>({4}, {.count = 5, .scale = 6, .softcap = 7});
+  }
+  EXPECT_EQ(records[0], records[1]);
+  EXPECT_EQ(records[0].digest(), records[1].digest());
+  EXPECT_FALSE(records[0] == records[2]);
+  StepRecord other_grid;
+  other_grid.add<ScaleSoftcap>({4, 2}, {.count = 5, .scale = 6, .softcap = 7});
+  StepRecord same_args;
+  same_args.add<ScaleSoftcap>({4}, {.count = 5, .scale = 6, .softcap = 7});
+  EXPECT_FALSE(other_grid == same_args);
+  EXPECT_NE(other_grid.digest(), same_args.digest());
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cuda
