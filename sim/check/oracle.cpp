@@ -68,12 +68,22 @@ void Oracle::life_begins(const Disk& disk, base::Time now) {
   reloading_.clear();
   drains_asked_ms_.clear();
   for (const auto& [pool, drain] : drained_) {
-    if (!disk.draining.contains(pool) && !undrain_asked_.contains(pool)) violate("a drain was forgotten: " + pool);
+    const auto orders = disk.orders.find(pool);
+    const bool there = orders != disk.orders.end() && orders->second.draining;
+    if (!there && !undrain_asked_.contains(pool)) violate("a drain was forgotten: " + pool);
   }
   drained_.clear();
-  for (const std::string& pool : disk.draining) {
-    drained_[pool] = {loop_.now_ms()};
-    reached("restart with a drained pool");
+  for (const auto& [pool, orders] : disk.orders) {
+    if (orders.draining) {
+      drained_[pool] = {loop_.now_ms()};
+      reached("restart with a drained pool");
+    }
+    if (orders.reload && orders.reload->state == contract::PoolOperationState::kRunning) {
+      reloading_.insert(pool);
+      reached("restart with a reload");
+    }
+    if (!orders.purged.empty()) reached("restart after a purge");
+    purged_.insert(orders.purged.begin(), orders.purged.end());
   }
   for (auto& [job, story] : stories_) story.here = story.waits = story.decided = false;
   std::int64_t not_before_ms = std::numeric_limits<std::int64_t>::min();
@@ -232,6 +242,7 @@ void Oracle::on(const brain::Execute& c, const Disk& disk) {
   if (tenant_max > 0 && of_tenant >= tenant_max) violate("more jobs run than the tenant may have: " + job);
   if (tenant_max > 0 && of_tenant + 1 == tenant_max) reached("tenant with all the jobs it may run");
   check_open(c.pool_id, "a job");
+  if (purged_.contains(c.worker_id.value)) violate("a job goes to a purged worker: " + c.worker_id.value);
   attempts_[c.execution.value] = {job, c.worker_id.value, c.pool_id.value, loop_.now_ms(), {}};
   // A retried job is exempt: how long its backoff lasts is the brain's own.
   if (story.waits) check_order(job, story, c.pool_id);
@@ -334,7 +345,7 @@ void Oracle::on(const brain::StopWorker& c, const Disk&) {
   settle(c.worker_id.value);
 }
 
-void Oracle::on(const brain::Log& c, const Disk&) {
+void Oracle::on(const brain::Log& c, const Disk& disk) {
   const auto field = [&](std::string_view wanted) -> std::string_view {
     for (const base::LogField& f : c.fields) {
       if (f.name == wanted) {
@@ -356,7 +367,13 @@ void Oracle::on(const brain::Log& c, const Disk&) {
   if (c.event == "job.put_back") reached("job put back by an operator");
   if (c.event == "pool.reloaded") {
     reached(fmt::format("reload: {}", field("state")));
-    reloading_.erase(std::string(field("pool_id")));
+    const std::string pool(field("pool_id"));
+    const auto orders = disk.orders.find(pool);
+    const bool there = orders != disk.orders.end() && orders->second.reload &&
+                       contract::enum_name(orders->second.reload->state) == field("state");
+    if (!there) violate("the end of a reload is told before it is on disk: " + pool);
+    if (there && field("state") != "done" && !orders->second.reload->error) violate("a reload failed untold: " + pool);
+    reloading_.erase(pool);
   }
   if (c.event == "schedule.decided" && field("outcome") == "evict") reached("evicted an idle worker");
   if (c.event == "schedule.decided" && field("outcome") == "claim") reached("claimed a worker for a model that waited");
@@ -366,15 +383,27 @@ void Oracle::on(const brain::AnswerPoolControl& c, const Disk& disk) {
   const auto asked = drains_asked_ms_.find(c.request.value);
   if (!c.result) return;
   const std::string& pool = c.result->pool_id;
+  const auto orders = disk.orders.find(pool);
+  const bool there = orders != disk.orders.end();
   if (c.result->status == "draining") {
-    if (!disk.draining.contains(pool)) violate("a 202 for a drain that is not on disk: " + pool);
+    if (!there || !orders->second.draining) violate("a 202 for a drain that is not on disk: " + pool);
     drained_[pool] = {loop_.now_ms() + (asked == drains_asked_ms_.end() ? 0 : asked->second)};
     undrain_asked_.erase(pool);
     reached("drain begun");
   } else if (c.result->status == "serving") {
     drained_.erase(pool);
   } else if (c.result->status == "reloading") {
+    if (!there || !orders->second.reload) violate("a 202 for a reload that is not on disk: " + pool);
     reloading_.insert(pool);
+  } else if (c.result->status == "purging") {
+    const auto is_there = [&](const std::string& worker) {
+      return there && std::find(orders->second.purged.begin(), orders->second.purged.end(), worker) !=
+                          orders->second.purged.end();
+    };
+    if (!std::all_of(c.result->workers.begin(), c.result->workers.end(), is_there)) {
+      violate("a 202 for a purge that is not on disk: " + pool);
+    }
+    purged_.insert(c.result->workers.begin(), c.result->workers.end());
   }
 }
 
@@ -444,6 +473,7 @@ void Oracle::row_moves(const Row& row, JobStatus to) {
 }
 
 void Oracle::check_end(const Disk& disk) {
+  for (const std::string& pool : reloading_) violate("a reload never ended: " + pool);
   for (const auto& [job, story] : stories_) {
     const auto row = disk.rows.find(job);
     if (story.accepted && !story.retired && row == disk.rows.end()) violate("an accepted job has no row: " + job);

@@ -11,8 +11,8 @@
 //  6. A worker is stopped only when it is idle, or its start has timed out. One load per model and device is in flight.
 //     Idle time is over before a worker is unloaded, and its load has paid off before it is evicted.
 //  7. A job ends for a reason that really happened; none outlives its deadline, its queue limit or its time limit.
-//  8. A drained or reloaded pool gets no job until that is over, also after a restart; at the deadline of a drain its jobs
-//     are sent back.
+//  8. A drained or reloaded pool gets no job until that is over, also after a restart, nor does a purged worker; at the
+//     deadline of a drain its jobs are sent back. What an operator was told is on disk; a reload ends.
 // Memory is checked by the devices themselves (world/pool.h), sessions and throttles by check/session_rules.h.
 #include <cstdint>
 #include <map>
@@ -54,6 +54,10 @@ class Oracle {
 
   // Whose job this is, by the request itself.
   std::string caller(const std::string& job) const { return caller_of(stories_.at(job).request); }
+
+  // ---- operator ----
+  bool is_purged(const std::string& worker) const { return purged_.contains(worker); }
+  bool reloads() const { return !reloading_.empty(); }
 
   // ---- orchestratord ----
   void life_begins(const Disk& disk, base::Time now);
@@ -139,6 +143,7 @@ class Oracle {
   std::map<std::string, std::int64_t> used_ms_;            // by worker: when its last attempt ended
   std::map<std::string, Drain> drained_;                   // by pool, from the 202 to the word that takes it back
   std::set<std::string> undrain_asked_, reloading_;        // pools
+  std::set<std::string> purged_;                           // workers, of all lives
   std::map<std::uint64_t, std::int64_t> drains_asked_ms_;  // by request: the deadline
   int lives_ = 0;
   SessionRules sessions_{*this, options_, loop_};

@@ -114,7 +114,8 @@ void DiskCheck::committed(const Write& write) {
   Disk& disk = world_.disk;
   if (write.pool) {
     const std::string& pool = write.pool->pool_id.value;
-    write.pool->draining ? void(disk.draining.insert(pool)) : void(disk.draining.erase(pool));
+    disk.orders.erase(pool);
+    if (write.pool->orders.any()) disk.orders.emplace(pool, write.pool->orders);
     return;
   }
   if (write.admission) {
@@ -213,17 +214,23 @@ void DiskCheck::check_sessions(const std::vector<orchestratord::sessions::Restor
   forgotten_sessions_.clear();
 }
 
-void DiskCheck::check_draining(const std::set<std::string>& found) {
+void DiskCheck::check_orders(const std::map<std::string, contract::PoolOrders>& found) {
   const auto is_open = [this](const std::string& pool) {
     return forgotten_.contains(pool) || std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
              return write.pool && write.pool->pool_id.value == pool;
            });
   };
-  const std::set<std::string>& known = world_.disk.draining;
+  const std::map<std::string, contract::PoolOrders>& known = world_.disk.orders;
+  const auto text = [](const std::map<std::string, contract::PoolOrders>& side, const std::string& pool) {
+    const auto orders = side.find(pool);
+    if (orders == side.end()) return std::string();
+    return fmt::format("draining {} {}", orders->second.draining, contract::encode(orders->second));
+  };
   for (const auto* side : {&found, &known}) {
-    for (const std::string& pool : *side) {
-      if (found.contains(pool) == known.contains(pool) || is_open(pool)) continue;
-      world_.oracle.violate("the drain of a pool is not on disk as it was answered: " + pool);
+    for (const auto& [pool, orders] : *side) {
+      if (text(found, pool) == text(known, pool) || is_open(pool)) continue;
+      world_.oracle.violate(fmt::format("the orders of {} are not on disk as they were answered: {} instead of {}",
+                                        pool, text(found, pool), text(known, pool)));
     }
   }
 }
@@ -270,10 +277,10 @@ void DiskCheck::opened(const Found& all) {
   const auto& [state, found, cleaned] = all;
   Disk& disk = world_.disk;
   check_retention(all);
-  std::set<std::string> draining;
-  for (const base::PoolId& pool : state.draining_pools) draining.insert(pool.value);
-  check_draining(draining);
-  disk.draining = std::move(draining);
+  std::map<std::string, contract::PoolOrders> orders;
+  for (const auto& [pool, of_it] : state.pool_orders) orders.emplace(pool.value, of_it);
+  check_orders(orders);
+  disk.orders = std::move(orders);
   std::map<std::string, const Row*> by_job;
   std::vector<std::string> order, known_order;
   for (const Row& row : found) {

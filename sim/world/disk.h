@@ -42,16 +42,16 @@ struct Row {
 // What has been answered with success.
 struct Disk {
   std::map<std::string, Row> rows;
-  std::vector<std::string> order;  // of arrival
-  std::set<std::string> retired;   // jobs that had rows until their retention was over
-  std::set<std::string> draining;  // pool ids
+  std::vector<std::string> order;                      // of arrival
+  std::set<std::string> retired;                       // jobs that had rows until their retention was over
+  std::map<std::string, contract::PoolOrders> orders;  // of operators, by pool id; of those that have any
   std::map<std::int64_t, orchestratord::sessions::SessionRecord> sessions;  // by key
 };
 
 // What the rows say that the jobs of a session have used, by the rules of sessions/session.h.
 orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key);
 
-// An admission (perhaps with its session), a transition, the drain of a pool, or a session.
+// An admission (perhaps with its session), a transition, the orders of a pool, or a session.
 struct Write {
   orchestratord::jobs::CommitId commit;
   std::string job;
@@ -123,7 +123,7 @@ class DiskCheck {
   bool retires(const std::string& job);
   void check_retention(const Found& found);
   void check_found(const std::string& job, const Row& found);
-  void check_draining(const std::set<std::string>& found);
+  void check_orders(const std::map<std::string, contract::PoolOrders>& found);
   void check_sessions(const std::vector<orchestratord::sessions::RestoredSession>& found);
   void check_groups(const std::map<std::string, const Row*>& found);
 

@@ -142,9 +142,13 @@ const char* name(Plant plant) {
     case Plant::kNoStartBackoff: return "no-start-backoff";
     case Plant::kDrainForgotten: return "drain-forgotten";
     case Plant::kDrainKillsJobs: return "drain-kills-jobs";
+    case Plant::kReloadForgotten: return "reload-forgotten";
+    case Plant::kPurgeForgotten: return "purge-forgotten";
     case Plant::kRefillSessions: return "refill-sessions";
     case Plant::kSessionsOutlive: return "sessions-outlive";
     case Plant::kNewCallers: return "new-callers";
+    case Plant::kRefillQuotas: return "refill-quotas";
+    case Plant::kQuotaOneMore: return "quota-one-more";
     case Plant::kRetireEarly: return "retire-early";
     case Plant::kNeverRegisters: return "never-registers";
     case Plant::kLoseSyncs: return "lose-syncs";

@@ -34,9 +34,13 @@ enum class Plant : std::uint8_t {
   kStopIsLost,           // eviction: the worker that makes room is never told to go
   kDrainForgotten,       // drain: a restart does not remember it
   kDrainKillsJobs,       // drain: workers are stopped under their jobs
+  kReloadForgotten,      // reload: a restart does not remember it
+  kPurgeForgotten,       // purge: a restart does not remember it
   kRefillSessions,       // sessions: a restart forgets what their jobs have used
   kSessionsOutlive,      // sessions: they age at a third of the speed
   kNewCallers,           // throttle: it takes every submission for another caller's
+  kRefillQuotas,         // quotas: a restart forgets what their tenants' jobs took today
+  kQuotaOneMore,         // quotas: a tenant may run one job more
   kRetireEarly,          // retention: finished jobs leave after half of their time
   kNeverRegisters,       // registration: the pool never says that it is there
   // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.

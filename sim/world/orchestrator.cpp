@@ -50,6 +50,7 @@ jobs::JobSpec spec_of(const JobRequest& r, const Options& o) {
 brain::BrainConfig brain_config(const Options& o) {
   brain::BrainConfig config = o.brain;
   if (o.plant == Plant::kSessionsOutlive) config.sessions.ttl_ms *= 3;
+  if (o.plant == Plant::kQuotaOneMore && config.quotas.max_concurrent_jobs > 0) ++config.quotas.max_concurrent_jobs;
   return config;
 }
 
@@ -117,9 +118,14 @@ void Orchestrator::start() {
 brain::Restored Orchestrator::restored_state(const state_store::RestoredState& state) {
   brain::Restored out;
   out.pool_endpoints = state.pool_endpoints;
-  if (world_.options.plant != Plant::kDrainForgotten) out.draining_pools = state.draining_pools;
+  out.pool_orders = state.pool_orders;
+  for (auto& [pool, orders] : out.pool_orders) {
+    if (world_.options.plant == Plant::kDrainForgotten) orders.draining = false;
+    if (world_.options.plant == Plant::kReloadForgotten) orders.reload.reset();
+    if (world_.options.plant == Plant::kPurgeForgotten) orders.purged.clear();
+  }
   out.sessions = state.sessions;
-  out.tenants = state.tenants;
+  if (world_.options.plant != Plant::kRefillQuotas) out.tenants = state.tenants;
   if (world_.options.plant == Plant::kRefillSessions) {
     for (auto& session : out.sessions) session.use = {};
   }
@@ -222,7 +228,9 @@ void Orchestrator::plant(std::vector<Command>& commands) {
       const std::int64_t idle_ms = world_.loop.now_ms() - std::exchange(used_ms, world_.loop.now_ms());
       if (idle_ms >= world_.options.brain.eviction.worker_idle_ttl_ms * 9 / 10) stop_it();
     }
-    if (execute != nullptr && plant == Plant::kDrainKillsJobs && !world_.disk.draining.empty()) stop_it();
+    const bool drains = std::any_of(world_.disk.orders.begin(), world_.disk.orders.end(),
+                                    [](const auto& item) { return item.second.draining; });
+    if (execute != nullptr && plant == Plant::kDrainKillsJobs && drains) stop_it();
     if (start != nullptr) {
       last_start_ = *start;
       last_start_ms_ = world_.loop.now_ms();
@@ -504,8 +512,8 @@ void Orchestrator::run(brain::RememberPool& c) {
   life_->store.note(state_store::RememberPool{{c.pool_id, c.endpoint}});
 }
 void Orchestrator::run(brain::ForgetPool& c) { life_->store.forget_pool(c.pool_id); }
-void Orchestrator::run(brain::CommitDraining& c) {
-  life_->store.set_draining(c.commit, {c.pool_id, c.endpoint, c.draining});
+void Orchestrator::run(brain::CommitPoolOrders& c) {
+  life_->store.set_orders(c.commit, {c.pool_id, c.endpoint, c.orders});
 }
 
 void Orchestrator::run(brain::PublishQueued& c) {

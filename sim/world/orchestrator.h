@@ -100,7 +100,7 @@ class Orchestrator {
   void run(orchestratord::brain::ForgetSession& c);
   void run(orchestratord::brain::RememberPool& c);
   void run(orchestratord::brain::ForgetPool& c);
-  void run(orchestratord::brain::CommitDraining& c);
+  void run(orchestratord::brain::CommitPoolOrders& c);
   void run(orchestratord::brain::PublishQueued& c);
   void run(orchestratord::brain::SealStream& c);
   void run(orchestratord::brain::Finish& c);

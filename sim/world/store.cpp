@@ -149,7 +149,7 @@ store::Operation Store::watched(const WritePtr& write, Operation operation) {
   const auto done = [this, write](base::Result<> result) { answers_.emplace_back(write, std::move(result)); };
   if (auto* admit = std::get_if<store::Admit>(&operation)) admit->done = done;
   if (auto* move = std::get_if<store::Move>(&operation)) move->done = done;
-  if (auto* drain = std::get_if<store::SetDraining>(&operation)) drain->done = done;
+  if (auto* orders = std::get_if<store::SetOrders>(&operation)) orders->done = done;
   if (auto* session = std::get_if<store::RememberSession>(&operation)) session->done = done;
   return operation;
 }
@@ -189,11 +189,11 @@ void Store::change(CommitId commit, store::Transition transition) {
   post(write, store::Move{std::move(transition), {}});
 }
 
-void Store::set_draining(CommitId commit, store::KnownPool pool) {
+void Store::set_orders(CommitId commit, store::KnownPool pool) {
   const auto write = std::make_shared<Write>();
   write->commit = commit;
   write->pool = pool;
-  post(write, store::SetDraining{std::move(pool), {}});
+  post(write, store::SetOrders{std::move(pool), {}});
 }
 
 void Store::forget_pool(const base::PoolId& pool_id) {

@@ -31,7 +31,7 @@ class Store {
   void remember_session(orchestratord::jobs::CommitId commit, orchestratord::sessions::SessionRecord session);
   void forget_session(std::int64_t key);
   void change(orchestratord::jobs::CommitId commit, orchestratord::state_store::Transition transition);
-  void set_draining(orchestratord::jobs::CommitId commit, orchestratord::state_store::KnownPool pool);
+  void set_orders(orchestratord::jobs::CommitId commit, orchestratord::state_store::KnownPool pool);
   void forget_pool(const base::PoolId& pool_id);
   // Nobody waits for it.
   void note(orchestratord::state_store::Operation operation);

@@ -216,8 +216,13 @@ bool World::everything_ended() const {
   for (const auto& client : clients) {
     if (!client->done()) return false;
   }
-  return std::all_of(disk.rows.begin(), disk.rows.end(),
-                     [](const auto& item) { return contract::is_terminal(item.second.status); });
+  for (const auto& pool : pools) {
+    for (const WorkerProcess* worker : pool->workers()) {
+      if (oracle.is_purged(worker->id())) return false;
+    }
+  }
+  return !oracle.reloads() && std::all_of(disk.rows.begin(), disk.rows.end(),
+                                          [](const auto& item) { return contract::is_terminal(item.second.status); });
 }
 
 void World::run_to_the_end() {
@@ -232,6 +237,11 @@ void World::run_to_the_end() {
   orchestrator->store_reopens();
   for (const auto& client : clients) {
     if (!client->done()) oracle.violate("a client waits for ever: " + client->process().name);
+  }
+  for (const auto& pool : pools) {
+    for (const WorkerProcess* worker : pool->workers()) {
+      if (oracle.is_purged(worker->id())) oracle.violate("a purged worker never leaves: " + worker->id());
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "contract/pool.h"
 
 #include "contract/field.h"
+#include "contract/model_facts_fields.h"
 
 namespace llorch::contract {
 
@@ -182,26 +183,6 @@ struct Table<WorkerFailed> {
                                             optional("error_message", &S::error_message),
                                             optional("vram_released_bytes", &S::vram_released_bytes),
                                             optional("uptime_seconds", &S::uptime_seconds)};
-};
-template <>
-struct Table<ModelImages> {
-  using S = ModelImages;
-  static constexpr auto fields = std::tuple{
-      required("image_token", &S::image_token, "Id that stands for an image in a rendered prompt.", {0}),
-      required("pixels_per_side", &S::pixels_per_side, "Of the square that becomes one token.", {1, 1 << 20}),
-      required("pixels_min", &S::pixels_min, "Of an image, after resizing.", {0}),
-      required("pixels_max", &S::pixels_max, "Of an image, after resizing.", {1}),
-      required("tokens_max", &S::tokens_max, "Of all images of one request.", {1})};
-};
-template <>
-struct Table<ModelFacts> {
-  using S = ModelFacts;
-  static constexpr auto fields = std::tuple{
-      required("model_ref", &S::model_ref),           required("digest", &S::digest),
-      optional("architecture", &S::architecture),     optional("quant_kind", &S::quant_kind),
-      required("size_bytes", &S::size_bytes),         optional("vocab_size", &S::vocab_size),
-      required("context_length", &S::context_length), optional("slots", &S::slots),
-      required("memory_bytes", &S::memory_bytes),     optional("images", &S::images, "Omitted: takes no images.")};
 };
 
 }  // namespace llorch::contract

@@ -1,6 +1,7 @@
 #include "contract/pool_control.h"
 
 #include "contract/field.h"
+#include "contract/model_facts_fields.h"
 
 namespace llorch::contract {
 
@@ -60,6 +61,22 @@ struct Table<PoolOperation> {
                  optional("model_ref", &S::model_ref), optional("deadline_ms", &S::deadline_ms, "From now.")};
 };
 template <>
+struct Table<ReloadOrder::Place> {
+  using S = ReloadOrder::Place;
+  static constexpr auto fields = std::tuple{required("gpu_id", &S::gpu_id), required("model", &S::model)};
+};
+template <>
+struct Table<ReloadOrder> {
+  using S = ReloadOrder;
+  static constexpr auto fields = std::tuple{required("state", &S::state), required("model", &S::model),
+                                            required("before", &S::before), optional("error", &S::error)};
+};
+template <>
+struct Table<PoolOrders> {
+  using S = PoolOrders;
+  static constexpr auto fields = std::tuple{optional("reload", &S::reload), optional("purged", &S::purged)};
+};
+template <>
 struct Table<PoolHealthMetrics> {
   using S = PoolHealthMetrics;
   static constexpr auto fields = std::tuple{
@@ -88,5 +105,6 @@ LLORCH_INSTANTIATE_WIRE(ReloadRequest)
 LLORCH_INSTANTIATE_WIRE(PurgeRequest)
 LLORCH_INSTANTIATE_WIRE(PoolControlReply)
 LLORCH_INSTANTIATE_WIRE(PoolHealthReport)
+LLORCH_INSTANTIATE_WIRE(PoolOrders)
 LLORCH_INSTANTIATE_ENUM(PoolOperationKind)
 LLORCH_INSTANTIATE_ENUM(PoolOperationState)

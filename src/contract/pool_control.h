@@ -1,10 +1,13 @@
 #pragma once
-// Wire types of an operator's levers on a pool: drain, reload, purge, health (control-plane §2.2, §2.5, §5.9).
+// Wire types of an operator's levers on a pool: drain, reload, purge, health (control-plane §2.2, §2.5, §5.9); and what of
+// them outlives orchestratord.
 // Field tables: pool_control.cpp.
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "contract/pool.h"
 
 namespace llorch::contract {
 
@@ -43,6 +46,26 @@ struct PoolOperation {
   std::string step;                         // what it waits for, in words
   std::string model_ref;                    // kReload: the new one
   std::optional<std::int64_t> deadline_ms;  // from now; until what runs is sent back to the queue
+};
+
+// A reload that was accepted, and how it ended.
+struct ReloadOrder {
+  struct Place {
+    std::string gpu_id;
+    ModelFacts model;
+  };
+  PoolOperationState state = PoolOperationState::kRunning;
+  ModelFacts model;                  // the new one
+  std::vector<Place> before;         // to come back to
+  std::optional<std::string> error;  // why it did not succeed
+};
+// What an operator has asked of a pool, as it is stored.
+struct PoolOrders {
+  bool draining = false;              // a column of its own, not in the JSON
+  std::optional<ReloadOrder> reload;  // the one that runs, or the last
+  std::vector<std::string> purged;    // workers that are to leave
+
+  bool any() const { return draining || reload || !purged.empty(); }
 };
 
 struct PoolHealthMetrics {

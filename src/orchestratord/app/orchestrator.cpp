@@ -193,7 +193,7 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
   for (const std::string& endpoint : state.pool_endpoints) catalog->pool_seen(endpoint);
   out.pool_endpoints = std::move(state.pool_endpoints);
   out.sessions = std::move(state.sessions);
-  out.draining_pools = std::move(state.draining_pools);
+  out.pool_orders = std::move(state.pool_orders);
   out.tenants = std::move(state.tenants);
   for (state_store::RestoredJob& restored : state.jobs) {
     const auto live = std::make_shared<api::LiveJobData>();

@@ -53,11 +53,12 @@ struct RememberPool {
 struct ForgetPool {
   base::PoolId pool_id;
 };
-struct CommitDraining {
+// All that an operator has asked of a pool.
+struct CommitPoolOrders {
   CommitId commit;
   base::PoolId pool_id;
   std::string endpoint;  // "" if it is not known
-  bool draining = false;
+  contract::PoolOrders orders;
 };
 
 // ---- clients ------------------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ struct Drained {};
 
 using Command =
     std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
-                 CommitDraining, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
+                 CommitPoolOrders, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
                  AnswerQueryGauges, AnswerSession, AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth,
                  PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, AskPoolState,
                  ReviewQueue, Log, Count, CountPlacement, Drained>;

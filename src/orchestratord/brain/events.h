@@ -1,12 +1,14 @@
 #pragma once
 // Everything the brain hears. Each comes from another thread; order between two sources does not matter to correctness,
 // duplicates and late messages are recognised by their ids.
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "contract/pool.h"
+#include "contract/pool_control.h"
 #include "contract/task.h"
 #include "orchestratord/jobs/ids.h"
 #include "orchestratord/jobs/job.h"
@@ -75,11 +77,11 @@ struct StreamCounted {
 struct Restored {
   std::vector<jobs::RestoredJob> jobs;
   std::vector<std::string> pool_endpoints;
-  std::vector<sessions::RestoredSession> sessions{};  // in order of creation
-  std::vector<base::PoolId> draining_pools{};
-  std::vector<sessions::TenantUse> tenants{};  // of this day
+  std::vector<sessions::RestoredSession> sessions{};           // in order of creation
+  std::map<base::PoolId, contract::PoolOrders> pool_orders{};  // of operators
+  std::vector<sessions::TenantUse> tenants{};                  // of this day
 };
-// Outcome of one group commit. Every CommitAdmission, CommitTransition and CommitDraining is named in exactly one of these.
+// Outcome of one group commit. Every CommitAdmission, CommitTransition and CommitPoolOrders is named in exactly one of these.
 struct Committed {
   std::vector<CommitId> commits;
 };
@@ -119,9 +121,9 @@ struct StartWorkerAnswered {
 };
 
 // ---- operator -----------------------------------------------------------------------------------------------------
-// Each is answered by exactly one AnswerPoolControl.
+// Each is answered by exactly one AnswerPoolControl, and once it was accepted it holds over restarts of both sides.
 // The pool takes no job any more; what runs may go on for deadline_ms, then it goes back to the queue. Its workers are
-// stopped when they are idle. Holds until UndrainPool or until the pool says goodbye, over restarts of both sides.
+// stopped when they are idle. Holds until UndrainPool or until the pool says goodbye.
 struct DrainPool {
   RequestId request;
   base::PoolId pool_id;

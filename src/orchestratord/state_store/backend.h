@@ -39,10 +39,10 @@ struct Update {
   base::Result<> result;  // NOT_FOUND, CONFLICT: the job is terminal already
 };
 struct PoolSeen {
-  KnownPool pool;  // leaves `draining` of a known one as it is
+  KnownPool pool;  // leaves the orders of a known one as they are
   std::int64_t unix_ms = 0;
 };
-struct PoolDraining {
+struct PoolOrdered {
   KnownPool pool;  // an empty endpoint leaves the known one
   std::int64_t unix_ms = 0;
 };
@@ -53,7 +53,7 @@ struct SessionGone {
   std::int64_t session_key = 0;
 };
 using Note =
-    std::variant<std::vector<Checkpoint>, sessions::SessionRecord, SessionGone, PoolSeen, PoolDraining, PoolGone>;
+    std::variant<std::vector<Checkpoint>, sessions::SessionRecord, SessionGone, PoolSeen, PoolOrdered, PoolGone>;
 
 // One transaction, written in this order.
 struct Changes {

@@ -3,6 +3,7 @@
 // it knows SQL, files or keys.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/id.h"
 #include "base/result.h"
 #include "contract/pool.h"
+#include "contract/pool_control.h"
 #include "contract/task.h"
 #include "orchestratord/sessions/session.h"
 
@@ -86,14 +88,14 @@ struct RestoredJob {
 struct KnownPool {
   base::PoolId pool_id;
   std::string endpoint;
-  bool draining = false;  // an operator keeps it from taking jobs
+  contract::PoolOrders orders{};  // of an operator
 };
 struct RestoredState {
   std::vector<RestoredJob> jobs;  // not terminal, in order of arrival
   std::vector<std::string> pool_endpoints;
-  std::vector<sessions::RestoredSession> sessions;  // in order of creation
-  std::vector<sessions::TenantUse> tenants;         // of this day, UTC
-  std::vector<base::PoolId> draining_pools;
+  std::vector<sessions::RestoredSession> sessions;           // in order of creation
+  std::vector<sessions::TenantUse> tenants;                  // of this day, UTC
+  std::map<base::PoolId, contract::PoolOrders> pool_orders;  // of pools that have any
 };
 
 // Thread-safe. Callbacks run on the store's thread, in order of commit, and must not block; every callback is called
@@ -119,11 +121,11 @@ class Store {
   virtual void remember_session(sessions::SessionRecord session, Done done) = 0;
   // Its jobs stay. Best effort: what the disk kept comes back after a restart and ends by its age.
   virtual void forget_session(std::int64_t session_key) = 0;
-  // Leaves `draining` of a pool it knows as it is.
+  // Leaves the orders of a pool it knows as they are.
   virtual void remember_pool(KnownPool pool) = 0;
-  // Success: the pool and its `draining` are on disk; an empty endpoint leaves the one that is known. STORE_UNAVAILABLE:
-  // they may be or not.
-  virtual void set_draining(KnownPool pool, Done done) = 0;
+  // Success: the pool and its orders are on disk; an empty endpoint leaves the one that is known. STORE_UNAVAILABLE: they
+  // may be or not.
+  virtual void set_orders(KnownPool pool, Done done) = 0;
   virtual void forget_pool(base::PoolId pool_id) = 0;
 
   virtual void find(base::JobId job_id, Found done) = 0;

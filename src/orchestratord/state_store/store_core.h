@@ -33,7 +33,7 @@ struct ForgetSession {
 struct RememberPool {
   KnownPool pool;
 };
-struct SetDraining {
+struct SetOrders {
   KnownPool pool;
   Store::Done done;
 };
@@ -55,7 +55,7 @@ struct List {
 struct Restore {
   std::function<void(base::Result<RestoredState>)> done;
 };
-using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool, SetDraining,
+using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool, SetOrders,
                                ForgetPool, Find, FindTask, List, Restore>;
 
 // Not thread-safe. Destroyed without close(), it leaves what a killed process leaves.

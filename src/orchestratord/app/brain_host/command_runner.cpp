@@ -85,8 +85,8 @@ void CommandRunner::run(brain::RememberPool& command) {
 
 void CommandRunner::run(brain::ForgetPool& command) { context_.store->forget_pool(command.pool_id); }
 
-void CommandRunner::run(brain::CommitDraining& command) {
-  context_.store->set_draining({command.pool_id, command.endpoint, command.draining}, committed(command.commit));
+void CommandRunner::run(brain::CommitPoolOrders& command) {
+  context_.store->set_orders({command.pool_id, command.endpoint, std::move(command.orders)}, committed(command.commit));
 }
 
 void CommandRunner::run(brain::PublishQueued& command) {

@@ -31,7 +31,7 @@ class CommandRunner {
   void run(brain::ForgetSession& command);
   void run(brain::RememberPool& command);
   void run(brain::ForgetPool& command);
-  void run(brain::CommitDraining& command);
+  void run(brain::CommitPoolOrders& command);
   void run(brain::PublishQueued& command);
   void run(brain::SealStream& command);
   void run(brain::Finish& command);

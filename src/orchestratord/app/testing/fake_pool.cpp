@@ -85,6 +85,25 @@ void FakePool::announce_worker() {
   client_.request(std::move(request), [](const base::Result<net::Response>&) {});
 }
 
+// Its process ends at once, and with it what runs there; POST /v2/internal/workers/failed says so.
+void FakePool::stop_worker(const std::string& worker_id) {
+  contract::WorkerFailed failed{
+      .worker_id = worker_id, .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop};
+  net::ClientRequest request;
+  request.method = "POST";
+  {
+    const std::lock_guard lock(mutex_);
+    if (worker_id_ != worker_id) return;
+    worker_id_.clear();
+    for (const Running& job : running_) job.exchange->abort();
+    running_.clear();
+    request.url = orchestrator_url_ + "/v2/internal/workers/failed";
+  }
+  ++stops_;
+  request.body = contract::encode(failed);
+  client_.request(std::move(request), [](const base::Result<net::Response>&) {});
+}
+
 contract::PoolState FakePool::state() const {
   const std::lock_guard lock(mutex_);
   contract::PoolState s;
@@ -144,6 +163,11 @@ void FakePool::add_routes() {
     exchange->respond(
         net::http::json_response(202, contract::encode(contract::StartWorkerReply{start.worker_id, "starting"})));
     announce_worker();
+  });
+  server_.route("POST", "/v2/workers/stop", [this](const net::Request& request, const net::ExchangePtr& exchange) {
+    const auto stop = contract::decode<contract::StopWorkerRequest>(request.body).value();
+    exchange->respond(net::http::json_response(202, "{}"));
+    stop_worker(stop.worker_id);
   });
   server_.route("POST", "/execute",
                 [this](const net::Request& request, const net::ExchangePtr& exchange) { execute(request, exchange); });

@@ -44,6 +44,7 @@ class FakePool {
   int executions() const { return executions_; }
   int running() const;
   int starts() const { return starts_; }
+  int stops() const { return stops_; }  // of a worker that was there
   int cancels() const { return cancels_; }
   std::map<std::string, int> completed() const;  // by job_id
   contract::ExecuteRequest last_request() const;
@@ -64,6 +65,7 @@ class FakePool {
   bool step_one(Running& job);  // whether it goes on
   contract::PoolState state() const;
   void announce_worker();
+  void stop_worker(const std::string& worker_id);
 
   const int slots_;
   mutable std::mutex mutex_;
@@ -72,7 +74,7 @@ class FakePool {
   contract::ExecuteRequest last_request_;
   std::string last_correlation_id_, refuse_with_, worker_id_, orchestrator_url_;
   std::atomic<bool> held_{false};
-  std::atomic<int> break_after_{-1}, diverge_at_{-1}, executions_{0}, starts_{0}, cancels_{0};
+  std::atomic<int> break_after_{-1}, diverge_at_{-1}, executions_{0}, starts_{0}, stops_{0}, cancels_{0};
   net::IoRuntime runtime_;
   net::Server server_;
   net::Client client_{runtime_};

@@ -80,6 +80,47 @@ TEST_F(PoolTest, AKnownPoolIsAskedAfterARestart) {
   EXPECT_EQ(pool_->starts(), 1) << "the worker of before is still there";
 }
 
+// ORCH-3038: a reload that was accepted goes on after a restart, and the jobs that waited for it run; how it ended is told
+// by every later process.
+TEST_F(PoolTest, AReloadGoesOnAfterARestart) {
+  start_with_pool();
+  pool_->hold(true);
+  const std::string job = client_->submit(task(1));
+  wait_until([this] { return pool_->running() == 1; }, "the job to run");
+  const net::Response reply =
+      client_->post("/v2/pools/pool-1/reload", R"({"new_model_ref":"demo","deadline_ms":60000})");
+  EXPECT_EQ(reply.status, 202) << reply.body;
+  EXPECT_EQ(pool_->stops(), 0) << "its job may finish";
+  restart();
+  pool_->register_at(client_->url());
+  wait_until([this] { return pool_->starts() == 2; }, "the new worker");
+  EXPECT_EQ(pool_->stops(), 1);
+  const auto state = [this] { return field(client_->get("/v2/pools/pool-1/health").body, "state"); };
+  wait_until([&] { return state() == "done"; }, "the end of the reload");
+  pool_->hold(false);
+  EXPECT_EQ(client_->read(events_path(job)).events.back().event, "end");
+  restart();
+  pool_->register_at(client_->url());
+  EXPECT_EQ(state(), "done");
+  EXPECT_EQ(client_->read(events_path(client_->submit(task(2)))).events.back().event, "end");
+  EXPECT_EQ(pool_->stops(), 1) << "it began again";
+}
+
+// The same of a purge.
+TEST_F(PoolTest, APurgeGoesOnAfterARestart) {
+  start_with_pool();
+  pool_->hold(true);
+  const std::string job = client_->submit(task(1));
+  wait_until([this] { return pool_->running() == 1; }, "the job to run");
+  EXPECT_EQ(client_->post("/v2/pools/pool-1/purge", "{}").status, 202);
+  restart();
+  pool_->register_at(client_->url());
+  wait_until([this] { return pool_->starts() == 2; }, "another worker for the job");
+  EXPECT_EQ(pool_->stops(), 1);
+  pool_->hold(false);
+  EXPECT_EQ(client_->read(events_path(job)).events.back().event, "end");
+}
+
 // ORCH-3095/3096, OC-CTRL-2060
 TEST_F(PoolTest, CapabilitiesNameTheEnginesThatAreReady) {
   start_with_pool();

@@ -1,7 +1,7 @@
 #pragma once
 // The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
-// optimizing.cpp, pools.cpp, pool_control.cpp, replicas.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp, verify.cpp; timers in
-// step.cpp).
+// optimizing.cpp, pools.cpp, pool_control.cpp, reload.cpp, replicas.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp,
+// verify.cpp; timers in step.cpp).
 #include <deque>
 #include <limits>
 #include <map>
@@ -144,14 +144,6 @@ struct PendingCommit {
   PendingSession session{};  // kSession
 };
 
-// An operator's drain, or the end of one, on its way to the disk.
-struct DrainCommit {
-  RequestId request;
-  base::PoolId pool_id;
-  bool draining = false;
-  std::int64_t deadline_ms = 0;
-};
-
 struct Brain::State {
   State(BrainConfig c, base::Entropy& e)
       : config(std::move(c)),
@@ -188,7 +180,7 @@ struct Brain::State {
   std::map<std::pair<base::PoolId, std::string>, LaneIndex> reservations;  // devices being cleared for a lane
   std::set<base::WorkerId> retiring;                                       // workers with retiring
   std::map<base::PoolId, PoolControl> controls;                            // pools with something to say here
-  std::map<CommitId, DrainCommit> drain_commits;
+  std::map<CommitId, PoolCommit> pool_commits;
   std::optional<TimerQueue::Handle> unload_timer;
   std::vector<LaneIndex> waiting;                        // lanes with a wait, from the last pass
   scheduling::Average run_ms;                            // over all models
@@ -376,24 +368,42 @@ struct Brain::State {
   // pool_control.cpp
   void on(DrainPool& e);
   void on(UndrainPool& e);
-  void on(ReloadPool& e);
   void on(PurgePool& e);
   void on(QueryPoolHealth& e);
   bool pool_open(const base::PoolId& id) const;  // healthy, and no operator keeps it from taking jobs
-  void commit_draining(const base::PoolId& id, DrainCommit commit);
-  bool draining_committed(CommitId id, const base::Error* error);
-  void restore_drains(const std::vector<base::PoolId>& pools);
+  void refuse_order(RequestId request, base::Error error);
+  void commit_orders(PoolCommit commit);
+  bool orders_committed(CommitId id, const base::Error* error);
+  void settle_orders(const base::PoolId& id, PoolControl& control);
+  void restore_orders(std::map<base::PoolId, contract::PoolOrders>& pools);
+  void drain_begins(const PoolCommit& commit, PoolControl& control);
+  void drain_ends(const PoolCommit& commit, PoolControl& control);
+  void purge_begins(const PoolCommit& commit);
+  static bool leaves(const Worker& worker) {
+    return worker.info.status == contract::WorkerStatus::kDraining ||
+           worker.info.status == contract::WorkerStatus::kFailed;
+  }
+  bool is_purged(const Worker& worker) const;
   void arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms);
   void deadline_over(const base::PoolId& id);
   void end_operation(const base::PoolId& id, PoolControl& control, contract::PoolOperationState state);
   void forget_control(const base::PoolId& id);
   void advance_controls();
+  std::string step_of(const PoolControl& control, const pool_registry::Pool* pool, std::int64_t leases) const;
+  void note_failure(const base::PoolId& id, const base::Error& error);
+
+  // reload.cpp
+  void on(ReloadPool& e);
+  Reload reload_of(const contract::ReloadOrder& order);
+  static contract::PoolOperation operation_of(const contract::ReloadOrder& order);
+  void reload_begins(const PoolCommit& commit, PoolControl& control);
+  void restore_reload(const base::PoolId& id, PoolControl& control);
+  void conclude_reload(const base::PoolId& id, PoolControl& control, contract::PoolOperationState state);
+  void reload_ends(const base::PoolId& id, PoolControl& control);
   void advance_reload(const base::PoolId& id, PoolControl& control);
   std::vector<Reload::Place> places_for(const pool_registry::Pool& pool, const Reload& reload) const;
   base::Result<bool> fill(pool_registry::Pool& pool, Reload& reload);
   ModelIndex model_held_by(const Worker& worker);
-  std::string step_of(const PoolControl& control, std::int64_t leases) const;
-  void note_failure(const base::PoolId& id, const base::Error& error);
 
   // placing.cpp
   struct PassScratch;

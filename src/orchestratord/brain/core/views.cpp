@@ -41,7 +41,7 @@ std::optional<std::int64_t> Brain::State::start_within_quota(const Job& job) {
 // Names what an operator keeps closed: that is what to do something about.
 std::string Brain::State::wait_for_pool(std::string_view where) const {
   for (const auto& [id, control] : controls) {
-    if (control.draining) {
+    if (control.draining()) {
       return fmt::format(
           "No open pool{} can hold this model now, and pool {} is draining. The job goes on when `llorch pool undrain "
           "{}` "
@@ -177,7 +177,7 @@ void Brain::State::on(QueryPools& e) {
                   .gpus = {},
                   .workers = {}};
     const auto control = controls.find(id);
-    if (control != controls.end() && control->second.draining && view.status == contract::PoolStatus::kHealthy) {
+    if (control != controls.end() && control->second.draining() && view.status == contract::PoolStatus::kHealthy) {
       view.status = contract::PoolStatus::kDraining;
     }
     for (const auto& [gpu_id, device] : pool.devices) view.gpus.push_back(device.info);

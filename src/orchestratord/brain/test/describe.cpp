@@ -98,8 +98,9 @@ struct Describe {
         "AnswerPool {} {}", c.request.value,
         c.heartbeat_interval_ms ? text(*c.heartbeat_interval_ms) : text(c.heartbeat_interval_ms.error()));
   }
-  std::string operator()(const CommitDraining& c) const {
-    return fmt::format("CommitDraining {} {} {} {}", c.commit.value, c.pool_id.value, c.endpoint, c.draining);
+  std::string operator()(const CommitPoolOrders& c) const {
+    return fmt::format("CommitPoolOrders {} {} {} {} {}", c.commit.value, c.pool_id.value, c.endpoint,
+                       c.orders.draining, contract::encode(c.orders));
   }
   std::string operator()(const AnswerPoolControl& c) const {
     return fmt::format(

@@ -2,6 +2,7 @@
 // Drives a Brain by hand: one event at a time, with a store that commits at once unless told otherwise.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ class Driver {
     brain_.step(std::move(event), now, commands_);
     brain_.verify();
     for (std::size_t i = 0; auto_commit && i < commands_.size(); ++i) {
+      if (const auto* orders = std::get_if<CommitPoolOrders>(&commands_[i])) {
+        orders_on_disk[orders->pool_id] = orders->orders;
+      }
       if (const auto id = commit_of(commands_[i])) {
         brain_.step(Committed{{*id}}, now, commands_);
         brain_.verify();
@@ -41,7 +45,7 @@ class Driver {
     if (const auto* a = std::get_if<CommitAdmission>(&c)) return a->commit;
     if (const auto* t = std::get_if<CommitTransition>(&c)) return t->commit;
     if (const auto* s = std::get_if<CommitSession>(&c)) return s->commit;
-    if (const auto* d = std::get_if<CommitDraining>(&c)) return d->commit;
+    if (const auto* d = std::get_if<CommitPoolOrders>(&c)) return d->commit;
     return std::nullopt;
   }
 
@@ -152,6 +156,7 @@ class Driver {
   base::Time now{1'000'000, 1'700'000'000'000};
   std::uint64_t requests = 0;
   bool auto_commit = true;
+  std::map<base::PoolId, contract::PoolOrders> orders_on_disk;  // with auto_commit
 
  private:
   base::SeededEntropy entropy_{1};

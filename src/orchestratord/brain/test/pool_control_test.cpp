@@ -1,41 +1,13 @@
-// Drain, reload, purge and health of pools.
+// Drain, purge and health of pools.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/driver.h"
+#include "orchestratord/brain/test/operated.h"
 
 namespace llorch::orchestratord::brain {
 namespace {
 
 using base::ErrorCode;
 using contract::PoolOperationState;
-using contract::WorkerStatus;
-
-const base::PoolId kPool("pool-1");
-
-struct Operated : Driver {
-  using Driver::Driver;
-  const std::vector<Command>& drain(std::int64_t deadline_ms, const base::PoolId& pool = kPool) {
-    return send(DrainPool{{++requests}, pool, deadline_ms});
-  }
-  const std::vector<Command>& undrain() { return send(UndrainPool{{++requests}, kPool}); }
-  const std::vector<Command>& reload(const std::string& model, std::int64_t bytes = 6 * kGb) {
-    return send(ReloadPool{{++requests}, kPool, spec("x", {.model = model, .memory_bytes = bytes}).model, 30'000});
-  }
-  contract::PoolHealthReport health() {
-    send(QueryPoolHealth{{++requests}, kPool});
-    return only<AnswerPoolHealth>().health.value_or(contract::PoolHealthReport{});
-  }
-  ErrorCode refused() const {
-    const auto answer = only<AnswerPoolControl>();
-    EXPECT_FALSE(answer.result) << "accepted";
-    return answer.result ? ErrorCode::kInternal : answer.result.error().code;
-  }
-  void gone(const std::string& worker) {
-    send(
-        WorkerFailed{{.worker_id = worker, .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
-    see(pool_state());
-  }
-};
 
 // OC-CTRL-2002: no new leases from the first moment; what runs may finish; then the workers go.
 TEST(Drain, RefusesNewLeasesAtOnceAndWaitsForWhatRuns) {
@@ -43,7 +15,7 @@ TEST(Drain, RefusesNewLeasesAtOnceAndWaitsForWhatRuns) {
   d.add_worker("w1", 2);
   const auto x = d.run("a1");
   d.drain(60'000);
-  EXPECT_TRUE(d.only<CommitDraining>().draining);
+  EXPECT_TRUE(d.only<CommitPoolOrders>().orders.draining);
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "draining");
   EXPECT_TRUE(d.none<StopWorker>());
   d.submit("a2");
@@ -121,7 +93,7 @@ TEST(Drain, ADeadlineOfZeroForcesAtOnceAndStopsWhatLoads) {
   d.drain(60'000);
   EXPECT_TRUE(d.none<StopWorker>()) << "a start is left alone while there is time";
   d.drain(0);
-  EXPECT_TRUE(d.none<CommitDraining>()) << "only the deadline is new";
+  EXPECT_TRUE(d.none<CommitPoolOrders>()) << "only the deadline is new";
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, start.request.worker_id);
 }
 
@@ -133,7 +105,7 @@ TEST(Drain, IsTakenBack) {
   d.drain(20'000);
   d.submit("a2");
   d.undrain();
-  EXPECT_FALSE(d.only<CommitDraining>().draining);
+  EXPECT_FALSE(d.only<CommitPoolOrders>().orders.draining);
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "serving");
   d.after_ms(20'000);
   EXPECT_TRUE(d.none<AbortExecute>()) << "the deadline went with the drain";
@@ -142,7 +114,7 @@ TEST(Drain, IsTakenBack) {
   EXPECT_TRUE(d.health().ready);
   d.undrain();
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "serving");
-  EXPECT_TRUE(d.none<CommitDraining>());
+  EXPECT_TRUE(d.none<CommitPoolOrders>());
 }
 
 // What was not made durable has not happened.
@@ -151,7 +123,7 @@ TEST(Drain, OfAFailingStoreChangesNothing) {
   d.add_worker();
   d.auto_commit = false;
   d.drain(0);
-  const auto commit = d.only<CommitDraining>();
+  const auto commit = d.only<CommitPoolOrders>();
   EXPECT_TRUE(d.none<AnswerPoolControl>());
   d.drain(0);
   EXPECT_EQ(d.refused(), ErrorCode::kConflict);
@@ -169,22 +141,24 @@ TEST(Drain, IsWrittenAgainAfterAFailedCommit) {
   d.drain(0);
   d.auto_commit = false;
   d.undrain();
-  const auto failed = d.only<CommitDraining>();
-  EXPECT_FALSE(failed.draining);
+  const auto failed = d.only<CommitPoolOrders>();
+  EXPECT_FALSE(failed.orders.draining);
   d.send(CommitFailed{{failed.commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
   EXPECT_EQ(d.refused(), ErrorCode::kStoreUnavailable);
   d.drain(0);
-  const auto again = d.only<CommitDraining>();
-  EXPECT_TRUE(again.draining);
+  const auto again = d.only<CommitPoolOrders>();
+  EXPECT_TRUE(again.orders.draining);
   EXPECT_TRUE(d.none<AnswerPoolControl>()) << "told before it was durable";
   d.send(Committed{{again.commit}});
   EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "draining");
   d.drain(0);
-  EXPECT_TRUE(d.none<CommitDraining>());
+  EXPECT_TRUE(d.none<CommitPoolOrders>());
 }
 
 TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsGoodbye) {
-  Operated d({}, Restored{.jobs = {}, .pool_endpoints = {"http://pool-1"}, .draining_pools = {kPool}});
+  Operated d({}, Restored{.jobs = {},
+                          .pool_endpoints = {"http://pool-1"},
+                          .pool_orders = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
   EXPECT_TRUE(d.health().draining) << "before the pool was heard of";
   d.add_worker();
   EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1") << "nothing of this process runs there";
@@ -211,85 +185,6 @@ TEST(Drain, OfAnUnknownPoolIsNotFound) {
   EXPECT_EQ(d.refused(), ErrorCode::kPoolNotFound);
   d.send(QueryPoolHealth{{2}, kPool});
   EXPECT_FALSE(d.only<AnswerPoolHealth>().health);
-}
-
-// OC-CTRL-2003, ORCH-3038: the old model finishes and leaves, its memory is confirmed free, the new one comes.
-TEST(Reload, SwitchesTheModel) {
-  Operated d;
-  d.add_worker();
-  const auto x = d.run("a1");
-  d.reload("b");
-  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "reloading");
-  EXPECT_TRUE(d.none<StopWorker>());
-  d.submit("a2");
-  EXPECT_TRUE(d.none<Execute>()) << "no new lease";
-  d.drain(0);
-  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
-  d.reload("c");
-  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
-  d.send(CancelRequested{{}, base::JobId("a2"), jobs::CancelReason::kClientRequest});
-  d.end(x);
-  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
-  EXPECT_TRUE(d.none<StartWorker>());
-  d.gone("w1");
-  const auto start = d.only<StartWorker>();
-  EXPECT_EQ(start.request.model_ref, "file:/b.gguf");
-  EXPECT_FALSE(d.health().ready);
-  EXPECT_EQ(d.health().operation->model_ref, "file:/b.gguf");
-  d.send(WorkerReady{{"pool-1", Driver::worker(start.request.worker_id, "b")}});
-  EXPECT_TRUE(d.health().ready);
-  EXPECT_EQ(d.health().operation->state, PoolOperationState::kDone);
-}
-
-// ORCH-3038, OC-CTRL-2003: if the new model does not start, the old one comes back.
-TEST(Reload, RollsBack) {
-  BrainConfig config;
-  config.retry.jitter = false;
-  Operated d(config);
-  d.add_worker();
-  d.reload("b");
-  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1");
-  d.gone("w1");
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const auto start = d.only<StartWorker>();
-    EXPECT_EQ(start.request.model_ref, "file:/b.gguf");
-    d.send(WorkerFailed{{.worker_id = start.request.worker_id,
-                         .pool_id = "pool-1",
-                         .category = contract::FailureCategory::kCrash,
-                         .error_code = "CORRUPT_FILE",
-                         .error_message = "the file contradicts itself"}});
-    if (d.none<StartWorker>()) d.see(d.pool_state());
-  }
-  const auto start = d.only<StartWorker>();
-  EXPECT_EQ(start.request.model_ref, "file:/a.gguf");
-  EXPECT_FALSE(d.health().ready);
-  d.send(WorkerReady{{"pool-1", Driver::worker(start.request.worker_id)}});
-  const auto health = d.health();
-  EXPECT_TRUE(health.ready);
-  EXPECT_EQ(health.operation->state, PoolOperationState::kRolledBack);
-  EXPECT_NE(health.last_error->find("CORRUPT_FILE"), std::string::npos) << *health.last_error;
-  EXPECT_FALSE(d.run("a1").value == 0);
-}
-
-TEST(Reload, RefusesWhatCannotFitAndTouchesNothing) {
-  Operated d;
-  d.add_worker();
-  d.reload("b", 9 * kGb);
-  EXPECT_EQ(d.refused(), ErrorCode::kInsufficientVram);
-  EXPECT_TRUE(d.none<StopWorker>());
-  EXPECT_TRUE(d.health().ready);
-}
-
-TEST(Reload, EndsWithItsPool) {
-  Operated d;
-  d.add_worker();
-  d.reload("b");
-  d.send(PoolLeft{{}, kPool});
-  d.add_worker("w9");
-  EXPECT_TRUE(d.health().ready);
-  d.reload("b");
-  for (int i = 0; i < 12; ++i) d.after_ms(60'000);  // silent until it is forgotten
-  EXPECT_EQ(d.health().operation->state, PoolOperationState::kFailed);
 }
 
 // Workers of the named models leave, the others stay, and the pool goes on.
@@ -327,6 +222,42 @@ TEST(Purge, ByForceSendsJobsBack) {
   EXPECT_EQ(d.query("a1").status, contract::JobStatus::kQueued);
   d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .category = contract::FailureCategory::kExplicitStop}});
   EXPECT_EQ(d.all<StartWorker>().size(), 1u) << "the pool goes on taking jobs";
+}
+
+// ORCH-3038: a purge is durable before it is told, and outlives both sides.
+TEST(Purge, OutlivesARestart) {
+  Operated d;
+  d.add_worker();
+  d.run("a1");
+  d.auto_commit = false;
+  d.purge();
+  const auto commit = d.only<CommitPoolOrders>();
+  EXPECT_EQ(commit.orders.purged, std::vector<std::string>{"w1"});
+  EXPECT_TRUE(d.none<AnswerPoolControl>());
+  d.purge();
+  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+  d.send(CommitFailed{{commit.commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+  EXPECT_EQ(d.refused(), ErrorCode::kStoreUnavailable);
+  d.auto_commit = true;
+  d.purge();
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "purging");
+  EXPECT_TRUE(d.none<StopWorker>()) << "its job may finish";
+
+  Operated next({}, d.restored());
+  auto s = next.pool_state();
+  s.workers = {Driver::worker("w1"), Driver::worker("w2")};
+  next.see(s);
+  EXPECT_EQ(next.only<StopWorker>().worker_id.value, "w1");
+  EXPECT_EQ(next.run("a2").value, 1u) << "the pool goes on with what was not named";
+  // Named once, it is not forgotten while the pool is away; who is gone leaves the row with the next order.
+  next.purge();
+  EXPECT_EQ(next.only<CommitPoolOrders>().orders.purged, (std::vector<std::string>{"w1", "w2"}));
+  s.workers.pop_back();
+  s.workers[0].worker_id = "w3";
+  next.see(s);
+  next.see(s);
+  next.purge();
+  EXPECT_EQ(next.only<CommitPoolOrders>().orders.purged, std::vector<std::string>{"w3"});
 }
 
 // OC-CTRL-2001, OC-POOL-3003: live, ready, metrics and the last error.

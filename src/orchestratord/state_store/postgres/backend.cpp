@@ -4,6 +4,7 @@
 
 #include "contract/json.h"
 #include "orchestratord/state_store/rows/job_row.h"
+#include "orchestratord/state_store/rows/pool_row.h"
 #include "orchestratord/state_store/rows/session_row.h"
 
 namespace llorch::orchestratord::state_store::postgres {
@@ -147,12 +148,12 @@ struct AddNote {
     upsert.add(std::string_view(seen.pool.pool_id.value)).add(std::string_view(seen.pool.endpoint));
     queries.push_back(std::move(upsert.add(seen.unix_ms)));
   }
-  void operator()(const PoolDraining& set) const {
+  void operator()(const PoolOrdered& set) const {
     if (!is_storable(set.pool.pool_id.value)) return;
     if (!set.pool.endpoint.empty()) (*this)(PoolSeen{set.pool, set.unix_ms});
-    Query update("UPDATE pools SET draining = $1 WHERE pool_id = $2");
-    queries.push_back(
-        std::move(update.add(std::int64_t{set.pool.draining}).add(std::string_view(set.pool.pool_id.value))));
+    Query update("UPDATE pools SET draining = $1, orders = $2 WHERE pool_id = $3");
+    update.add(std::int64_t{set.pool.orders.draining}).add(storable(orders_column(set.pool.orders)));
+    queries.push_back(std::move(update.add(std::string_view(set.pool.pool_id.value))));
   }
   void operator()(const PoolGone& gone) const {
     if (!is_storable(gone.pool_id.value)) return;
@@ -290,10 +291,12 @@ base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
 }
 
 base::Result<std::vector<KnownPool>> PostgresBackend::pools() {
-  const Rows rows = TRY(query(Query("SELECT pool_id, endpoint, draining FROM pools ORDER BY pool_id COLLATE \"C\"")));
+  const Rows rows =
+      TRY(query(Query("SELECT pool_id, endpoint, draining, orders FROM pools ORDER BY pool_id COLLATE \"C\"")));
   std::vector<KnownPool> pools;
   for (int i = 0; i < rows.count(); ++i) {
-    pools.push_back({base::PoolId(rows.text(i, 0)), rows.text(i, 1), rows.integer(i, 2) != 0});
+    pools.push_back({base::PoolId(rows.text(i, 0)), rows.text(i, 1),
+                     TRY(read_orders(rows.integer(i, 2) != 0, rows.optional_text(i, 3)))});
   }
   return pools;
 }

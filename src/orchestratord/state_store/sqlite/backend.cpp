@@ -15,7 +15,7 @@ struct WriteNote {
     return {};
   }
   base::Result<> operator()(const PoolSeen& seen) const { return upsert_pool(database, seen.pool, seen.unix_ms); }
-  base::Result<> operator()(const PoolDraining& set) const { return set_draining(database, set.pool, set.unix_ms); }
+  base::Result<> operator()(const PoolOrdered& set) const { return set_orders(database, set.pool, set.unix_ms); }
   base::Result<> operator()(const PoolGone& gone) const { return delete_pool(database, gone.pool_id); }
   base::Result<> operator()(const sessions::SessionRecord& session) const { return upsert_session(database, session); }
   base::Result<> operator()(const SessionGone& gone) const { return delete_session(database, gone.session_key); }

@@ -4,6 +4,7 @@
 
 #include "contract/json.h"
 #include "orchestratord/state_store/rows/job_row.h"
+#include "orchestratord/state_store/rows/pool_row.h"
 
 namespace llorch::orchestratord::state_store::sqlite {
 namespace {
@@ -167,10 +168,11 @@ base::Result<> upsert_pool(Database& database, const KnownPool& pool, std::int64
   return upsert->run();
 }
 
-base::Result<> set_draining(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
+base::Result<> set_orders(Database& database, const KnownPool& pool, std::int64_t now_unix_ms) {
   if (!pool.endpoint.empty()) TRY(upsert_pool(database, pool, now_unix_ms));
-  Statement* update = TRY(database.statement("UPDATE pools SET draining = ? WHERE pool_id = ?"));
-  update->bind(1, std::int64_t{pool.draining}).bind(2, std::string_view(pool.pool_id.value));
+  Statement* update = TRY(database.statement("UPDATE pools SET draining = ?, orders = ? WHERE pool_id = ?"));
+  update->bind(1, std::int64_t{pool.orders.draining}).bind(2, orders_column(pool.orders));
+  update->bind(3, std::string_view(pool.pool_id.value));
   return update->run();
 }
 
@@ -181,9 +183,13 @@ base::Result<> delete_pool(Database& database, const base::PoolId& pool_id) {
 }
 
 base::Result<std::vector<KnownPool>> known_pools(Database& database) {
-  const StatementUse row(*TRY(database.statement("SELECT pool_id, endpoint, draining FROM pools ORDER BY pool_id")));
+  const StatementUse row(
+      *TRY(database.statement("SELECT pool_id, endpoint, draining, orders FROM pools ORDER BY pool_id")));
   std::vector<KnownPool> pools;
-  while (TRY(row->step())) pools.push_back({base::PoolId(row->text(0)), row->text(1), row->integer(2) != 0});
+  while (TRY(row->step())) {
+    pools.push_back(
+        {base::PoolId(row->text(0)), row->text(1), TRY(read_orders(row->integer(2) != 0, row->optional_text(3)))});
+  }
   return pools;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "contract/json.h"
 #include "orchestratord/state_store/group_core.h"
 #include "orchestratord/state_store/testing/store_bed.h"
 
@@ -446,8 +447,8 @@ TEST_P(StoreTest, ADrainIsKept) {
   const StoreBed bed(GetParam());
   const auto set = [](Store& store, const std::string& pool, bool draining) {
     std::promise<base::Result<>> promise;
-    store.set_draining({base::PoolId(pool), "http://127.0.0.1:1", draining},
-                       [&](base::Result<> result) { promise.set_value(std::move(result)); });
+    store.set_orders({base::PoolId(pool), "http://127.0.0.1:1", {.draining = draining, .reload = {}, .purged = {}}},
+                     [&](base::Result<> result) { promise.set_value(std::move(result)); });
     return promise.get_future().get();
   };
   {
@@ -460,8 +461,47 @@ TEST_P(StoreTest, ADrainIsKept) {
   }
   auto store = bed.open();
   const auto state = store->restore();
-  EXPECT_EQ(state->draining_pools, std::vector<base::PoolId>{base::PoolId("pool-1")});
+  ASSERT_EQ(state->pool_orders.size(), 1u);
+  EXPECT_TRUE(state->pool_orders.at(base::PoolId("pool-1")).draining);
   EXPECT_EQ(state->pool_endpoints, (std::vector<std::string>{"http://127.0.0.1:9", "http://127.0.0.1:1"}));
+}
+
+// ORCH-3038: so do a reload, with what it came from and how it ended, and the workers that a purge sends away.
+TEST_P(StoreTest, OrdersAreKept) {
+  const StoreBed bed(GetParam());
+  const base::PoolId pool("pool-1");
+  contract::PoolOrders orders;
+  orders.reload = contract::ReloadOrder{.state = contract::PoolOperationState::kRunning,
+                                        .model = admission("x").job.facts,
+                                        .before = {{.gpu_id = "0", .model = admission("x").job.facts}},
+                                        .error = {}};
+  orders.purged = {"worker-1", "worker-2"};
+  const auto set = [&](Store& store) {
+    std::promise<base::Result<>> promise;
+    store.set_orders({pool, "http://127.0.0.1:1", orders}, [&](base::Result<> r) { promise.set_value(std::move(r)); });
+    return promise.get_future().get();
+  };
+  const auto kept = [&](Store& store) { return contract::encode(store.restore()->pool_orders.at(pool)); };
+  {
+    auto store = bed.open();
+    ASSERT_TRUE(set(*store));
+    store->remember_pool({pool, "http://127.0.0.1:9"});
+  }
+  {
+    auto store = bed.open();
+    EXPECT_EQ(kept(*store), contract::encode(orders));
+    EXPECT_EQ(store->restore()->pool_endpoints, std::vector<std::string>{"http://127.0.0.1:9"});
+    orders.reload->state = contract::PoolOperationState::kRolledBack;
+    orders.reload->error = "CORRUPT_FILE: the file contradicts itself";
+    ASSERT_TRUE(set(*store));
+  }
+  {
+    auto store = bed.open();
+    EXPECT_EQ(kept(*store), contract::encode(orders));
+    orders = {};
+    ASSERT_TRUE(set(*store));
+  }
+  EXPECT_TRUE(bed.open()->restore()->pool_orders.empty());
 }
 
 TEST_P(StoreTest, StopAnswersEverything) {

@@ -241,7 +241,7 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
 void Brain::State::on(Committed& e) {
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
-    if (draining_committed(id, nullptr) || it == commits.end()) continue;  // or said twice
+    if (orders_committed(id, nullptr) || it == commits.end()) continue;  // or said twice
     const PendingCommit commit = it->second;
     commits.erase(it);
     if (commit.kind == PendingCommit::Kind::kProgress) continue;
@@ -258,7 +258,7 @@ void Brain::State::on(Committed& e) {
 void Brain::State::on(CommitFailed& e) {
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
-    if (draining_committed(id, &e.error) || it == commits.end()) continue;
+    if (orders_committed(id, &e.error) || it == commits.end()) continue;
     const PendingCommit commit = it->second;
     commits.erase(it);
     // A row that still says "queued" while the job runs is harmless: after a restart both are replayed.
@@ -286,7 +286,7 @@ void Brain::State::on(Restored& e) {
   for (const std::string& endpoint : e.pool_endpoints) expect_endpoint(endpoint, grace_until_ms);
   for (const std::int64_t key : sessions.restore(std::move(e.sessions), now)) emit(ForgetSession{key});
   quotas.restore(e.tenants, now.unix_ms);
-  restore_drains(e.draining_pools);
+  restore_orders(e.pool_orders);
   for (jobs::RestoredJob& job : e.jobs) restore(job);
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {

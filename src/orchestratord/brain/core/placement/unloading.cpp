@@ -31,8 +31,8 @@ void Brain::State::stop_retiring() {
     for (auto& [id, w] : pool->workers) {
       const bool ready = w.info.status == WorkerStatus::kReady;
       // The deadline of a drain is for what loads, too; nobody's job depends on it.
-      const bool given_up = w.info.status == WorkerStatus::kStarting && control.draining && control.forced;
-      if ((ready && w.slots_in_use == 0) || given_up) stop_worker(w, control.draining ? "drain" : "reload");
+      const bool given_up = w.info.status == WorkerStatus::kStarting && control.draining() && control.forced;
+      if ((ready && w.slots_in_use == 0) || given_up) stop_worker(w, control.draining() ? "drain" : "reload");
     }
   }
 }

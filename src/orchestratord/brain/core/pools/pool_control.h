@@ -14,13 +14,14 @@
 namespace llorch::orchestratord::brain {
 
 // Another model for a pool: its workers leave, workers of the new model come; if they do not, the old ones come back.
-// The pool takes no job from the first step to the last.
+// The pool takes no job from the first step to the last. A restart begins it again: what its order says is all it needs.
 struct Reload {
   enum class Phase : std::uint8_t {
     kEmptying,   // the old workers finish and leave
     kFilling,    // workers of the new model start
     kUndoing,    // that failed: what came of them leaves
     kRefilling,  // workers of the old models start
+    kEnding,     // over; that is on its way to the disk, and told when it is there
   };
   struct Place {
     std::string gpu_id;
@@ -30,28 +31,44 @@ struct Reload {
   };
   Phase phase = Phase::kEmptying;
   jobs::ModelIndex to;
-  std::vector<Place> before;  // to come back to
-  std::vector<Place> places;  // of this phase
-  std::int64_t until_ms = 0;  // of this phase: then it has failed
+  std::vector<Place> before;       // to come back to
+  std::vector<Place> places;       // of this phase
+  std::int64_t until_ms = 0;       // of this phase: then it has failed
+  std::int64_t pool_until_ms = 0;  // begun again by a restart: its pool may be unheard of until then
   std::optional<base::Error> error;
 
   bool empties() const { return phase == Phase::kEmptying || phase == Phase::kUndoing; }
 };
 
 struct PoolControl {
-  bool draining = false;         // durable
-  bool commit_pending = false;   // `draining` is on its way to the disk
-  bool unsettled = false;        // the last commit failed: the disk may hold what it was to write
-  bool forced = false;           // the deadline is over: what runs went back to the queue
-  std::int64_t deadline_ms = 0;  // monotonic; of the drain or reload that runs
+  contract::PoolOrders orders;    // decided; on disk unless `unsettled`
+  bool commit_pending = false;    // an operator's word is on its way to the disk
+  bool unsettled = false;         // the disk may hold other orders than these
+  bool settling = false;          // these are on their way to it
+  std::int64_t settle_at_ms = 0;  // not before
+  bool forced = false;            // the deadline is over: what runs went back to the queue
+  std::int64_t deadline_ms = 0;   // monotonic; of the drain or reload that runs
   std::optional<TimerQueue::Handle> deadline_timer;
   std::optional<Reload> reload;
   std::optional<contract::PoolOperation> operation;  // the running one, or the last
   std::int64_t worker_failures = 0;
   std::optional<std::string> last_error;
 
-  bool open() const { return !draining && !reload; }
-  bool empties() const { return draining || (reload && reload->empties()); }
+  bool draining() const { return orders.draining; }
+  bool open() const { return !draining() && !reload; }
+  bool empties() const { return draining() || (reload && reload->empties()); }
+};
+
+// Orders of a pool on their way to the disk, and what follows when they are there.
+struct PoolCommit {
+  enum class Kind : std::uint8_t { kDrain, kUndrain, kReload, kPurge, kSettle };
+  Kind kind = Kind::kSettle;
+  jobs::RequestId request;  // not with kSettle
+  base::PoolId pool_id;
+  contract::PoolOrders orders;
+  std::int64_t deadline_ms = 0;      // kDrain, kReload
+  std::vector<std::string> workers;  // kPurge: who leaves
+  bool force = false;                // kPurge
 };
 
 }  // namespace llorch::orchestratord::brain

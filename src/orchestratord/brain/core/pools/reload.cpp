@@ -1,0 +1,247 @@
+// Reload of a pool: another model in the place of its workers, or the old ones again.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/assert.h"
+#include "contract/json.h"
+#include "orchestratord/brain/core/state.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::Error;
+using base::ErrorCode;
+using contract::PoolControlReply;
+using contract::PoolOperation;
+using contract::PoolOperationKind;
+using contract::PoolOperationState;
+using contract::WorkerStatus;
+using pool_registry::Pool;
+
+namespace {
+// A start is tried twice, as for a waiting job (C-48), and each may wait for the memory of the last worker.
+constexpr int kTriesMax = 2;
+constexpr std::int64_t kPhaseStarts = kTriesMax + 1;
+}  // namespace
+
+void Brain::State::on(ReloadPool& e) {
+  const auto refuse_with = [&](Error error) {
+    refuse_order(e.request, std::move(error).with("pool_id", e.pool_id.value));
+  };
+  Pool* pool = registry.find_pool(e.pool_id);
+  if (!pool) return refuse_with({ErrorCode::kPoolNotFound, "No pool has this id.", {}});
+  PoolControl& control = controls[e.pool_id];
+  if (!control.open() || control.commit_pending) {
+    return refuse_with({ErrorCode::kConflict,
+                        control.draining() ? "The pool is draining. Take the drain back first."
+                                           : "The pool is being reloaded or drained already.",
+                        {}});
+  }
+  if (pool->status != contract::PoolStatus::kHealthy) {
+    return refuse_with({ErrorCode::kPoolUnready, "The pool is out of reach. Try again when it is back.", {}});
+  }
+  std::int64_t potential_max = 0;
+  for (const auto& [gpu_id, device] : pool->devices) potential_max = std::max(potential_max, device.potential_bytes());
+  if (potential_max < e.model.memory_bytes) {
+    return refuse_with(Error{
+        ErrorCode::kInsufficientVram,
+        fmt::format("A worker of this model needs {} bytes; the largest device of the pool can give {}. Nothing was "
+                    "changed.",
+                    e.model.memory_bytes, potential_max),
+        {}}.with("required_bytes", e.model.memory_bytes)
+                           .with("available_bytes", potential_max));
+  }
+  PoolCommit commit{.kind = PoolCommit::Kind::kReload,
+                    .request = e.request,
+                    .pool_id = e.pool_id,
+                    .orders = control.orders,
+                    .deadline_ms = e.deadline_ms,
+                    .workers = {}};
+  commit.orders.purged.clear();  // everybody leaves
+  contract::ReloadOrder& order = commit.orders.reload.emplace();
+  order.model = e.model;
+  for (const auto& [id, w] : pool->workers) {
+    if (w.info.status != WorkerStatus::kReady || w.info.model_digest.empty()) continue;
+    order.before.push_back({.gpu_id = w.info.gpu_id, .model = model(model_held_by(w)).facts});
+  }
+  commit_orders(std::move(commit));
+}
+
+Reload Brain::State::reload_of(const contract::ReloadOrder& order) {
+  Reload reload{.to = intern(order.model), .before = {}, .places = {}, .error = {}};
+  for (const contract::ReloadOrder::Place& place : order.before) {
+    reload.before.push_back({.gpu_id = place.gpu_id, .model = intern(place.model), .worker = {}});
+  }
+  return reload;
+}
+
+PoolOperation Brain::State::operation_of(const contract::ReloadOrder& order) {
+  return {.kind = PoolOperationKind::kReload,
+          .state = order.state,
+          .step = {},
+          .model_ref = order.model.model_ref,
+          .deadline_ms = {}};
+}
+
+void Brain::State::reload_begins(const PoolCommit& commit, PoolControl& control) {
+  const contract::ReloadOrder& order = *control.orders.reload;
+  control.reload = reload_of(order);
+  control.operation = operation_of(order);
+  control.forced = false;
+  arm_deadline(commit.pool_id, control, commit.deadline_ms);
+  PoolControlReply reply{commit.pool_id.value, "reloading", {}};
+  if (const Pool* pool = registry.find_pool(commit.pool_id)) {
+    for (const auto& [id, w] : pool->workers) reply.workers.push_back(id.value);
+  }
+  emit(Count{Metric::kDrains, "reload", {}, 1, commit.pool_id.value});
+  emit(Log{base::LogLevel::kInfo,
+           "pool.reloading",
+           {},
+           "A pool changes its model.",
+           {{"pool_id", commit.pool_id}, {"model_digest", order.model.digest}, {"workers", reply.workers.size()}}});
+  emit(AnswerPoolControl{commit.request, std::move(reply)});
+}
+
+// What a restart found. One that was not over begins again, with whatever workers its pool has by then.
+void Brain::State::restore_reload(const base::PoolId& id, PoolControl& control) {
+  const contract::ReloadOrder& order = *control.orders.reload;
+  control.operation = operation_of(order);
+  control.last_error = order.error;
+  if (order.state != PoolOperationState::kRunning) return;
+  control.reload = reload_of(order);
+  control.reload->pool_until_ms = now.mono_ms + config.pool_offline_grace_ms;
+  timers.arm(control.reload->pool_until_ms, {.kind = TimerKind::kSchedule});
+  emit(Log{base::LogLevel::kInfo,
+           "pool.reloading",
+           {},
+           "The reload of a pool was cut off by a restart and begins again.",
+           {{"pool_id", id}, {"model_digest", order.model.digest}}});
+}
+
+// A worker of an earlier process may hold what nobody asked this one for.
+ModelIndex Brain::State::model_held_by(const Worker& w) {
+  if (const auto known = model_of.find(w.info.model_digest); known != model_of.end()) return known->second;
+  contract::ModelFacts facts;
+  facts.model_ref = w.info.model_ref;
+  facts.digest = w.info.model_digest;
+  facts.context_length = w.info.context_length;
+  facts.memory_bytes = w.bytes();
+  return intern(facts);
+}
+
+void Brain::State::advance_reload(const base::PoolId& id, PoolControl& control) {
+  Reload& reload = *control.reload;
+  if (reload.phase == Reload::Phase::kEnding) return;
+  Pool* pool = registry.find_pool(id);
+  if (!pool) {
+    if (now.mono_ms < reload.pool_until_ms) return;
+    reload.error = Error{ErrorCode::kPoolUnready, "The pool was lost during the reload.", {}};
+    return conclude_reload(id, control, PoolOperationState::kFailed);
+  }
+  if (reload.empties()) {
+    if (!pool->workers.empty()) return;
+    const bool undone = reload.phase == Reload::Phase::kUndoing;
+    reload.phase = undone ? Reload::Phase::kRefilling : Reload::Phase::kFilling;
+    reload.places = undone ? reload.before : places_for(*pool, reload);
+    reload.until_ms = now.mono_ms + kPhaseStarts * config.worker_start_timeout_ms;
+    timers.cancel(control.deadline_timer);
+    control.forced = false;
+    timers.arm(reload.until_ms, {.kind = TimerKind::kSchedule});
+  }
+  const auto filled = fill(*pool, reload);
+  if (filled && !*filled) return;  // not yet
+  if (filled) {
+    return conclude_reload(
+        id, control,
+        reload.phase == Reload::Phase::kFilling ? PoolOperationState::kDone : PoolOperationState::kRolledBack);
+  }
+  if (!reload.error) reload.error = filled.error();
+  if (reload.phase == Reload::Phase::kRefilling) return conclude_reload(id, control, PoolOperationState::kFailed);
+  emit(Log{base::LogLevel::kWarn,
+           "pool.reload_failed",
+           {},
+           "The new model did not start; the old one comes back.",
+           {{"pool_id", id}, {"code", reload.error->name()}}});
+  reload.phase = Reload::Phase::kUndoing;
+  dirty = true;
+}
+
+// Told, and the pool opened, once the disk has it: a restart must not begin again what somebody was told is over.
+void Brain::State::conclude_reload(const base::PoolId& id, PoolControl& control, PoolOperationState state) {
+  Reload& reload = *control.reload;
+  ASSERT(!control.settling && !control.commit_pending, "pool {}: a reload ends while orders are being written",
+         id.value);
+  reload.phase = Reload::Phase::kEnding;
+  control.orders.reload->state = state;
+  if (reload.error) {
+    control.orders.reload->error = fmt::format("{}: {}", reload.error->name(), reload.error->message);
+  }
+  control.unsettled = true;
+  settle_orders(id, control);
+}
+
+void Brain::State::reload_ends(const base::PoolId& id, PoolControl& control) {
+  if (!control.reload || control.reload->phase != Reload::Phase::kEnding) return;
+  end_operation(id, control, control.orders.reload->state);
+}
+
+// The devices that held a worker and can hold the new model, else the one with most memory.
+std::vector<Reload::Place> Brain::State::places_for(const Pool& pool, const Reload& reload) const {
+  const std::int64_t bytes = models[reload.to.value].facts.memory_bytes;
+  std::set<std::string> held;
+  for (const Reload::Place& place : reload.before) held.insert(place.gpu_id);
+  std::vector<Reload::Place> places;
+  const std::string* largest = nullptr;
+  std::int64_t largest_bytes = -1;
+  for (const auto& [gpu_id, device] : pool.devices) {
+    if (held.contains(gpu_id) && device.potential_bytes() >= bytes) {
+      places.push_back({.gpu_id = gpu_id, .model = reload.to, .worker = {}});
+    }
+    if (device.potential_bytes() <= largest_bytes) continue;
+    largest = &gpu_id;
+    largest_bytes = device.potential_bytes();
+  }
+  if (places.empty() && largest) places.push_back({.gpu_id = *largest, .model = reload.to, .worker = {}});
+  return places;
+}
+
+// True once a worker is ready at every place; an error once that will not be.
+base::Result<bool> Brain::State::fill(Pool& pool, Reload& reload) {
+  bool all_ready = true;
+  for (Reload::Place& place : reload.places) {
+    Model& m = model(place.model);
+    if (place.worker) {
+      const Worker* w = registry.find_worker(*place.worker);
+      const bool here = w && !leaves(*w);
+      if (here && w->info.status == WorkerStatus::kReady && w->info.model_digest == m.facts.digest) continue;
+      if (here && w->info.status == WorkerStatus::kReady) {
+        return base::fail(ErrorCode::kModelNotFound, "The model file was replaced by other bytes.");
+      }
+      all_ready = false;
+      if (here) continue;
+      place.worker.reset();
+      if (++place.tries >= kTriesMax) {
+        return base::fail(m.starts.last_error().value_or(
+            Error{ErrorCode::kWorkerStartFailed, "The worker ended before it was ready.", {}}));
+      }
+    }
+    all_ready = false;
+    const auto device = pool.devices.find(place.gpu_id);
+    // One load per model and device at a time.
+    const bool loads_there =
+        device != pool.devices.end() &&
+        std::any_of(device->second.workers.begin(), device->second.workers.end(), [&](const Worker* w) {
+          return w->info.status == WorkerStatus::kStarting && w->info.model_digest == m.facts.digest;
+        });
+    const bool can = !loads_there && pool.status == contract::PoolStatus::kHealthy && device != pool.devices.end() &&
+                     device->second.info.healthy && !device->second.doubted &&
+                     device->second.room_bytes() >= m.facts.memory_bytes &&
+                     static_cast<std::int64_t>(device->second.workers.size()) < config.workers_per_gpu;
+    if (can) place.worker = start_worker({place.model, {}}, pool.id, place.gpu_id);
+  }
+  if (all_ready || now.mono_ms < reload.until_ms) return all_ready;
+  return base::fail(ErrorCode::kWorkerStartTimeout, "The pool did not get its workers in time.");
+}
+
+}  // namespace llorch::orchestratord::brain

@@ -1,0 +1,16 @@
+#pragma once
+// What an operator asked of a pool, as the columns `draining` and `orders` of its row.
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "contract/pool_control.h"
+
+namespace llorch::orchestratord::state_store {
+
+// Absent: nothing but, perhaps, a drain.
+std::optional<std::string> orders_column(const contract::PoolOrders& orders);
+// CORRUPT_FILE.
+base::Result<contract::PoolOrders> read_orders(bool draining, const std::optional<std::string>& orders);
+
+}  // namespace llorch::orchestratord::state_store
