@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/assert.h"
 #include "contract/json.h"
 #include "orchestratord/state_store/payload/sealing.h"
 #include "orchestratord/state_store/sqlite/sqlite_core.h"
@@ -103,8 +104,17 @@ orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std:
 void KeyWatch::fill(std::span<std::byte> out) {
   entropy_.fill(out);
   if (out.size() == store::payload::kKeyBytes) {
-    keys_.emplace_back(reinterpret_cast<const char*>(out.data()), out.size());
+    drawn_.emplace_back(reinterpret_cast<const char*>(out.data()), out.size());
+  } else if (out.size() == store::payload::kNonceBytes) {
+    ASSERT(!drawn_.empty());
+    used_.push_back(std::move(drawn_.front()));
+    drawn_.pop_front();
   }
+}
+
+void KeyWatch::forget() {
+  drawn_.clear();
+  used_.clear();
 }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #pragma once
 // The disk of orchestratord's host, and what must be on it: everything the store has said yes to. Outlives the processes.
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -68,17 +69,20 @@ orchestratord::state_store::Admission admission_of(const World& world, const Row
 Row row_of(const World& world, const orchestratord::state_store::JobRecord& record);
 Row changed(Row row, const orchestratord::state_store::JobProgress& progress);
 
-// The store's randomness; remembers the keys drawn from it.
+// The store's randomness. Keys are drawn ahead and used in that order, each with the nonce that is drawn for its payload.
 class KeyWatch final : public base::Entropy {
  public:
   explicit KeyWatch(std::uint64_t seed) : entropy_(seed) {}
   void fill(std::span<std::byte> out) override;
-  // Those drawn since the last call.
-  std::vector<std::string> take_keys() { return std::exchange(keys_, {}); }
+  // Those used since the last call.
+  std::vector<std::string> take_keys() { return std::exchange(used_, {}); }
+  // The store's process is gone, and with it the keys it had not used.
+  void forget();
 
  private:
   base::SeededEntropy entropy_;
-  std::vector<std::string> keys_;
+  std::deque<std::string> drawn_;
+  std::vector<std::string> used_;
 };
 
 // Compares the disk with what was answered. A job whose admission was refused is never there; one that was admitted always

@@ -27,8 +27,10 @@ class KeepsKeys final : public store::files::StateFile {
   base::Result<std::uint64_t> size() override { return real_->size(); }
   base::Result<> read(std::uint64_t at, std::span<std::uint8_t> out) override { return real_->read(at, out); }
   base::Result<> write(std::uint64_t at, std::span<const std::uint8_t> bytes) override {
-    const bool zeros = std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t b) { return b == 0; });
-    return zeros ? base::Result<>() : real_->write(at, bytes);
+    std::vector<std::uint8_t> there(bytes.size());
+    const bool held = TRY(real_->size()) >= at + there.size() && real_->read(at, there) &&
+                      std::any_of(there.begin(), there.end(), [](std::uint8_t b) { return b != 0; });
+    return held ? base::Result<>() : real_->write(at, bytes);
   }
   base::Result<> sync() override { return real_->sync(); }
 
@@ -76,6 +78,7 @@ base::Result<store::RestoredState> Store::open() {
   options.checkpoint_pages = world_.options.checkpoint_pages;
   options.sqlite_vfs = world_.device.sqlite_vfs();
   options.open_file = door_of(world_);
+  world_.store_entropy.forget();
   arm_faults();
   world_.disk_check.time_is(clock_.now().unix_ms);
   if (world_.faults().crash_in_commit > 0 && world_.dice_store.chance(kCrashInOpen)) {
@@ -83,7 +86,6 @@ base::Result<store::RestoredState> Store::open() {
   }
   auto opened = store::open_sqlite_core(std::move(options));
   if (opened) core_ = std::move(*opened);
-  world_.store_entropy.take_keys();
   world_.device.die_after(store::testing::FaultyDisk::kForever);
   if (!opened && opened.error().code != base::ErrorCode::kStoreUnavailable) {
     world_.oracle.violate("the store cannot be opened: " + opened.error().message);
@@ -239,7 +241,9 @@ void Store::end() {
   if (!waiting_.empty()) begin();
   deliver();
   arm_timer();
-  if (!unanswered_.empty() && !world_.healed() && world_.dice_store.chance(kCrashInDoubt)) world_.crash_orchestrator();
+  const bool in_doubt =
+      std::any_of(unanswered_.begin(), unanswered_.end(), [](const WritePtr& write) { return write->admission; });
+  if (in_doubt && !world_.healed() && world_.dice_store.chance(kCrashInDoubt)) world_.crash_orchestrator();
 }
 
 // Steps the core; its answers wait in `answers_`.

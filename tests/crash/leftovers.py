@@ -97,7 +97,7 @@ def live_payloads(state_dir):
                 shutil.copy(state_dir / name, copy)
         connection = sqlite3.connect(f"{copy}/orchestrator.db")
         try:
-            rows = connection.execute("SELECT job_id, key_slot, nonce, ciphertext FROM job_payloads").fetchall()
+            rows = connection.execute("SELECT j.job_id, p.key_slot, p.nonce, p.ciphertext FROM job_payloads p JOIN jobs j USING (arrival)").fetchall()
         finally:
             connection.close()
     return [Sealed(job_id, nonce, text, keys[slot * KEY_BYTES : (slot + 1) * KEY_BYTES]) for job_id, slot, nonce, text in rows]

@@ -33,9 +33,9 @@ def test_jobs_in_postgresql_survive_kill_9_of_both():
             refused = request(stack.url, "POST", "/v2/tasks", {"model": "demo", "prompt": "x", "max_tokens": 2, "seed": 1})
             assert (refused.status, refused.code) == (503, "STORE_UNAVAILABLE")
             wait_for("the server to start again", lambda: restarted(server))
-            assert stack.wait_terminal(waiting)["status"] == "completed"
             wait_for("admissions", lambda: request(stack.url, "POST", "/v2/tasks",
                                                    {"model": "demo", "prompt": "x", "max_tokens": 2, "seed": 1}).status == 202)
+            assert stack.wait_terminal(waiting)["status"] == "completed"
 
             # A second orchestratord on the same database has no chance, and says so.
             with tempfile.TemporaryDirectory() as other:

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/assert.h"
@@ -16,15 +17,18 @@ namespace {
 
 using base::ErrorCode;
 
-// A key overwritten by a terminal event is synced with the next admission, at the latest after this (DECISIONS §5: 1 s).
+// A key overwritten by a terminal event is synced when keys run short, at the latest after this (DECISIONS §5: 1 s).
 constexpr std::int64_t kErasureSyncDelayMs = 500;
+// How long a job's progress waits for another write to share its commit: nobody waits for it, and a restart that finds an
+// older state runs the job again all the same.
+constexpr std::int64_t kProgressDelayMs = 50;
 // Between attempts to settle admissions in doubt while the disk refuses.
 constexpr std::int64_t kRetryDelayMs = 200;
 // Retention looks for work this often.
 constexpr std::int64_t kCleanUpPeriodMs = 60'000;
 constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
 
-// An admission whose key is written.
+// An admission with its key.
 struct Prepared {
   Admit operation;
   std::optional<payload::Slot> slot;
@@ -53,6 +57,7 @@ class GroupCore final : public StoreCore {
 
  private:
   std::int64_t now_ms() const { return options_.clock->now().mono_ms; }
+  void release_progress(Batch& batch);
   void settle();
   void commit(Batch& batch);
   static void refuse(Batch& batch, const base::Error& error);
@@ -72,9 +77,11 @@ class GroupCore final : public StoreCore {
   // true until a later commit has taken their place in the log, so they are tried again and nobody is told meanwhile.
   std::vector<Prepared> in_doubt_;
   std::set<base::JobId> moves_in_doubt_;  // to a terminal state; their callers repeat them
+  std::vector<Move> progress_;            // waits for company
   std::optional<base::Error> failure_;    // of the last commit
   std::int64_t retry_due_ms_ = kNever;
   std::int64_t erasure_due_ms_ = kNever;
+  std::int64_t progress_due_ms_ = kNever;
   std::int64_t clean_up_due_ms_ = 0;
 };
 
@@ -101,7 +108,8 @@ void GroupCore::run(std::vector<Operation> group) {
           if constexpr (std::is_same_v<Op, Admit>) {
             batch.admissions.push_back(std::move(op));
           } else if constexpr (std::is_same_v<Op, Move>) {
-            batch.moves.push_back(std::move(op));
+            const bool terminal = contract::is_terminal(op.transition.progress.status);
+            (terminal ? batch.moves : progress_).push_back(std::move(op));
           } else if constexpr (std::is_same_v<Op, SaveCheckpoints>) {
             batch.notes.emplace_back(std::move(op.checkpoints));
           } else if constexpr (std::is_same_v<Op, RememberPool>) {
@@ -122,6 +130,7 @@ void GroupCore::run(std::vector<Operation> group) {
         },
         operation);
   }
+  release_progress(batch);
   if (!in_doubt_.empty()) settle();
   if (!in_doubt_.empty()) {
     refuse(batch, *failure_);
@@ -133,16 +142,31 @@ void GroupCore::run(std::vector<Operation> group) {
   if (now_ms() >= clean_up_due_ms_) clean_up();
 }
 
-std::int64_t GroupCore::due_mono_ms() const { return std::min({retry_due_ms_, erasure_due_ms_, clean_up_due_ms_}); }
+std::int64_t GroupCore::due_mono_ms() const {
+  return std::min({retry_due_ms_, erasure_due_ms_, progress_due_ms_, clean_up_due_ms_});
+}
+
+// Progress joins whatever is written, or goes alone when it has waited long enough.
+void GroupCore::release_progress(Batch& batch) {
+  if (progress_.empty()) return;
+  const std::int64_t now = now_ms();
+  if (progress_due_ms_ == kNever) progress_due_ms_ = now + kProgressDelayMs;
+  if (!batch.writes() && now < progress_due_ms_) return;
+  batch.moves.insert(batch.moves.begin(), std::make_move_iterator(progress_.begin()),
+                     std::make_move_iterator(progress_.end()));
+  progress_.clear();
+  progress_due_ms_ = kNever;
+}
 
 void GroupCore::close() {
-  if (!in_doubt_.empty()) settle();
+  progress_due_ms_ = progress_.empty() ? kNever : now_ms();
+  run({});
   for (const Prepared& p : std::exchange(in_doubt_, {})) {
     p.operation.done(
         base::fail(ErrorCode::kShuttingDown,
                    "the job store stopped before the disk had decided; ask for the job after the restart"));
   }
-  if (keys_->erasure_pending()) (void)keys_->sync();  // what fails here is overwritten at the next start
+  (void)keys_->close();  // what fails here is overwritten at the next start
   options_.backend->close();
 }
 
@@ -179,10 +203,47 @@ void GroupCore::refuse(Batch& batch, const base::Error& error) {
   for (const Store::Done& done : batch.noters) done(base::fail(error));
 }
 
-// One transaction for everything that waits. Keys reach the disk before the rows that need them.
+// What an earlier move of the same job would have left in the row.
+void absorb(JobProgress& later, const JobProgress& earlier) {
+  const auto keep = [](auto& value, const auto& before) {
+    if (!value) value = before;
+  };
+  keep(later.worker_id, earlier.worker_id);
+  keep(later.worker_version, earlier.worker_version);
+  keep(later.pool_id, earlier.pool_id);
+  keep(later.dispatched_unix_ms, earlier.dispatched_unix_ms);
+  keep(later.started_unix_ms, earlier.started_unix_ms);
+  keep(later.tokens_out, earlier.tokens_out);
+  keep(later.decode_time_ms, earlier.decode_time_ms);
+}
+
+// Of several moves of one job the last is written, for all of them.
+void join_moves(std::vector<Move>& moves) {
+  std::unordered_map<base::JobId, std::size_t> last;
+  std::size_t count = 0;
+  for (Move& move : moves) {
+    const auto [at, first] = last.try_emplace(move.transition.job_id, count);
+    if (first) {
+      if (&moves[count] != &move) moves[count] = std::move(move);
+      ++count;
+      continue;
+    }
+    Move& joined = moves[at->second];
+    absorb(move.transition.progress, joined.transition.progress);
+    joined.transition = std::move(move.transition);
+    joined.done = [first = std::move(joined.done), second = std::move(move.done)](const base::Result<>& result) {
+      first(result);
+      second(result);
+    };
+  }
+  moves.resize(count);
+}
+
+// One transaction for everything that waits. Keys are on the disk before the rows that need them.
 void GroupCore::commit(Batch& batch) {
   std::vector<Prepared> prepared = prepare(batch.admissions);
   std::vector<Insert> inserts = inserts_of(prepared, Attempt::kFirst);
+  join_moves(batch.moves);
   std::vector<Update> updates;
   for (const Move& move : batch.moves) {
     const bool repeat = moves_in_doubt_.contains(move.transition.job_id);
@@ -198,29 +259,21 @@ void GroupCore::commit(Batch& batch) {
 std::vector<Prepared> GroupCore::prepare(std::vector<Admit>& admissions) {
   std::vector<Prepared> prepared;
   prepared.reserve(admissions.size());
-  bool keys_written = false;
+  base::Result<> keys;  // the first refusal is that of the others: the disk is not asked again for each
   for (Admit& operation : admissions) {
     Prepared& next = prepared.emplace_back();
     next.operation = std::move(operation);
     const Admission& admission = next.operation.admission;
     if (!admission.payload) continue;
-    auto created = keys_->create();
+    auto created = keys ? keys_->create() : base::fail(keys.error());
     if (!created) {
-      next.result = base::fail(std::move(created).error());
+      next.result = keys = base::fail(std::move(created).error());
       continue;
     }
-    keys_written = true;
     next.slot = created->first;
     auto sealed = payload::seal(created->second, {.associated_data = admission.job.job_id.value}, *admission.payload,
                                 *options_.entropy);
     next.row = PayloadRow{payload::index(*next.slot), std::move(sealed.nonce), std::move(sealed.ciphertext)};
-  }
-  if (keys_written) {
-    if (const auto synced = keys_->sync(); !synced) {
-      for (Prepared& p : prepared) {
-        if (p.slot) p.result = base::fail(synced.error());
-      }
-    }
   }
   return prepared;
 }

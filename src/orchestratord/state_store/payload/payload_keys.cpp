@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -20,27 +21,24 @@ base::Result<> PayloadKeys::adopt(const std::set<Slot>& live) {
   slots_count_ = static_cast<std::uint32_t>((bytes + kKeyBytes - 1) / kKeyBytes);
   if (!live.empty()) slots_count_ = std::max(slots_count_, index(*live.rbegin()) + 1);
   for (std::uint32_t i = 0; i < slots_count_; ++i) {
-    if (!live.contains(Slot{i})) {
-      TRY(overwrite(Slot{i}));
-    } else if (i >= whole_slots_count) {  // its key is lost, yet the slot is not free: the job's row names it
-      TRY(file_->write(offset_of(Slot{i}), kEmpty));
-    }
+    const bool free = !live.contains(Slot{i});
+    // A live one past the end: its key is lost, yet the slot is not free, for the job's row names it.
+    if (free || i >= whole_slots_count) TRY(file_->write(offset_of(Slot{i}), kEmpty));
+    if (free) empty_.insert(Slot{i});
   }
   return file_->sync();
 }
 
 base::Result<std::pair<Slot, Key>> PayloadKeys::create() {
-  const Slot slot = free_.empty() ? Slot{slots_count_} : *free_.begin();
-  Key key;
-  entropy_.fill(std::as_writable_bytes(std::span(key.bytes)));
-  free_.erase(slot);
-  erasing_.erase(slot);
-  slots_count_ = std::max(slots_count_, index(slot) + 1);
-  if (auto written = file_->write(offset_of(slot), key.bytes); !written) {
-    erase(slot);  // a part of the key may have reached the file
-    return base::fail(std::move(written).error());
+  if (durable_.empty()) {
+    while (fresh_.size() < kSpareKeys) {
+      renew(empty_.empty() ? Slot{slots_count_++} : empty_.extract(empty_.begin()).value());
+    }
+    TRY(sync());
   }
-  return std::pair(slot, key);
+  auto next = durable_.front();
+  durable_.pop_front();
+  return next;
 }
 
 base::Result<Key> PayloadKeys::read(Slot slot) {
@@ -53,25 +51,36 @@ base::Result<Key> PayloadKeys::read(Slot slot) {
 }
 
 void PayloadKeys::erase(Slot slot) {
-  erasing_.insert(slot);
-  (void)overwrite(slot);  // what the disk refuses is not free, and tried again by sync()
+  renew(slot);
+  (void)write_fresh();
+}
+
+void PayloadKeys::renew(Slot slot) {
+  Key& key = fresh_.emplace_back(slot, Key()).second;
+  entropy_.fill(std::as_writable_bytes(std::span(key.bytes)));
+}
+
+base::Result<> PayloadKeys::write_fresh() {
+  for (; written_count_ < fresh_.size(); ++written_count_) {
+    const auto& [slot, key] = fresh_[written_count_];
+    TRY(file_->write(offset_of(slot), key.bytes));
+  }
+  return {};
 }
 
 base::Result<> PayloadKeys::sync() {
-  std::set<Slot> refused;
-  for (const Slot slot : erasing_) {
-    if ((write_again_ || !free_.contains(slot)) && !overwrite(slot)) refused.insert(slot);
-  }
-  auto synced = file_->sync();
-  write_again_ = !synced;
-  if (synced) erasing_ = std::move(refused);
+  auto synced = write_fresh();
+  if (synced) synced = file_->sync();
+  if (synced) std::move(fresh_.begin(), fresh_.end(), std::back_inserter(durable_));
+  if (synced) fresh_.clear();
+  written_count_ = 0;  // what a failed sync was to write counts as written and may not be (see files/)
   return synced;
 }
 
-base::Result<> PayloadKeys::overwrite(Slot slot) {
-  TRY(file_->write(offset_of(slot), kEmpty));
-  free_.insert(slot);
-  return {};
+base::Result<> PayloadKeys::close() {
+  std::move(fresh_.begin(), fresh_.end(), std::back_inserter(durable_));
+  for (const auto& [slot, key] : durable_) TRY(file_->write(offset_of(slot), kEmpty));
+  return file_->sync();
 }
 
 }  // namespace llorch::orchestratord::state_store::payload

@@ -1,7 +1,10 @@
 #pragma once
-// payload.keys: one 32-byte slot per live job. The only place a payload's key is ever written (DECISIONS §5), so
-// overwriting a slot is what makes a payload unreadable, whatever the database's log and free pages still hold.
+// payload.keys: 32-byte slots, one per live job and some whose keys no job has yet. The only place a payload's key is ever
+// written (DECISIONS §5), so overwriting a slot is what makes a payload unreadable, whatever the database's log and free
+// pages still hold. A slot is overwritten with the key of a job to come: keys are on disk before they are needed, and an
+// admission waits for no sync of this file (ADR 0024).
 #include <cstdint>
+#include <deque>
 #include <set>
 #include <utility>
 
@@ -15,35 +18,43 @@ namespace llorch::orchestratord::state_store::payload {
 enum class Slot : std::uint32_t {};
 constexpr std::uint32_t index(Slot slot) { return static_cast<std::uint32_t>(slot); }
 
-// An all-zero slot is free. Not thread-safe.
+// Not thread-safe.
 class PayloadKeys {
  public:
+  // Keys made at once when none is left.
+  static constexpr std::size_t kSpareKeys = 32;
+
   // REQUIRES: `entropy` outlives it.
   PayloadKeys(files::StateFilePtr file, base::Entropy& entropy) : file_(std::move(file)), entropy_(entropy) {}
 
-  // Takes over the file at start: slots of `live` are in use, every other one is overwritten and synced.
+  // Takes over the file at start: slots of `live` are in use, every other one is filled with zeros and synced.
   base::Result<> adopt(const std::set<Slot>& live);
 
-  // Writes a new key into a free slot. Durable after sync().
+  // A slot with a new key that is on disk already. Keys are handed out in the order they were drawn in.
   base::Result<std::pair<Slot, Key>> create();
   // CORRUPT_FILE: the slot is empty or beyond the end, so the key is lost.
   base::Result<Key> read(Slot slot);
-  // Overwrites the slot now; what the disk refuses is tried again by sync(). The slot is free from then on.
+  // Overwrites the slot now; what the disk refuses is tried again by sync().
   void erase(Slot slot);
-  // Makes keys and erasures durable.
+  // Makes erasures durable.
   base::Result<> sync();
   // Whether an erasure is not yet durable.
-  bool erasure_pending() const { return !erasing_.empty(); }
+  bool erasure_pending() const { return !fresh_.empty(); }
+  // Fills every slot that no job has with zeros, and syncs. REQUIRES: nothing but destruction follows.
+  base::Result<> close();
 
  private:
-  base::Result<> overwrite(Slot slot);
+  void renew(Slot slot);
+  base::Result<> write_fresh();
 
   files::StateFilePtr file_;
   base::Entropy& entropy_;
   std::uint32_t slots_count_ = 0;
-  std::set<Slot> free_;
-  std::set<Slot> erasing_;    // their overwriting is not yet durable; those that are free are written
-  bool write_again_ = false;  // a sync failed: what it was to write counts as written and may not be (see files/)
+  std::set<Slot> empty_;  // zeros
+  // Keys of nobody yet: not durable, so that what their slots held before may still be there; the first of them are written.
+  std::deque<std::pair<Slot, Key>> fresh_;
+  std::size_t written_count_ = 0;
+  std::deque<std::pair<Slot, Key>> durable_;
 };
 
 }  // namespace llorch::orchestratord::state_store::payload

@@ -55,23 +55,45 @@ bool holds(const std::vector<std::uint8_t>& bytes, const Key& key) {
   return std::search(bytes.begin(), bytes.end(), key.bytes.begin(), key.bytes.begin() + kKeyBytes / 2) != bytes.end();
 }
 
+using Keys = std::vector<std::pair<Slot, Key>>;
+
+Keys all_spare(PayloadKeys& keys) {
+  Keys made;
+  for (std::size_t i = 0; i < PayloadKeys::kSpareKeys; ++i) made.push_back(keys.create().value());
+  return made;
+}
+
+TEST(PayloadKeys, AKeyIsOnTheDiskBeforeItIsHandedOut) {
+  MemoryKeyFile::Disk disk;
+  base::SeededEntropy entropy(7);
+  PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
+  ASSERT_TRUE(keys.adopt({}));
+  ASSERT_TRUE(keys.create());
+  disk.fail_at = disk.operations = 0;  // from here on the disk does nothing
+  for (std::size_t i = 1; i < PayloadKeys::kSpareKeys; ++i) {
+    const auto made = keys.create();
+    ASSERT_TRUE(made) << "it had to ask the disk";
+    EXPECT_TRUE(holds(disk.bytes, made->second));
+  }
+  EXPECT_FALSE(keys.create());
+}
+
 TEST(PayloadKeys, ErasedKeysAreGoneAndTheirSlotsAreUsedAgain) {
   MemoryKeyFile::Disk disk;
   base::SeededEntropy entropy(7);
   PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
   ASSERT_TRUE(keys.adopt({}));
-  const auto first = keys.create().value();
-  const auto second = keys.create().value();
-  EXPECT_TRUE(holds(disk.bytes, first.second));
-  EXPECT_EQ(keys.read(second.first)->bytes, second.second.bytes);
-  keys.erase(first.first);
+  const Keys made = all_spare(keys);
+  EXPECT_EQ(keys.read(made[1].first)->bytes, made[1].second.bytes);
+  keys.erase(made[0].first);
+  EXPECT_FALSE(holds(disk.bytes, made[0].second));
   EXPECT_TRUE(keys.erasure_pending());
   EXPECT_TRUE(keys.sync());
   EXPECT_FALSE(keys.erasure_pending());
-  EXPECT_FALSE(holds(disk.bytes, first.second));
-  EXPECT_EQ(keys.read(first.first).error().code, base::ErrorCode::kCorruptFile);
-  EXPECT_EQ(keys.create()->first, first.first);
-  EXPECT_EQ(disk.bytes.size(), 2 * kKeyBytes);
+  const auto next = keys.create().value();
+  EXPECT_EQ(next.first, made[0].first);
+  EXPECT_NE(next.second.bytes, made[0].second.bytes);
+  EXPECT_EQ(disk.bytes.size(), PayloadKeys::kSpareKeys * kKeyBytes);
 }
 
 // C-51: a start overwrites every slot no live job owns.
@@ -86,6 +108,16 @@ TEST(PayloadKeys, AdoptKeepsLiveSlotsOnly) {
   ASSERT_TRUE(after.adopt({live.first}));
   EXPECT_FALSE(holds(disk.bytes, orphan.second));
   EXPECT_EQ(after.read(live.first)->bytes, live.second.bytes);
+  EXPECT_EQ(after.read(orphan.first).error().code, base::ErrorCode::kCorruptFile);
+  EXPECT_EQ(after.read(Slot{1000}).error().code, base::ErrorCode::kCorruptFile);
+  EXPECT_EQ(disk.bytes.size() % kKeyBytes, 0u);
+  std::size_t zeros = 0;
+  for (std::size_t at = 0; at < disk.bytes.size(); at += kKeyBytes) {
+    zeros += std::all_of(disk.bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                         disk.bytes.begin() + static_cast<std::ptrdiff_t>(at + kKeyBytes),
+                         [](std::uint8_t b) { return b == 0; });
+  }
+  EXPECT_EQ(zeros, PayloadKeys::kSpareKeys - 1);
 }
 
 // A sync that failed may have dropped what it was to write (files/state_file.h): the next one writes it again.
@@ -95,7 +127,6 @@ TEST(PayloadKeys, AnErasureWhoseSyncFailedIsWrittenAgain) {
   PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
   ASSERT_TRUE(keys.adopt({}));
   const auto key = keys.create().value();
-  ASSERT_TRUE(keys.sync());
   const std::vector<std::uint8_t> durable = disk.bytes;
   keys.erase(key.first);
   disk.fail_at = disk.operations = 0;
@@ -107,24 +138,31 @@ TEST(PayloadKeys, AnErasureWhoseSyncFailedIsWrittenAgain) {
   EXPECT_FALSE(holds(disk.bytes, key.second));
 }
 
-// Fail the n-th operation for every n: once the disk heals, a sync leaves no byte of a key that was given up.
+// Fail the n-th operation for every n: once the disk heals, a sync leaves no byte of a key that was given up, and a close
+// no byte of any.
 TEST(PayloadKeys, EveryFailureIsRepairedBySync) {
-  for (int n = 0; n < 8; ++n) {
+  for (int n = 0; n < static_cast<int>(PayloadKeys::kSpareKeys) + 16; ++n) {
     MemoryKeyFile::Disk disk;
     base::SeededEntropy entropy(static_cast<std::uint64_t>(n));
     PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
     ASSERT_TRUE(keys.adopt({}));
     disk.fail_at = n;
-    std::vector<std::pair<Slot, Key>> made;
+    Keys made;
     for (int i = 0; i < 4; ++i) {
       if (auto key = keys.create()) made.push_back(std::move(*key));
     }
-    (void)keys.sync();
-    for (const auto& [slot, key] : made) keys.erase(slot);
+    for (const auto& [slot, key] : made) {
+      keys.erase(slot);
+      (void)keys.sync();
+    }
     disk.fail_at = -1;
     ASSERT_TRUE(keys.sync()) << n;
-    EXPECT_TRUE(std::all_of(disk.bytes.begin(), disk.bytes.end(), [](std::uint8_t b) { return b == 0; })) << n;
-    EXPECT_EQ(keys.create()->first, Slot{0}) << n;
+    for (const auto& [slot, key] : made) EXPECT_FALSE(holds(disk.bytes, key)) << n;
+    EXPECT_TRUE(keys.create()) << n;
+    EXPECT_LE(disk.bytes.size(), (PayloadKeys::kSpareKeys + 4) * kKeyBytes) << n << ": a refused key cost a slot";
+    ASSERT_TRUE(keys.close());
+    const auto left = std::count_if(disk.bytes.begin(), disk.bytes.end(), [](std::uint8_t b) { return b != 0; });
+    EXPECT_LE(left, static_cast<std::ptrdiff_t>(kKeyBytes)) << n << ": but for the one in use";
   }
 }
 

@@ -53,8 +53,6 @@ Query insert_query(const Insert& insert) {
       "$12, $13, "
       "$14, "
       "$15, $16, $17, $18, $23, $24, 'queued') ON CONFLICT DO NOTHING RETURNING job_id), "
-      "entry AS (INSERT INTO queue (job_id, priority_rank, queued_at) "
-      "SELECT job_id, CASE $6 WHEN 'batch' THEN 1 ELSE 0 END, $18 FROM job), "
       "sealed AS (INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) "
       "SELECT job_id, $19, $20, $21 FROM job WHERE $19 IS NOT NULL) "
       "SELECT job_id FROM job UNION ALL SELECT job_id FROM jobs WHERE job_id = $1 AND $22 <> 0");
@@ -86,7 +84,7 @@ Query session_query(const sessions::SessionRecord& session, const std::optional<
   return std::move(query.add(job_id));
 }
 
-// The row, its queue entry, and at the end its payload and checkpoint. Answers how many rows changed, and how many exist.
+// The row, and at the end its payload and checkpoint. Answers how many rows changed, and how many exist.
 Query update_query(const Update& update) {
   const JobProgress& p = update.transition->progress;
   Query query(
@@ -96,11 +94,7 @@ Query update_query(const Update& update) {
       "tokens_generated = coalesce($8, tokens_generated), outcome = $9, stop_reason = $10, error_code = $11, "
       "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms), "
       "worker_version = coalesce($18, worker_version) "
-      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, priority, created_at), "
-      "waits AS (INSERT INTO queue (job_id, priority_rank, queued_at) "
-      "SELECT job_id, CASE priority WHEN 'batch' THEN 1 ELSE 0 END, created_at FROM changed WHERE $1 = 'queued' "
-      "ON CONFLICT (job_id) DO NOTHING), "
-      "leaves AS (DELETE FROM queue q USING changed c WHERE q.job_id = c.job_id AND $1 <> 'queued'), "
+      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id), "
       "unsealed AS (DELETE FROM job_payloads p USING changed c WHERE p.job_id = c.job_id AND $7 IS NOT NULL), "
       "unmarked AS (DELETE FROM sse_checkpoints s USING changed c WHERE s.job_id = c.job_id AND $7 IS NOT NULL) "
       "SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM jobs WHERE job_id = $15)");

@@ -199,6 +199,8 @@ base::Result<> Database::copy_to(const std::string& path) {
 
 std::int64_t Database::changes() const { return sqlite3_changes64(db_.get()); }
 
+std::int64_t Database::last_rowid() const { return sqlite3_last_insert_rowid(db_.get()); }
+
 Library loaded_library() {
   return {
       .version = sqlite3_libversion(), .version_number = sqlite3_libversion_number(), .threads = sqlite3_threadsafe()};

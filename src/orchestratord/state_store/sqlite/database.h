@@ -86,6 +86,8 @@ class Database {
   // Prepared once per connection and kept. REQUIRES `sql` to be a literal.
   base::Result<Statement*> statement(const char* sql);
   std::int64_t changes() const;
+  // Of the last row inserted.
+  std::int64_t last_rowid() const;
   // Copies all of it into the file `path`, which may be empty or missing, and syncs that.
   base::Result<> copy_to(const std::string& path);
 

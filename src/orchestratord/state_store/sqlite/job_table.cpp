@@ -9,8 +9,6 @@
 namespace llorch::orchestratord::state_store::sqlite {
 namespace {
 
-using contract::JobStatus;
-
 base::Result<std::optional<JobRecord>> read_one(Database& database, const char* sql, std::string_view key) {
   const StatementUse row(*TRY(database.statement(sql)));
   row->bind(1, key);
@@ -22,14 +20,6 @@ base::Result<> delete_rows_of(Database& database, const char* sql, const base::J
   Statement* statement = TRY(database.statement(sql));
   statement->bind(1, std::string_view(job_id.value));
   return statement->run();
-}
-
-base::Result<> enqueue(Database& database, const base::JobId& job_id) {
-  Statement* insert =
-      TRY(database.statement("INSERT OR IGNORE INTO queue (job_id, priority_rank, queued_at) "
-                             "SELECT job_id, priority = 'batch', created_at FROM jobs WHERE job_id = ?"));
-  insert->bind(1, std::string_view(job_id.value));
-  return insert->run();
 }
 
 }  // namespace
@@ -54,11 +44,10 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
   insert->bind(20, std::string_view(job.tenant_id));
   TRY(insert->run());
   if (database.changes() == 0) return false;
-  TRY(enqueue(database, job.job_id));
   if (payload == nullptr) return true;
   Statement* sealed =
-      TRY(database.statement("INSERT INTO job_payloads (job_id, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
-  sealed->bind(1, std::string_view(job.job_id.value)).bind(2, std::int64_t{payload->key_slot});
+      TRY(database.statement("INSERT INTO job_payloads (arrival, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
+  sealed->bind(1, database.last_rowid()).bind(2, std::int64_t{payload->key_slot});
   sealed->bind_blob(3, payload->nonce).bind_blob(4, payload->ciphertext);
   TRY(sealed->run());
   return true;
@@ -86,13 +75,9 @@ base::Result<Updated> update_job(Database& database, const Transition& transitio
   if (database.changes() == 0) {
     return TRY(find_job(database, transition.job_id)) ? Updated::kTerminal : Updated::kMissing;
   }
-  if (p.status == JobStatus::kQueued) {
-    TRY(enqueue(database, transition.job_id));
-    return Updated::kDone;
-  }
-  TRY(delete_rows_of(database, "DELETE FROM queue WHERE job_id = ?", transition.job_id));
   if (!contract::is_terminal(p.status)) return Updated::kDone;
-  TRY(delete_rows_of(database, "DELETE FROM job_payloads WHERE job_id = ?", transition.job_id));
+  TRY(delete_rows_of(database, "DELETE FROM job_payloads WHERE arrival = (SELECT arrival FROM jobs WHERE job_id = ?)",
+                     transition.job_id));
   TRY(delete_rows_of(database, "DELETE FROM sse_checkpoints WHERE job_id = ?", transition.job_id));
   return Updated::kDone;
 }
@@ -139,7 +124,7 @@ base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
   const StatementUse row(
       *TRY(database.statement(
           "SELECT " LLORCH_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
-          "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
+          "LEFT JOIN job_payloads p ON p.arrival = j.arrival WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {
     LiveJob live{TRY(read_job(*row)), std::nullopt};

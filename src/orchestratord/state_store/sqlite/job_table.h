@@ -14,7 +14,7 @@ namespace llorch::orchestratord::state_store::sqlite {
 
 // False: the job_id or task_id is taken, and nothing is written. `payload` null: not spooled.
 base::Result<bool> insert_job(Database& database, const JobRecord& job, const PayloadRow* payload);
-// Also keeps the queue entry in step and drops payload and checkpoint of a finished job.
+// Also drops payload and checkpoint of a finished job.
 enum class Updated { kDone, kMissing, kTerminal };
 base::Result<Updated> update_job(Database& database, const Transition& transition);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);

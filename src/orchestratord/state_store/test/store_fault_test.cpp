@@ -74,10 +74,7 @@ class StoreFaultTest : public ::testing::Test {
     group.push_back(std::move(operation));
     core_->run(std::move(group));
   }
-  bool keys_are_empty() const {
-    const std::string keys = disk_.content("state/payload.keys");
-    return keys.find_first_not_of('\0') == std::string::npos;
-  }
+  std::string key_file() const { return disk_.content("state/payload.keys"); }
   static bool refused(const Said<void>& said) { return *said && !**said; }
   static bool done(const Said<void>& said) { return *said && **said; }
 
@@ -123,7 +120,7 @@ TEST_F(StoreFaultTest, AFullDiskRefusesAndRecovers) {
 TEST_F(StoreFaultTest, AnAdmissionInDoubtIsAnsweredWhenTheDiskHasDecided) {
   ASSERT_TRUE(open());
   ASSERT_TRUE(done(admit("before")));
-  disk_.fail({.fault = Fault::kSync, .after = 1});  // the first one is the key's
+  disk_.fail({.fault = Fault::kSync});
   const auto in_doubt = admit("in-doubt");
   EXPECT_FALSE(in_doubt->has_value());
   EXPECT_TRUE(refused(admit("refused")));
@@ -143,7 +140,7 @@ TEST_F(StoreFaultTest, AnAdmissionInDoubtIsAnsweredWhenTheDiskHasDecided) {
 // The same, and the process is killed before the disk decides: the job may live, and its client has not been refused.
 TEST_F(StoreFaultTest, ARestartFindsWhatTheFailedSyncLeft) {
   ASSERT_TRUE(open());
-  disk_.fail({.fault = Fault::kSync, .after = 1});
+  disk_.fail({.fault = Fault::kSync, .after = 1});  // the first one is the keys'
   const auto in_doubt = admit("in-doubt");
   const auto refusal = admit("refused");
   EXPECT_FALSE(in_doubt->has_value());
@@ -158,7 +155,7 @@ TEST_F(StoreFaultTest, ARestartFindsWhatTheFailedSyncLeft) {
 
 TEST_F(StoreFaultTest, ClosingAnswersWhatIsInDoubt) {
   ASSERT_TRUE(open());
-  disk_.fail({.fault = Fault::kSync, .after = 1});
+  disk_.fail({.fault = Fault::kSync, .after = 1});  // the first one is the keys'
   const auto in_doubt = admit("in-doubt");
   core_->close();
   ASSERT_TRUE(refused(in_doubt));
@@ -168,30 +165,78 @@ TEST_F(StoreFaultTest, ClosingAnswersWhatIsInDoubt) {
 TEST_F(StoreFaultTest, ATerminalTransitionIsRepeatedUntilItIsDurable) {
   ASSERT_TRUE(open());
   ASSERT_TRUE(done(admit("job-1")));
+  const std::string key = key_file().substr(0, payload::kKeyBytes);
+  const auto there = [&] { return key_file().find(key) != std::string::npos; };
   disk_.fail({.fault = Fault::kSync});
   EXPECT_TRUE(refused(move(finished("job-1"))));
-  EXPECT_FALSE(keys_are_empty()) << "its end is not durable yet";
+  EXPECT_TRUE(there()) << "its end is not durable yet";
   disk_.heal();
   EXPECT_TRUE(done(move(finished("job-1"))));
   EXPECT_EQ((**move(finished("job-1"))).error().code, ErrorCode::kConflict) << "settled now";
-  EXPECT_TRUE(keys_are_empty()) << "the key outlived its job";
+  EXPECT_FALSE(there()) << "the key outlived its job";
   clock_.advance_ms(1'000);
   core_->run({});  // the overwriting is synced
   crash_and_open(Crash::kPowerFailure);
-  EXPECT_TRUE(keys_are_empty());
+  EXPECT_FALSE(there());
   EXPECT_EQ(live(), Ids{});
 }
 
 TEST_F(StoreFaultTest, AKeyThatCannotBeWrittenIsARefusal) {
   ASSERT_TRUE(open());
-  ASSERT_TRUE(done(admit("job-1")));
-  disk_.fail({.fault = Fault::kIo, .times = 1});  // a key comes first
-  EXPECT_TRUE(refused(admit("job-2")));
-  EXPECT_TRUE(done(admit("job-3")));
-  EXPECT_EQ(live(), (Ids{"job-1", "job-3"}));
+  disk_.fail({.fault = Fault::kIo, .times = 1});  // keys come first
+  EXPECT_TRUE(refused(admit("job-1")));
+  EXPECT_TRUE(done(admit("job-2")));
+  EXPECT_EQ(live(), Ids{"job-2"});
   core_.reset();
   disk_.fail({.fault = Fault::kIo, .after = 0});
   EXPECT_EQ(open().error().code, ErrorCode::kStoreUnavailable) << "orphan slots not overwritten";
+}
+
+// C-51: what a stopped daemon leaves are the keys of live jobs, and zeros.
+TEST_F(StoreFaultTest, ClosingLeavesNoKeyThatNoJobHas) {
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(done(admit("job-1")));
+  ASSERT_TRUE(done(admit("job-2")));
+  ASSERT_TRUE(done(move(finished("job-1"))));
+  const std::string key = key_file().substr(payload::kKeyBytes, payload::kKeyBytes);
+  core_->close();
+  std::string keys = key_file();
+  EXPECT_EQ(keys.substr(payload::kKeyBytes, payload::kKeyBytes), key);
+  keys.erase(payload::kKeyBytes, payload::kKeyBytes);
+  EXPECT_EQ(keys.find_first_not_of('\0'), std::string::npos);
+}
+
+// A job's progress has no commit of its own: it shares the next one, and the job's end takes its place.
+TEST_F(StoreFaultTest, ProgressWaitsForCompany) {
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(done(admit("job-1")));
+  ASSERT_TRUE(done(admit("job-2")));
+  const auto running = [](const std::string& id) { return moved_to(id, contract::JobStatus::kRunning); };
+  Transition first = running("job-1");
+  first.progress.worker_id = "worker-1";
+  const auto begun = move(first);
+  const auto other = move(running("job-2"));
+  EXPECT_FALSE(begun->has_value());
+  EXPECT_FALSE(other->has_value());
+  EXPECT_LE(core_->due_mono_ms(), clock_.now().mono_ms + 50) << "it is written without help";
+  Transition end = finished("job-1");
+  end.progress.worker_id.reset();
+  EXPECT_TRUE(done(move(end)));
+  EXPECT_TRUE(done(begun));
+  EXPECT_TRUE(done(other));
+  run(Find{base::JobId("job-1"), [](const base::Result<std::optional<JobRecord>>& found) {
+             ASSERT_TRUE(found.value());
+             EXPECT_EQ((*found)->progress.status, contract::JobStatus::kCompleted);
+             EXPECT_EQ((*found)->progress.worker_id, "worker-1") << "only the earlier one said so";
+           }});
+  const auto alone = move(running("job-2"));
+  EXPECT_FALSE(alone->has_value());
+  clock_.advance_ms(50);
+  core_->run({});
+  EXPECT_TRUE(done(alone));
+  const auto last = move(running("job-2"));
+  core_->close();
+  EXPECT_TRUE(done(last));
 }
 
 // One life: some jobs, each step's answer kept; then the process dies by the n-th change. For every n, both deaths: what was
