@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "base/assert.h"
 #include "base/philox.h"
+#include "engine/contract/draw_math.h"
 #include "engine/sampling/cuts/cuts.h"
 #include "engine/sampling/logits/row.h"
 #include "engine/sampling/math/dense_sums.h"
@@ -14,18 +14,27 @@
 namespace llorch::engine::sampling {
 namespace {
 
-// e^-17 = 0.69 * 2^-24: added to a sum of at least 1, the weight of the best candidate, it is less than half its last
-// place. So without XTC and typical, tokens below could neither be drawn nor change a sum: leaving them out is exact.
-constexpr float kTailX = -17.0f;
-
 constexpr std::uint32_t kTokenDraw = 0;
 constexpr std::uint32_t kXtcDraw = 1;
 
 bool all_finite(std::span<const float> values) {
-  constexpr std::uint32_t kExponent = 0x7F800000;
   bool finite = true;
-  for (const float v : values) finite &= (std::bit_cast<std::uint32_t>(v) & kExponent) != kExponent;
+  for (const float v : values) finite &= contract::is_finite(v);
   return finite;
+}
+
+base::Error fault_error(contract::DrawFault fault, std::uint32_t position) {
+  if (fault == contract::DrawFault::kNotFinite) {
+    return {base::ErrorCode::kInternal,
+            fmt::format("the model gave a logit that is not a finite number at position {}; check the model file's "
+                        "digest, then report it with the model's name",
+                        position),
+            {}};
+  }
+  return base::Error{base::ErrorCode::kInternal,
+                     fmt::format("the output constraint allows no token at position {}", position),
+                     {}}
+      .with("reason", "NO_TOKEN_ALLOWED");
 }
 
 }  // namespace
@@ -38,23 +47,23 @@ Sampler::Sampler(const SamplingParams& params, const SamplerSizes& sizes)
       candidates_(sizes.vocab) {
   ASSERT(sizes.vocab > 0 && validate(params, sizes.vocab).has_value(), "vocab={}", sizes.vocab);
   if (params.mirostat != 0) mirostat_.emplace(params, sizes.vocab);
+  const std::size_t ids_max = std::min(sizes.vocab, sizes.history_max);
+  std::size_t edits_max = params.logit_bias.size();
+  if (params.repetition_penalty != 1.0f) edits_max += ids_max;
+  if (params.frequency_penalty != 0.0f || params.presence_penalty != 0.0f) edits_max += ids_max;
+  if (params.dry_multiplier != 0.0f) edits_max += ids_max;
+  edits_.reserve(edits_max);
+  sorted_edits_.reserve(edits_max);
+  edit_order_.reserve(edits_max);
 }
 
 base::Result<TokenId> Sampler::sample(const SampleInput& input) {
   ASSERT(input.logits.size() == values_.size(), "logits={} vocab={}", input.logits.size(), values_.size());
-  if (!all_finite(input.logits)) {
-    return base::fail(base::ErrorCode::kInternal,
-                      fmt::format("the model gave a logit that is not a finite number at position {}; check the model "
-                                  "file's digest, then report it with the model's name",
-                                  input.position));
-  }
+  if (!all_finite(input.logits)) return base::fail(fault_error(contract::DrawFault::kNotFinite, input.position));
   edit_row(input);
   const auto best = std::max_element(values_.begin(), values_.end());  // the first of equals
   if (*best == logits::kMasked) {
-    return base::fail(base::Error{
-        base::ErrorCode::kInternal,
-        fmt::format("the output constraint allows no token at position {}", input.position),
-        {}}.with("reason", "NO_TOKEN_ALLOWED"));
+    return base::fail(fault_error(contract::DrawFault::kNothingAllowed, input.position));
   }
   const float temperature = params_.temperature == 0.0f ? 0.0f : choose_temperature(*best);
   if (temperature == 0.0f) return TokenId{static_cast<std::uint32_t>(best - values_.begin())};
@@ -62,12 +71,46 @@ base::Result<TokenId> Sampler::sample(const SampleInput& input) {
   return draw(*best, input.position);
 }
 
+const contract::RowDraw* Sampler::device_draw(const SampleInput& input, std::uint32_t edits_max) {
+  const SamplingParams& p = params_;
+  const bool knows_cuts = p.dynatemp_range == 0.0f && p.order == SamplerOrder::kTemperatureFirst &&
+                          p.top_n_sigma == 0.0f && p.typical_p == 1.0f && p.xtc_probability == 0.0f && p.mirostat == 0;
+  if (p.temperature != 0.0f && !knows_cuts) return nullptr;
+  collect_edits(input.history);
+  if (edits_.size() > edits_max) return nullptr;
+  edit_order_.clear();
+  sorted_edits_.clear();
+  for (std::size_t i = 0; i < edits_.size(); ++i) edit_order_.push_back(std::uint64_t{edits_[i].index} << 32 | i);
+  std::ranges::sort(edit_order_);
+  for (const std::uint64_t at : edit_order_) sorted_edits_.push_back(edits_[static_cast<std::uint32_t>(at)]);
+  device_draw_ = {.edits = sorted_edits_,
+                  .allowed = input.mask,
+                  .temperature = p.temperature,
+                  .top_k = p.top_k,
+                  .top_p = p.top_p,
+                  .min_p = p.min_p,
+                  .min_keep = p.min_keep,
+                  .uniform = uniform(input.position, kTokenDraw)};
+  return &device_draw_;
+}
+
+base::Result<TokenId> Sampler::drawn(const contract::RowDrawn& drawn, std::uint32_t position) {
+  if (drawn.fault != contract::DrawFault::kNone) return base::fail(fault_error(drawn.fault, position));
+  return TokenId{drawn.index};
+}
+
+void Sampler::collect_edits(const logits::History& history) {
+  edits_.clear();
+  logits::bias_edits(params_.logit_bias, edits_);
+  penalties_.edits(history, edits_);
+  dry_.edits(history, edits_);
+}
+
 void Sampler::edit_row(const SampleInput& input) {
   std::copy(input.logits.begin(), input.logits.end(), values_.begin());
-  logits::add_bias(values_, params_.logit_bias);
+  collect_edits(input.history);
+  logits::apply_edits(values_, edits_);
   logits::apply_mask(values_, input.mask);
-  penalties_.apply(values_, input.history);
-  dry_.apply(values_, input.history);
 }
 
 // What x is divided by before the cuts.
@@ -84,7 +127,7 @@ float Sampler::choose_temperature(float l_max) const {
 TokenId Sampler::draw(float l_max, std::uint32_t position) {
   const bool temperature_last = params_.order == SamplerOrder::kTemperatureLast;
   const float reach = temperature_last ? std::max(1.0f, params_.temperature + params_.dynatemp_range) : 1.0f;
-  candidates_.collect(values_, {.l_max = l_max, .divisor = divisor_, .x_min = kTailX * reach});
+  candidates_.collect(values_, {.l_max = l_max, .divisor = divisor_, .x_min = contract::kDrawTailX * reach});
   if (mirostat_) {
     mirostat_->cut(candidates_);
   } else {

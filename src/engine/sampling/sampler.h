@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/contract/draw.h"
 #include "engine/sampling/cuts/candidates.h"
 #include "engine/sampling/cuts/mirostat.h"
 #include "engine/sampling/logits/dry.h"
@@ -19,7 +20,7 @@ namespace llorch::engine::sampling {
 
 struct SamplerSizes {
   std::size_t vocab = 0;        // at least 1
-  std::size_t history_max = 0;  // tokens of the longest history; read by DRY only
+  std::size_t history_max = 0;  // tokens of the longest history; DRY needs it, penalties reserve by it
 };
 
 struct SampleInput {
@@ -31,10 +32,11 @@ struct SampleInput {
 };
 
 // One per sequence, not thread-safe. Allocates in the constructor only: 16 bytes per vocabulary entry, 4 to 12 more for
-// penalties and DRY, and for DRY 8 per token of its window.
+// penalties and DRY, for DRY 8 per token of its window, 16 per token for each kind of edit.
 //
 // The chain (DECISIONS §6), all f32; each step's formula stands at its function:
 //   logit_bias · mask · repetition, frequency, presence · DRY                                    logits/
+//     (the mask comes last in the code: an edit changes one entry by itself alone, and a masked one stays masked)
 //   temperature (or dynamic)   0: the largest l, lowest id on ties. Else x = (l - l_max) / t, w = exp_s1(x).
 //                              Candidates are the tokens with x >= -17: less than 2^-24 of the best one's weight is none.
 //   top_n_sigma · top_k · typical · top_p · min_p · XTC                                          cuts/
@@ -53,7 +55,15 @@ class Sampler {
   // the mask allows no token (details.reason NO_TOKEN_ALLOWED). Nothing is drawn then.
   base::Result<TokenId> sample(const SampleInput& input);
 
+  // The same draw as a device makes it (input.logits is not read), valid until the next call here; its row is 0. Null when
+  // only sample() can do it, which is a matter of the parameters, and of more than `edits_max` edits: a device knows the
+  // chain with the temperature first and of the cuts top_k, top_p and min_p.
+  const contract::RowDraw* device_draw(const SampleInput& input, std::uint32_t edits_max);
+  // What sample() returns when the device has drawn this at this position.
+  static base::Result<TokenId> drawn(const contract::RowDrawn& drawn, std::uint32_t position);
+
  private:
+  void collect_edits(const logits::History& history);
   void edit_row(const SampleInput& input);
   float choose_temperature(float l_max) const;
   TokenId draw(float l_max, std::uint32_t position);
@@ -62,6 +72,9 @@ class Sampler {
 
   SamplingParams params_;
   std::vector<float> values_;  // [V] logits after the edits
+  std::vector<contract::RowEdit> edits_, sorted_edits_;
+  std::vector<std::uint64_t> edit_order_;  // index << 32 | place in edits_
+  contract::RowDraw device_draw_;
   logits::Penalties penalties_;
   logits::Dry dry_;
   cuts::Candidates candidates_;

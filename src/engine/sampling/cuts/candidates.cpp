@@ -1,19 +1,17 @@
 #include "engine/sampling/cuts/candidates.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "base/assert.h"
+#include "engine/contract/draw_math.h"
 #include "engine/sampling/math/exp.h"
 
 namespace llorch::engine::sampling::cuts {
 namespace {
 
-std::uint64_t key_of(float x, std::uint32_t id) {
-  return std::uint64_t{std::bit_cast<std::uint32_t>(std::fabs(x))} << 32 | id;
-}
-float x_of(std::uint64_t key) { return -std::bit_cast<float>(static_cast<std::uint32_t>(key >> 32)); }
+using contract::candidate_index;
+using contract::candidate_key;
+using contract::candidate_x;
 
 // Blocks double: most draws end within the first.
 constexpr std::size_t kFirstBlock = 256;
@@ -27,7 +25,7 @@ void Candidates::collect(std::span<const float> l, const Scale& scale) {
   std::size_t count = 0;
   for (std::size_t id = 0; id < l.size(); ++id) {
     const float x = (l[id] - scale.l_max) / scale.divisor;
-    keys_[count] = key_of(x, static_cast<std::uint32_t>(id));
+    keys_[count] = candidate_key(x, static_cast<std::uint32_t>(id));
     count += x >= scale.x_min ? 1 : 0;
   }
   ASSERT(count > 0);
@@ -55,7 +53,7 @@ void Candidates::sort_to(std::size_t position) {
 
 float Candidates::x(std::size_t i) {
   sort_to(begin_ + i);
-  return x_of(keys_[begin_ + i]);
+  return candidate_x(keys_[begin_ + i]);
 }
 
 float Candidates::scaled_x(std::size_t i) { return (x(i) - shift_) / divisor_; }
@@ -64,7 +62,7 @@ float Candidates::weight(std::size_t i) { return math::exp_s1(scaled_x(i)); }
 
 base::TokenId Candidates::id(std::size_t i) {
   sort_to(begin_ + i);
-  return base::TokenId{static_cast<std::uint32_t>(keys_[begin_ + i])};
+  return base::TokenId{candidate_index(keys_[begin_ + i])};
 }
 
 void Candidates::keep_first(std::size_t n) {
@@ -90,7 +88,7 @@ void Candidates::drop_first(std::size_t n) {
 std::size_t Candidates::count_from(float x_min) const {
   const auto kept = std::span(keys_).subspan(begin_, count());
   return static_cast<std::size_t>(
-      std::count_if(kept.begin(), kept.end(), [&](std::uint64_t key) { return x_of(key) >= x_min; }));
+      std::count_if(kept.begin(), kept.end(), [&](std::uint64_t key) { return candidate_x(key) >= x_min; }));
 }
 
 void Candidates::rescale(float divisor) {

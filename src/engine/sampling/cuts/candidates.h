@@ -53,8 +53,7 @@ class Candidates {
   float scaled_x(std::size_t i);
   void restart_walk();
 
-  // x is never positive, so the bits of its magnitude order it; the magnitude also makes -0 and 0 one value.
-  std::vector<std::uint64_t> keys_;  // |x| << 32 | id; [begin_, sorted_) ascending and below the rest
+  std::vector<std::uint64_t> keys_;  // contract::candidate_key; [begin_, sorted_) ascending and below the rest
   std::vector<float> sums_;          // running sums at [begin_, walked_)
   std::size_t begin_ = 0, end_ = 0, sorted_ = 0;
   std::size_t walked_ = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "engine/sampling/logits/row.h"
 
 namespace llorch::engine::sampling::logits {
 namespace {
@@ -47,12 +46,13 @@ void Dry::match_suffixes(std::span<const TokenId> tokens) {
 }
 
 void Dry::note(TokenId id, std::uint32_t length) {
+  ASSERT(index(id) < lengths_.size(), "id={} vocab={}", index(id), lengths_.size());
   std::uint32_t& longest = lengths_[index(id)];
   if (longest == 0) noted_.push_back(id);
   longest = std::max(longest, length);
 }
 
-void Dry::apply(std::span<float> l, const History& history) {
+void Dry::edits(const History& history, std::vector<contract::RowEdit>& out) {
   if (multiplier_ == 0.0f) return;
   ASSERT(history.breaks.empty() || history.breaks.size() == history.tokens.size(), "breaks={} tokens={}",
          history.breaks.size(), history.tokens.size());
@@ -76,9 +76,7 @@ void Dry::apply(std::span<float> l, const History& history) {
   }
   for (const TokenId id : noted_) {
     const std::uint32_t length = std::exchange(lengths_[index(id)], 0);
-    ASSERT(index(id) < l.size(), "id={} vocab={}", index(id), l.size());
-    float& v = l[index(id)];
-    if (v != kMasked) v = clamp_finite(v - multiplier_ * power(base_, length - allowed_length_));
+    out.push_back({index(id), contract::EditKind::kLower, multiplier_ * power(base_, length - allowed_length_), 0.0f});
   }
   noted_.clear();
 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/contract/draw.h"
 #include "engine/sampling/logits/history.h"
 #include "engine/sampling/params.h"
 
@@ -16,7 +17,7 @@ namespace llorch::engine::sampling::logits {
 //   l - dry_multiplier * dry_base^(n - dry_allowed_length), clamped to the finite range.
 // (p-e-w, "DRY: A modern repetition penalty", 2024.) The power is taken by squaring, lowest bit of the exponent first.
 // All n(i) together take O(window): the Z function of the reversed window (Gusfield, 1997, ch. 1).
-// Not thread-safe; allocates in the constructor only.
+// Not thread-safe; allocates in the constructor, and where `out` must grow.
 class Dry {
  public:
   struct Sizes {
@@ -25,8 +26,9 @@ class Dry {
   };
   Dry(const SamplingParams& params, const Sizes& sizes);
 
-  // REQUIRES l.size() == vocab, history.tokens.size() <= history_max, history.breaks empty or one per token.
-  void apply(std::span<float> l, const History& history);
+  // What it does to a row. REQUIRES every id of the history below vocab, history.tokens.size() <= history_max,
+  // history.breaks empty or one per token.
+  void edits(const History& history, std::vector<contract::RowEdit>& out);
 
  private:
   void match_suffixes(std::span<const TokenId> tokens);

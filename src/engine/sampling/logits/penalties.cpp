@@ -1,9 +1,9 @@
 #include "engine/sampling/logits/penalties.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
-#include "engine/sampling/logits/row.h"
 
 namespace llorch::engine::sampling::logits {
 
@@ -18,9 +18,9 @@ Penalties::Penalties(const SamplingParams& params, std::size_t vocab_size)
   if (frequency_ != 0.0f || presence_ != 0.0f) counts_.resize(vocab_size);
 }
 
-void Penalties::apply(std::span<float> l, const History& history) {
-  if (!seen_at_.empty()) apply_repetition(l, window(history, repetition_scope_));
-  if (!counts_.empty()) apply_counts(l, window(history, frequency_scope_));
+void Penalties::edits(const History& history, std::vector<contract::RowEdit>& out) {
+  if (!seen_at_.empty()) repetition_edits(window(history, repetition_scope_), out);
+  if (!counts_.empty()) count_edits(window(history, frequency_scope_), out);
 }
 
 std::span<const TokenId> Penalties::window(const History& history, PenaltyScope scope) const {
@@ -30,28 +30,25 @@ std::span<const TokenId> Penalties::window(const History& history, PenaltyScope 
   return history.tokens.subspan(begin);
 }
 
-void Penalties::apply_repetition(std::span<float> l, std::span<const TokenId> tokens) {
+void Penalties::repetition_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out) {
   ++pass_;
   for (const TokenId id : tokens) {
-    ASSERT(index(id) < l.size(), "id={} vocab={}", index(id), l.size());
+    ASSERT(index(id) < seen_at_.size(), "id={} vocab={}", index(id), seen_at_.size());
     if (seen_at_[index(id)] == pass_) continue;
     seen_at_[index(id)] = pass_;
-    float& v = l[index(id)];
-    if (v == kMasked) continue;
-    v = clamp_finite(v > 0.0f ? v / repetition_ : v * repetition_);
+    out.push_back({index(id), contract::EditKind::kScale, repetition_, 0.0f});
   }
 }
 
-void Penalties::apply_counts(std::span<float> l, std::span<const TokenId> tokens) {
+void Penalties::count_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out) {
   for (const TokenId id : tokens) {
-    ASSERT(index(id) < l.size(), "id={} vocab={}", index(id), l.size());
+    ASSERT(index(id) < counts_.size(), "id={} vocab={}", index(id), counts_.size());
     ++counts_[index(id)];
   }
   for (const TokenId id : tokens) {
     const std::uint32_t count = std::exchange(counts_[index(id)], 0);
-    float& v = l[index(id)];
-    if (count == 0 || v == kMasked) continue;
-    v = clamp_finite((v - static_cast<float>(count) * frequency_) - presence_);
+    if (count == 0) continue;
+    out.push_back({index(id), contract::EditKind::kLower, static_cast<float>(count) * frequency_, presence_});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/contract/draw.h"
 #include "engine/sampling/logits/history.h"
 #include "engine/sampling/params.h"
 
@@ -12,18 +13,18 @@ namespace llorch::engine::sampling::logits {
 // Over the newest penalty_last_n tokens of the history (0: all), of these the ones each penalty's scope names:
 //   repetition             of each id seen, once: l > 0 ? l / r : l * r        (Keskar et al., CTRL, 2019, with HF's sign)
 //   frequency, presence    of each id seen c times: (l - c * frequency) - presence                 (OpenAI's definition)
-// Every result is clamped to the finite range. Not thread-safe; allocates in the constructor only.
+// Every result is clamped to the finite range. Not thread-safe; allocates in the constructor, and where `out` must grow.
 class Penalties {
  public:
   Penalties(const SamplingParams& params, std::size_t vocab_size);
 
-  // REQUIRES l.size() == vocab_size, every id of the history below it.
-  void apply(std::span<float> l, const History& history);
+  // What they do to a row, in the order in which it is done. REQUIRES every id of the history below vocab_size.
+  void edits(const History& history, std::vector<contract::RowEdit>& out);
 
  private:
   std::span<const TokenId> window(const History& history, PenaltyScope scope) const;
-  void apply_repetition(std::span<float> l, std::span<const TokenId> tokens);
-  void apply_counts(std::span<float> l, std::span<const TokenId> tokens);
+  void repetition_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out);
+  void count_edits(std::span<const TokenId> tokens, std::vector<contract::RowEdit>& out);
 
   float repetition_, frequency_, presence_;
   PenaltyScope repetition_scope_, frequency_scope_;

@@ -6,6 +6,10 @@
 
 namespace llorch::engine::sampling::logits {
 
+void bias_edits(std::span<const LogitBias> biases, std::vector<contract::RowEdit>& out) {
+  for (const LogitBias& b : biases) out.push_back({index(b.token), contract::EditKind::kAdd, b.bias, 0.0f});
+}
+
 void apply_mask(std::span<float> l, std::span<const std::uint32_t> mask) {
   if (mask.empty()) return;
   ASSERT(mask.size() == (l.size() + 31) / 32, "words={} vocab={}", mask.size(), l.size());

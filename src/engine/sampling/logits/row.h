@@ -1,9 +1,12 @@
 #pragma once
-// The two edits of a row that need nothing but the request: logit bias and the grammar's mask.
+// Edits of a row: those that need nothing but the request, logit bias and the grammar's mask, and how any are applied.
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <vector>
 
+#include "base/assert.h"
+#include "engine/contract/draw_math.h"
 #include "engine/sampling/params.h"
 
 namespace llorch::engine::sampling::logits {
@@ -11,17 +14,14 @@ namespace llorch::engine::sampling::logits {
 // A token the mask forbids. Every later step leaves it as it is.
 inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-// Results of arithmetic on logits stay finite.
-inline float clamp_finite(float l) {
-  constexpr float kMax = std::numeric_limits<float>::max();
-  return l < -kMax ? -kMax : l > kMax ? kMax : l;
-}
+// l + bias, clamped to the finite range, bias after bias.
+void bias_edits(std::span<const LogitBias> biases, std::vector<contract::RowEdit>& out);
 
-// l + bias. REQUIRES every token < l.size(), l finite.
-inline void add_bias(std::span<float> l, std::span<const LogitBias> biases) {
-  for (const LogitBias& b : biases) {
-    float& v = l[index(b.token)];
-    v = clamp_finite(v + b.bias);
+// REQUIRES every index < l.size(), l finite.
+inline void apply_edits(std::span<float> l, std::span<const contract::RowEdit> edits) {
+  for (const contract::RowEdit& edit : edits) {
+    ASSERT(edit.index < l.size(), "index={} row={}", edit.index, l.size());
+    l[edit.index] = contract::edited(l[edit.index], edit);
   }
 }
 
