@@ -97,7 +97,8 @@ base::Result<Loaded> load(const Options& o) {
       .kv_tokens = static_cast<std::uint64_t>(o.kv_tokens),
       .kv_tokens_max = static_cast<std::uint64_t>(o.kv_tokens_max),
       .frame_patches_max = 0,
-      .image_rows_max = static_cast<std::uint32_t>(o.image_tokens_max)};
+      .image_rows_max = static_cast<std::uint32_t>(o.image_tokens_max),
+      .draws = true};
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, *loaded.backend, [](unsigned percent) {
     base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
   }));

@@ -195,6 +195,7 @@ void EngineLoop::check_residency() {
     stopping_ = true;
   }
   take_in_new_jobs();
+  say_taken();
   while (!running_.empty()) {
     fail(running_.begin()->first,
          base::Error{ErrorCode::kWorkerReset, "the worker leaves: memory of its model left the device", {}});
@@ -204,6 +205,10 @@ void EngineLoop::check_residency() {
 
 void EngineLoop::end_overdue_jobs() {
   const std::int64_t now = clock_.now().mono_ms;
+  const auto is_over = [&](const auto& entry) {
+    return entry.second->cancelled.load() || now >= entry.second->deadline_ms;
+  };
+  if (std::ranges::any_of(running_, is_over)) say_taken();
   for (auto next = running_.begin(); next != running_.end();) {
     const auto& [id, job] = *next++;  // fail() takes the entry away
     if (job->cancelled.load()) {
@@ -220,14 +225,23 @@ void EngineLoop::end_overdue_jobs() {
 }
 
 bool EngineLoop::step() {
-  const auto ran = batch_.step(clock_.now().mono_ms,
-                               [&](SequenceId id, std::span<const float> logits) { accept_logits(id, logits); });
+  engine::inference::DrawSinks draws;
+  if (engine_.draws()) {
+    draws.draw = [&](SequenceId id) { return running_.at(id)->sequence.device_draw(engine::inference::kDrawEditsMax); };
+    draws.drawn = [&](SequenceId id, const engine::contract::RowDrawn& drawn) { accept_drawn(id, drawn); };
+    draws.meanwhile = [&] { say_taken(); };
+  }
+  const auto ran = batch_.step(
+      clock_.now().mono_ms, [&](SequenceId id, std::span<const float> logits) { accept_logits(id, logits); }, draws);
   if (!ran) {
     base::log_event(base::LogLevel::kError, "error", {}, "A step of the engine failed.",
                     {{"code", ran.error().name()}});
     if (ran.error().code == ErrorCode::kCudaError) healthy_.store(false);
-    for (const SequenceId id : batch_.last_step()) fail(id, ran.error());
+    say_taken();
+    for (const SequenceId id : batch_.last_step())
+      if (running_.contains(id)) fail(id, ran.error());
   }
+  if (!ran.value_or(true)) say_taken();  // no step to do it in
   const std::lock_guard lock(mutex_);
   usage_ = batch_.usage();
   return ran.value_or(true);
@@ -238,10 +252,32 @@ void EngineLoop::accept_logits(SequenceId id, std::span<const float> logits) {
   if (job->cancelled.load()) return;  // ends before the next step
   const auto token = job->sequence.accept(logits);
   if (!token) return fail(id, token.error());
-  if (job->first_token_ms < 0) job->first_token_ms = clock_.now().mono_ms;
-  job->sink->token(*token);
-  if (token->finished) return finish(id, *token->finished);
-  batch_.append(id, token->token);
+  hand_out(id, *job, *token);
+  if (!token->finished) batch_.append(id, token->token);
+}
+
+void EngineLoop::accept_drawn(SequenceId id, const engine::contract::RowDrawn& drawn) {
+  const std::shared_ptr<Job> job = running_.at(id);
+  if (job->cancelled.load()) return;
+  const auto token = job->sequence.take(drawn);
+  if (!token) return fail(id, token.error());
+  if (job->sequence.ends()) return say(id, job);
+  batch_.append(id, *token);
+  taken_.push_back(id);
+}
+
+void EngineLoop::say_taken() {
+  for (const SequenceId id : taken_)
+    if (const auto job = running_.find(id); job != running_.end()) say(id, std::shared_ptr<Job>(job->second));
+  taken_.clear();
+}
+
+void EngineLoop::say(SequenceId id, const std::shared_ptr<Job>& job) { hand_out(id, *job, job->sequence.say()); }
+
+void EngineLoop::hand_out(SequenceId id, Job& job, const TokenOut& token) {
+  if (job.first_token_ms < 0) job.first_token_ms = clock_.now().mono_ms;
+  job.sink->token(token);
+  if (token.finished) finish(id, *token.finished);
 }
 
 void EngineLoop::finish(SequenceId id, contract::StopReason reason) {

@@ -104,6 +104,11 @@ class EngineLoop {
   void end_overdue_jobs();
   bool step();  // false when there was nothing to run
   void accept_logits(engine::inference::SequenceId id, std::span<const float> logits);
+  // Where the device draws: the token is settled at once, so that the next step can begin; its text waits until that runs.
+  void accept_drawn(engine::inference::SequenceId id, const engine::contract::RowDrawn& drawn);
+  void say_taken();
+  void say(engine::inference::SequenceId id, const std::shared_ptr<Job>& job);
+  void hand_out(engine::inference::SequenceId id, Job& job, const TokenOut& token);
   void finish(engine::inference::SequenceId id, contract::StopReason reason);
   void fail(engine::inference::SequenceId id, base::Error error);
   // Takes the job out of the batch and of everything that knows it.
@@ -132,6 +137,7 @@ class EngineLoop {
   // Loop thread only.
   engine::inference::ContinuousBatch batch_;
   std::map<engine::inference::SequenceId, std::shared_ptr<Job>> running_;
+  std::vector<engine::inference::SequenceId> taken_;  // whose last token has no text yet
   std::uint64_t next_sequence_ = 0;
   std::int64_t next_residency_check_ms_;
   std::thread thread_;

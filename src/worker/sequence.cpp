@@ -88,35 +88,66 @@ void Sequence::append(TokenId token) {
   if (break_tracker_) breaks_.push_back(break_tracker_->push(tokenizer_->token_bytes(token)) ? 1 : 0);
 }
 
+base::Result<std::span<const std::uint32_t>> Sequence::mask() {
+  if (!spec_.constraint) return std::span<const std::uint32_t>();
+  return spec_.constraint->mask();
+}
+
+engine::sampling::SampleInput Sequence::sample_input(std::span<const float> logits,
+                                                     std::span<const std::uint32_t> mask) const {
+  return {.logits = logits,
+          .history = {.tokens = history_, .prompt_tokens = spec_.prompt.size(), .breaks = breaks_},
+          .position = static_cast<std::uint32_t>(history_.size()),
+          .mask = mask};
+}
+
 base::Result<TokenOut> Sequence::accept(std::span<const float> logits) {
   ASSERT(!finished_);
-  std::span<const std::uint32_t> mask;
-  if (spec_.constraint) mask = TRY(spec_.constraint->mask());
-  const auto position = static_cast<std::uint32_t>(history_.size());
-  const TokenId token =
-      TRY(sampler_.sample({.logits = logits,
-                           .history = {.tokens = history_, .prompt_tokens = spec_.prompt.size(), .breaks = breaks_},
-                           .position = position,
-                           .mask = mask}));
-  if (spec_.constraint) TRY(spec_.constraint->accept(token));
-  append(token);
-  ++tokens_out_;
-
-  engine::text::TextPiece piece = text_.push(token);
-  TokenOut out{.token = token, .text = std::move(piece.text), .index = tokens_out_ - 1};
+  const TokenId token = TRY(sampler_.sample(sample_input(logits, TRY(mask()))));
+  TRY(take(token));
+  TokenOut out = say();
   if (spec_.logprobs) {
     out.logprobs =
         sampling::wire_logprobs(engine::sampling::token_logprobs(logits, token, spec_.top_logprobs), *tokenizer_);
   }
+  return out;
+}
+
+const engine::contract::RowDraw* Sequence::device_draw(std::uint32_t edits_max) {
+  ASSERT(!finished_);
+  if (spec_.logprobs) return nullptr;
+  const auto allowed = mask();
+  return allowed ? sampler_.device_draw(sample_input({}, *allowed), edits_max) : nullptr;
+}
+
+base::Result<TokenId> Sequence::take(const engine::contract::RowDrawn& drawn) {
+  const TokenId token =
+      TRY(engine::sampling::Sampler::drawn(drawn, static_cast<std::uint32_t>(history_.size())));
+  TRY(take(token));
+  return token;
+}
+
+base::Result<> Sequence::take(TokenId token) {
+  ASSERT(!finished_);
+  if (spec_.constraint) TRY(spec_.constraint->accept(token));
+  append(token);
+  ++tokens_out_;
   if (tokenizer_->is_end_of_generation(token)) {
-    out.finished = StopReason::kEos;
-  } else if (piece.stopped) {
-    out.finished = StopReason::kStop;
+    ending_ = StopReason::kEos;
   } else if (tokens_out_ == spec_.max_tokens) {
-    out.finished = StopReason::kMaxTokens;
+    ending_ = StopReason::kMaxTokens;
   } else if (static_cast<std::int64_t>(history_.size()) == context_tokens_) {
-    out.finished = StopReason::kContext;
+    ending_ = StopReason::kContext;
   }
+  return {};
+}
+
+TokenOut Sequence::say() {
+  ASSERT(!finished_ && tokens_out_ > 0);
+  const TokenId token = history_.back();
+  engine::text::TextPiece piece = text_.push(token);
+  TokenOut out{.token = token, .text = std::move(piece.text), .index = tokens_out_ - 1, .finished = ending_};
+  if (piece.stopped && ending_ != StopReason::kEos) out.finished = StopReason::kStop;
   if (out.finished) {
     out.text += text_.finish().text;
     finished_ = true;

@@ -67,12 +67,26 @@ class Sequence {
   // INTERNAL when the logits are not finite. INVALID_PARAMS when the constraint is too ambiguous here.
   base::Result<TokenOut> accept(std::span<const float> logits);
 
+  // The same in three parts, where a device draws. How the next token is drawn, with at most `edits_max` edits, valid until
+  // the next call here; null when accept() must be given the logits: log-probabilities are wanted, or the parameters are none
+  // a device knows (Sampler::device_draw), or there is an error for accept() to find.
+  const engine::contract::RowDraw* device_draw(std::uint32_t edits_max);
+  // What was drawn. Everything the next draw depends on is settled then. Errors as of accept().
+  base::Result<TokenId> take(const engine::contract::RowDrawn& drawn);
+  // The event of the token taken last; one for each take(), before the next one. Only here a stop string is found.
+  TokenOut say();
+  // Whether the sequence ends with the token taken last whatever its text is.
+  bool ends() const { return ending_.has_value(); }
+
   bool finished() const { return finished_; }
   std::int64_t tokens_out() const { return tokens_out_; }
   // Lower-case hex SHA-256 of the output text so far.
   std::string output_sha256() const;
 
  private:
+  base::Result<std::span<const std::uint32_t>> mask();
+  engine::sampling::SampleInput sample_input(std::span<const float> logits, std::span<const std::uint32_t> mask) const;
+  base::Result<> take(TokenId token);
   void append(TokenId token);
 
   SequenceSpec spec_;
@@ -85,6 +99,7 @@ class Sequence {
   std::optional<sampling::BreakTracker> break_tracker_;
   std::vector<std::uint8_t> breaks_;  // of history_; empty without DRY
   std::int64_t tokens_out_ = 0;
+  std::optional<contract::StopReason> ending_;  // of the token taken last, but for stop strings
   bool finished_ = false;
   base::Sha256 output_hash_;
 };

@@ -34,6 +34,7 @@ ContinuousBatch::ContinuousBatch(Engine& engine, const ContinuousBatchOptions& o
       may_grow_(engine.facts().kv_tokens_max > engine.facts().kv_tokens) {
   rows_.reserve(engine.facts().slots);
   in_step_.reserve(engine.facts().slots);
+  drawn_.reserve(engine.facts().slots);
 }
 
 Result<> ContinuousBatch::add(const SequenceRequest& request) {
@@ -71,19 +72,27 @@ void ContinuousBatch::fork(SequenceId parent, SequenceId child) {
   scheduler_.fork(parent, child);
 }
 
-Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink) {
+Result<bool> ContinuousBatch::step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws) {
   in_step_.clear();
   size_cache();
-  const Result<StepOutput> output = run(scheduler_.plan(now_ms));
+  const Result<StepOutput> output = run(scheduler_.plan(now_ms), draws);
   if (!output) {
     scheduler_.failed();
     return base::fail(output.error());
   }
   // done() ends the plan's life: who gets which logits is kept in rows_ and in_step_.
   scheduler_.done();
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < rows_.size(); ++i)
-    if (rows_[i].wanted == RowsWanted::kLast) sink(in_step_[i], output->row(next++));
+  std::size_t next = 0, next_drawn = 0;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].wanted != RowsWanted::kLast) continue;
+    const std::size_t row = next++;
+    if (!drawn_[i]) {
+      if (scheduler_.knows(in_step_[i])) sink(in_step_[i], output->row(row));
+      continue;
+    }
+    const contract::RowDrawn& drawn = output->drawn[next_drawn++];
+    if (scheduler_.knows(in_step_[i])) draws.drawn(in_step_[i], drawn);
+  }
   return !rows_.empty();
 }
 
@@ -113,7 +122,7 @@ Result<> ContinuousBatch::start(const scheduling::SlotStart& start, const schedu
   return {};
 }
 
-Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan) {
+Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan, const DrawSinks& draws) {
   rows_.clear();
   for (const scheduling::PlannedRows& rows : plan.rows) {
     in_step_.push_back(rows.id);
@@ -125,8 +134,15 @@ Result<StepOutput> ContinuousBatch::run(const scheduling::StepPlan& plan) {
     TRY(engine_.fork({.from = fork.from, .to = fork.to, .tokens_max = fork.tokens_max}));
   engine_.copy_pages(plan.page_copies);
   for (const scheduling::SlotStart& begun : plan.starts) TRY(start(begun, plan));
+  drawn_.assign(rows_.size(), false);
   if (rows_.empty()) return StepOutput{.logits = {}, .vocab = engine_.facts().vocab};
-  return engine_.step(rows_);
+  if (!draws.draw) return engine_.step(rows_);
+  const auto draw = [&](std::size_t request) {
+    const contract::RowDraw* wanted = draws.draw(in_step_[request]);
+    drawn_[request] = wanted != nullptr;
+    return wanted;
+  };
+  return engine_.step(rows_, {.draw = draw, .meanwhile = draws.meanwhile});
 }
 
 BatchUsage ContinuousBatch::usage() const {

@@ -45,6 +45,17 @@ struct SequenceRequest {
 // call or before the next step.
 using LogitsSink = std::function<void(SequenceId id, std::span<const float> logits)>;
 
+// How a device that draws is told what to draw, and what it drew. All are called in step().
+struct DrawSinks {
+  // How to draw the sequence's next token, or null: its logits are wanted. Asked while the device runs; it lives, and the
+  // sequence's tokens stay as they are, until drawn() or the end of step().
+  std::function<const contract::RowDraw*(SequenceId id)> draw;
+  // Answered like logits.
+  std::function<void(SequenceId id, const contract::RowDrawn& drawn)> drawn;
+  // Host work that can be done while the device runs; sequences may be removed.
+  std::function<void()> meanwhile;
+};
+
 struct BatchUsage {
   scheduling::SchedulerCounts counts;
   std::uint32_t running = 0;
@@ -70,7 +81,8 @@ class ContinuousBatch {
 
   // Runs one step, or nothing when nobody has rows to run (false). An error is that of the whole step: the sequences in
   // it (`last_step()`) are to be computed again if they are not removed.
-  base::Result<bool> step(std::int64_t now_ms, const LogitsSink& sink);
+  // A sequence that was removed while the device ran is told nothing.
+  base::Result<bool> step(std::int64_t now_ms, const LogitsSink& sink, const DrawSinks& draws = {});
   std::span<const SequenceId> last_step() const { return in_step_; }
 
   // Forgets all cached pages. Those nobody used for their time to live go with the next step().
@@ -81,7 +93,7 @@ class ContinuousBatch {
  private:
   void size_cache();
   base::Result<> start(const scheduling::SlotStart& start, const scheduling::StepPlan& plan);
-  base::Result<StepOutput> run(const scheduling::StepPlan& plan);
+  base::Result<StepOutput> run(const scheduling::StepPlan& plan, const DrawSinks& draws);
 
   Engine& engine_;
   ContinuousBatchOptions options_;
@@ -90,6 +102,7 @@ class ContinuousBatch {
   bool may_grow_;                                // the cache, as far as is known
   std::vector<SlotRows> rows_;
   std::vector<SequenceId> in_step_;
+  std::vector<bool> drawn_;  // of rows_: the device draws from it
 };
 
 }  // namespace llorch::engine::inference

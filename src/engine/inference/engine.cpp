@@ -138,7 +138,7 @@ Result<> Engine::reserve_pages(std::span<const SlotRows> requests) {
   return {};
 }
 
-Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
+Result<StepOutput> Engine::step(std::span<const SlotRows> requests, const StepHooks& hooks) {
   TRY(step_.batch.build(requests, slots_, ctx_));
   TRY(reserve_pages(requests));
   counters_ = {};
@@ -150,15 +150,50 @@ Result<StepOutput> Engine::step(std::span<const SlotRows> requests) {
     return base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", counters_.total,
                                                   backend_->device_class()));
   }
-  const std::span<float> logits = std::span(logits_).first(ctx_.output_rows.size() * facts_.vocab);
-  backend_->copy_to_host(std::as_writable_bytes(logits), plan.output_of(plan.instructions().size() - 1));
-  TRY(backend_->synchronize());
+  std::byte* const rows = plan.output_of(plan.instructions().size() - 1);
+  collect_draws(requests, hooks);
+  if (!draws_.empty()) step_.drawer->draw(reinterpret_cast<float*>(rows), draws_);
+  if (hooks.meanwhile) hooks.meanwhile();
+  StepOutput output{.logits = std::span(logits_).first(ctx_.output_rows.size() * facts_.vocab), .vocab = facts_.vocab};
+  if (!draws_.empty()) output.drawn = TRY(step_.drawer->wait());
+  read_rows_not_drawn(rows);
+  if (draws_.empty() || draws_.size() < ctx_.output_rows.size()) TRY(backend_->synchronize());
   for (std::size_t b = 0; b < requests.size(); ++b) {
     SlotFill& fill = slots_[requests[b].slot];
     fill.length = ctx_.sequence_lengths[b];
     if (!step_.batch.cursors().empty()) fill.cursor = step_.batch.cursors()[b];
   }
-  return StepOutput{.logits = logits, .vocab = facts_.vocab};
+  return output;
+}
+
+void Engine::collect_draws(std::span<const SlotRows> requests, const StepHooks& hooks) {
+  draws_.clear();
+  if (!draws() || !hooks.draw) return;
+  std::uint32_t row = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].wanted == RowsWanted::kAll) row += static_cast<std::uint32_t>(requests[i].tokens.size());
+    if (requests[i].wanted != RowsWanted::kLast) continue;
+    if (const RowDraw* draw = hooks.draw(i); draw != nullptr) {
+      draws_.push_back(*draw);
+      draws_.back().row = row;
+    }
+    ++row;
+  }
+}
+
+// Runs of rows between those that were drawn from, each with one copy.
+void Engine::read_rows_not_drawn(const std::byte* rows) {
+  const std::size_t rows_count = ctx_.output_rows.size(), vocab = facts_.vocab;
+  const auto read = [&](std::size_t begin, std::size_t end) {
+    const std::span<float> to = std::span(logits_).subspan(begin * vocab, (end - begin) * vocab);
+    if (!to.empty()) backend_->copy_to_host(std::as_writable_bytes(to), rows + begin * vocab * sizeof(float));
+  };
+  std::size_t begin = 0;
+  for (const RowDraw& draw : draws_) {
+    read(begin, draw.row);
+    begin = draw.row + std::size_t{1};
+  }
+  read(begin, rows_count);
 }
 
 Result<std::span<const float>> Engine::prefill(std::uint32_t slot, std::span<const TokenId> tokens) {

@@ -29,6 +29,9 @@
 
 namespace llorch::engine::inference {
 
+// Edits of one row that a device draws from. Penalties of a long text name a few thousand ids; with more the row is read back.
+inline constexpr std::uint32_t kDrawEditsMax = 4096;
+
 struct EngineOptions {
   std::uint32_t context_tokens = 0;  // positions per slot; 0 = what the model was made for, which is also the most
   std::uint32_t slots = 1;
@@ -46,6 +49,7 @@ struct EngineOptions {
   std::uint32_t frame_patches_max = 4096;  // of the largest image; 0: what image_rows_max rows are made of
   std::uint32_t image_rows_max = 4096;  // of a request, at most the context; each costs memory in every slot. 0: none
   std::optional<base::TokenId> image_token;  // stands for a row of an image, instead of what the files say
+  bool draws = false;  // steps may draw on the device (StepHooks::draw), which takes some of its memory
 };
 
 struct EngineFacts {
@@ -89,9 +93,19 @@ using LoadProgress = std::function<void(unsigned percent)>;
 // One row of logits, [vocab], valid during the call.
 using RowSink = std::function<void(std::size_t row, std::span<const float> logits)>;
 
+// What the caller does while the device runs a step: its instructions are on their way when draw() is asked, and the draws too
+// when meanwhile() is.
+struct StepHooks {
+  // How the device is to draw from the last row of the i-th request, which wants it; null: the logits are wanted. It lives
+  // until step() returns. Asked when Engine::draws().
+  std::function<const contract::RowDraw*(std::size_t request)> draw{};
+  std::function<void()> meanwhile{};
+};
+
 // Logits of a step, in row order: requests in order, each request's wanted rows in order. Valid until the next step.
 struct StepOutput {
-  std::span<const float> logits;  // [rows, vocab]
+  std::span<const float> logits;  // [rows, vocab]; of rows that were drawn from, nothing
+  std::span<const contract::RowDrawn> drawn{};  // for each row that was, in order
   std::uint32_t vocab = 0;
   std::size_t rows() const { return logits.size() / vocab; }
   std::span<const float> row(std::size_t i) const { return logits.subspan(i * vocab, vocab); }
@@ -162,7 +176,9 @@ class Engine {
   base::Result<> score(std::uint32_t slot, std::span<const base::TokenId> tokens, const RowSink& sink);
   // One step over several slots. Takes the pages its rows need unless that has been done. Errors and REQUIRES:
   // BatchBuilder::build; OUT_OF_DEVICE_MEMORY (the cache has too few pages), before anything is run.
-  base::Result<StepOutput> step(std::span<const SlotRows> requests);
+  base::Result<StepOutput> step(std::span<const SlotRows> requests, const StepHooks& hooks = {});
+  // Whether rows can be drawn from where they are computed: only what is drawn travels.
+  bool draws() const { return step_.drawer != nullptr; }
 
   // Whether all it holds still lies where it was put. For between steps. Errors: Backend::check_residency.
   base::Result<> check_residency() { return backend_->check_residency(); }
@@ -189,6 +205,7 @@ class Engine {
     PreparedPlan decode_plan;
     vision::ImageEncoder encoder;  // of models with images
     PreparedPlan encode_plan;
+    std::unique_ptr<contract::Drawer> drawer;  // null: the device has none, or nobody wants one
   };
   Engine() = default;
   static base::Result<Draft> draft(const std::filesystem::path& path, const EngineOptions& options,
@@ -210,6 +227,8 @@ class Engine {
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
   base::Result<> reserve_pages(std::span<const SlotRows> requests);
+  void collect_draws(std::span<const SlotRows> requests, const StepHooks& hooks);
+  void read_rows_not_drawn(const std::byte* rows);
   base::Result<vision::Frames> frames_of(std::span<const vision::Image> images,
                                          std::span<const float> patch_rows) const;
   base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
@@ -225,6 +244,7 @@ class Engine {
   StepMemory step_;
   std::vector<SlotFill> slots_;
   std::vector<float> logits_;  // [output_rows_max, vocab]
+  std::vector<contract::RowDraw> draws_;  // of a step, in row order
   contract::ExecutionContext ctx_;
   contract::ExecutionContext encode_ctx_;
   contract::DispatchCounters counters_;

@@ -87,6 +87,11 @@ Result<StepLimits> encode_limits(const EngineOptions& options, const models::Vis
   return encode;
 }
 
+DrawLimits draw_limits(const EngineOptions& options, const memory::LoadShape& shape, const models::ModelConfig& config) {
+  if (!options.draws) return {};
+  return {.rows_max = shape.slots, .width = config.vocab, .edits_max = kDrawEditsMax};
+}
+
 // Turns bytes uploaded into the five calls of a LoadProgress.
 class Quarters {
  public:
@@ -113,6 +118,7 @@ std::string lower(std::string_view text) {
 // What a load of one shape takes.
 struct Engine::Sizing {
   StepLimits limits, encode_limits;
+  DrawLimits draw_limits;  // no rows: no drawer
   kv_cache::KvPlan kv;
   std::vector<PhysicalMapping> mappings;  // prefill, decode, vision_encode if there is one
   std::vector<PhysicalSpec> buffers;
@@ -153,6 +159,7 @@ Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const En
   Sizing sizing;
   sizing.limits = step_limits(options, shape);
   sizing.encode_limits = TRY(encode_limits(options, model.config.vision, sizing.limits));
+  sizing.draw_limits = draw_limits(options, shape, model.config);
   const ModelPlans& plans = model.plans;
   sizing.kv = kv_cache::plan_kv(plans.decoder_prefill.plan.state_descs, {.slots = shape.slots,
                                                                          .context_tokens = shape.context_tokens,
@@ -172,7 +179,8 @@ Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const En
                                                    .buffers = sizing.buffers,
                                                    .kv = sizing.kv,
                                                    .limits = sizing.limits,
-                                                   .encode_limits = sizing.encode_limits},
+                                                   .encode_limits = sizing.encode_limits,
+                                                   .draw_limits = sizing.draw_limits},
                                                   backend));
   return sizing;
 }
@@ -258,6 +266,7 @@ Result<Engine::StepMemory> Engine::take_step_memory(const Draft& draft) {
       DeviceBuffer::allocate(*backend_, memory::long_rope_flag_bytes(model, sizing.limits), MemoryPurpose::kTables));
   TRY(upload_rope_tables(model, step));
   if (takes_images) step.encoder = TRY(vision::ImageEncoder::make(vision, sizing.encode_limits, *backend_));
+  if (sizing.draw_limits.rows_max != 0) step.drawer = TRY(backend_->make_drawer(sizing.draw_limits));
   TRY(prepare_plans(draft, step));
   return step;
 }
@@ -300,6 +309,7 @@ void Engine::become_ready(const Sizing& sizing) {
   memory_ = sizing.memory_plan;
   slots_.resize(limits_.slots_max);
   for (std::uint32_t slot = 0; slot < limits_.slots_max; ++slot) admit(slot, 0);
+  draws_.reserve(limits_.output_rows_max);
   logits_.resize(std::size_t{limits_.output_rows_max} * model_.config.vocab);
   ctx_.rope_tables = step_.rope_tables;
   ctx_.long_rope_of_slot = reinterpret_cast<const std::uint8_t*>(step_.long_rope_memory.data());

@@ -35,7 +35,7 @@ class PreparedPlan {
 
   std::span<const contract::PreparedInsn> instructions() const { return instructions_; }
   // Where an instruction's first output lies.
-  const std::byte* output_of(std::size_t instruction) const { return instructions_[instruction].output<std::byte>(0); }
+  std::byte* output_of(std::size_t instruction) const { return instructions_[instruction].output<std::byte>(0); }
 
  private:
   base::Result<> add(const PrepareInput& input, const contract::Instruction& insn);

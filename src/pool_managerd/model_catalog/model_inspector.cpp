@@ -98,7 +98,8 @@ class EngineInspector final : public ModelInspector {
         .prefill_chunk = prefill_chunk_of(device),
         .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
         .frame_patches_max = 0,
-        .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max)};
+        .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),
+        .draws = true};
     const auto backend = TRY(make_planner(device));
     const auto memory = TRY(engine::inference::Engine::predict(file, options, *backend));
     ModelPlan plan;

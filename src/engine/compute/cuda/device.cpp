@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "engine/compute/cuda/adapters/tables.h"
+#include "engine/compute/cuda/drawer.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/stored_weight.h"
 
@@ -190,6 +191,13 @@ void CudaBackend::zero(std::byte* device, std::uint64_t bytes) noexcept {
 }
 void CudaBackend::copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept {
   if (bytes != 0) driver().copy_on_device(to, from, bytes);
+}
+
+std::uint64_t CudaBackend::drawer_bytes(const contract::DrawLimits& limits) const {
+  return CudaDrawer::device_bytes(limits);
+}
+Result<std::unique_ptr<contract::Drawer>> CudaBackend::make_drawer(const contract::DrawLimits& limits) {
+  return TRY(CudaDrawer::make(limits, *this, *driver_, stream_));
 }
 
 Result<> CudaBackend::check_residency() {

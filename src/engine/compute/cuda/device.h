@@ -51,6 +51,8 @@ class CudaBackend final : public contract::Backend {
   void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
   base::Result<> synchronize() override;
   base::Result<> check_residency() override;
+  std::uint64_t drawer_bytes(const contract::DrawLimits& limits) const override;
+  base::Result<std::unique_ptr<contract::Drawer>> make_drawer(const contract::DrawLimits& limits) override;
 
   std::uint64_t used_bytes(contract::MemoryPurpose purpose) const;
   std::size_t allocations_count(contract::MemoryPurpose purpose) const;

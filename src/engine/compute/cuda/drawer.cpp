@@ -80,6 +80,10 @@ CudaDrawer::CudaDrawer(const DrawLimits& limits, Driver& driver, const CudaStrea
       staging_(std::move(staging)),
       event_(driver.make_event()) {}
 
+CudaDrawer::~CudaDrawer() {
+  if (!waited_) driver_.wait(*event_);
+}
+
 std::uint64_t CudaDrawer::stage(std::span<const RowDraw> draws) noexcept {
   std::byte* const base = staging_->bytes().data();
   auto* const to = reinterpret_cast<DeviceDraw*>(base);

@@ -16,6 +16,8 @@ class CudaDrawer final : public contract::Drawer {
   static base::Result<std::unique_ptr<CudaDrawer>> make(const contract::DrawLimits& limits, contract::Backend& backend,
                                                         Driver& driver, const CudaStream& stream);
 
+  ~CudaDrawer() override;
+
   void draw(float* rows, std::span<const contract::RowDraw> draws) noexcept override;
   base::Result<std::span<const contract::RowDrawn>> wait() override;
 

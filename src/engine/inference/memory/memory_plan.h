@@ -15,7 +15,7 @@ struct MemoryPlan {
   std::uint64_t state_bytes = 0;  // cache pages, recurrent states of all slots, rows of images
   std::uint64_t activations_bytes = 0;
   std::uint64_t workspace_bytes = 0;
-  std::uint64_t tables_bytes = 0;     // rotation tables, page tables, row arrays, patches
+  std::uint64_t tables_bytes = 0;     // rotation tables, page tables, row arrays, patches, draws
   std::uint64_t kv_bytes = 0;         // of the state: cache pages
   std::uint64_t kv_growth_bytes = 0;  // what they may take later on top of everything; in no sum here
   std::uint32_t context_tokens = 0;
@@ -32,6 +32,7 @@ struct MemoryInput {
   const kv_cache::KvPlan& kv;
   contract::StepLimits limits;
   contract::StepLimits encode_limits;  // of the vision_encode plan, when there is one
+  contract::DrawLimits draw_limits;    // no rows: nothing is drawn on the device
 };
 
 // Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.

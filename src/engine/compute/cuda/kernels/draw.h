@@ -303,7 +303,7 @@ struct DrawWalk {
     }
     float* row = row_of(args, draw);
     const std::uint32_t* indices = args.indices + std::uint64_t{block.x()} * args.width;
-    const std::uint32_t collected = count(block, shared, args);
+    const std::uint32_t collected = collected_count(block, shared, args);
     const std::uint32_t count = draw.top_k != 0 ? smaller(collected, draw.top_k) : collected;
     const std::uint32_t light = first_light(block, shared, row, count, draw);
     walk(block, shared, row, count);
@@ -315,7 +315,7 @@ struct DrawWalk {
 
  private:
   template <class Block>
-  static LLORCH_KERNEL std::uint32_t count(Block& block, Shared& shared, const Args& args) {
+  static LLORCH_KERNEL std::uint32_t collected_count(Block& block, Shared& shared, const Args& args) {
     block.each([&](std::uint32_t thread) {
       std::uint32_t sum = 0;
       for (std::uint32_t chunk = thread; chunk < args.chunks; chunk += kThreads)

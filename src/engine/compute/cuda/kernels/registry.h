@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "engine/compute/cuda/kernels/attention.h"
+#include "engine/compute/cuda/kernels/draw.h"
 #include "engine/compute/cuda/kernels/matmul/half.h"
 #include "engine/compute/cuda/kernels/matmul/plain.h"
 #include "engine/compute/cuda/kernels/matmul/quantised.h"
@@ -61,8 +62,9 @@ using PlainKernels =
                Combine, Gather<DType::kF32>, CausalConv, SsmScan, LatentQuery, AddPositions, KeepRows, Scatter>;
 using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
                                 FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
+using DrawKernels = KernelList<DrawEdit, DrawSort, DrawMerge, DrawWalk>;
 using AllKernels = Joined<
-    PlainKernels, CacheKernels, AttentionKernels<PagedKeys<DType::kF32>>, AttentionKernels<PagedKeys<DType::kF16>>,
+    PlainKernels, CacheKernels, DrawKernels, AttentionKernels<PagedKeys<DType::kF32>>, AttentionKernels<PagedKeys<DType::kF16>>,
     AttentionKernels<LatentKeys<DType::kF32>>, AttentionKernels<LatentKeys<DType::kF16>>, PlainMatmuls,
     HalfKernels<DType::kF16>, HalfKernels<DType::kBF16>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
     QuantKernels<DType::kQ4_1>, QuantKernels<DType::kQ5_0>, QuantKernels<DType::kQ5_1>, QuantKernels<DType::kQ2_K>,
