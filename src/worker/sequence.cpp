@@ -121,8 +121,7 @@ const engine::contract::RowDraw* Sequence::device_draw(std::uint32_t edits_max) 
 }
 
 base::Result<TokenId> Sequence::take(const engine::contract::RowDrawn& drawn) {
-  const TokenId token =
-      TRY(engine::sampling::Sampler::drawn(drawn, static_cast<std::uint32_t>(history_.size())));
+  const TokenId token = TRY(engine::sampling::Sampler::drawn(drawn, static_cast<std::uint32_t>(history_.size())));
   TRY(take(token));
   return token;
 }

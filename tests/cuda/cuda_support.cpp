@@ -35,7 +35,8 @@ std::unique_ptr<Engine> load(const Model& model, const RunOptions& options, engi
                                           .slots = options.slots,
                                           .kv_dtype = options.kv_dtype,
                                           .prefill_chunk = options.chunk,
-                                          .output_rows_max = options.chunk};
+                                          .output_rows_max = options.chunk,
+                                          .draws = options.draws};
   if (!model.projector.empty()) {
     wanted.projector = model.projector;
     wanted.image_token = base::TokenId{5};  // the fixture's vocabulary is made up

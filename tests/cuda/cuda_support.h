@@ -33,6 +33,7 @@ struct RunOptions {
   engine::contract::DType kv_dtype = engine::contract::DType::kF32;
   std::uint32_t chunk = 128;
   std::uint32_t slots = 1;
+  bool draws = false;
 };
 
 // An engine on `backend`, the model's images in slot 0; aborts the test when it cannot be.

@@ -124,7 +124,7 @@ TEST_P(Families, GraphsDoNotMatter) {
 // Without a device, as pool-managerd predicts before it starts a worker.
 TEST_P(Families, MemoryIsPredictedToTheByte) {
   using engine::inference::Engine;
-  engine::inference::EngineOptions options{.context_tokens = 200, .slots = 2, .prefill_chunk = 16};
+  engine::inference::EngineOptions options{.context_tokens = 200, .slots = 2, .prefill_chunk = 16, .draws = true};
   if (!model_.projector.empty()) options.projector = model_.projector, options.image_token = base::TokenId{5};
   const auto predicted = Engine::predict(model_.path, options, *engine::compute::cuda::make_cuda_planner()).value();
   const auto backend = make_backend({});
@@ -164,6 +164,21 @@ Costs costs_of(const Model& model) {
   return costs;
 }
 
+// Of a step's draws.
+std::uint64_t draw_launches(float temperature) {
+  const auto backend = make_backend({});
+  const auto drawer = backend->make_drawer({.rows_max = 64, .width = 100, .edits_max = 1}).value();
+  const auto rows =
+      engine::contract::DeviceBuffer::allocate(*backend, 64 * 100 * sizeof(float), MemoryPurpose::kActivations).value();
+  std::vector<engine::contract::RowDraw> draws(64);
+  for (std::uint32_t i = 0; i < 64; ++i) draws[i] = {.row = i, .temperature = i == 3 ? temperature : 0.0f};
+  LaunchCounters counters;
+  backend->count_launches(&counters);
+  drawer->draw(reinterpret_cast<float*>(rows.data()), draws);
+  EXPECT_TRUE(drawer->wait());
+  return counters.total;
+}
+
 // ADR-0001 of the engine: what a step costs in launches, and a plan in buffers. More of either is a regression; fewer is a better
 // table. A batch costs what one row costs, but for what its experts are sorted with. LLORCH_UPDATE_LAUNCHES=1 rewrites it.
 TEST(Launches, AsCommitted) {
@@ -179,6 +194,8 @@ TEST(Launches, AsCommitted) {
                          costs.buffers);
     EXPECT_LE(costs.batch_launches, costs.prefill_launches) << name;
   }
+  table += fmt::format("# Kernel launches of up to 64 draws: all of the largest element, any by chance.\ndraws {} {}\n",
+                       draw_launches(0.0f), draw_launches(1.0f));
   if (std::getenv("LLORCH_UPDATE_LAUNCHES") != nullptr) {
     std::ofstream(path) << table;
     GTEST_SKIP() << path << " is rewritten";

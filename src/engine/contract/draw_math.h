@@ -41,7 +41,7 @@ LLORCH_BOTH float exp_s1(float x) {
   const auto n = static_cast<std::int32_t>(fused(x, kLog2E, -0.5f));  // towards zero: to nearest, as x <= 0
   const auto nf = static_cast<float>(n);
   const float r = fused(-nf, kLn2Low, fused(-nf, kLn2High, x));
-  float p = 0x1.a01a02p-13f;          // 1/7!
+  float p = 0x1.a01a02p-13f;         // 1/7!
   p = fused(p, r, 0x1.6c16c2p-10f);  // 1/6!
   p = fused(p, r, 0x1.111112p-7f);   // 1/5!
   p = fused(p, r, 0x1.555556p-5f);   // 1/4!
@@ -75,7 +75,9 @@ LLORCH_BOTH float edited(float x, const RowEdit& edit) {
 LLORCH_BOTH std::uint64_t candidate_key(float x, std::uint32_t index) {
   return std::uint64_t{std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu} << 32 | index;
 }
-LLORCH_BOTH float candidate_x(std::uint64_t key) { return -std::bit_cast<float>(static_cast<std::uint32_t>(key >> 32)); }
+LLORCH_BOTH float candidate_x(std::uint64_t key) {
+  return -std::bit_cast<float>(static_cast<std::uint32_t>(key >> 32));
+}
 LLORCH_BOTH std::uint32_t candidate_index(std::uint64_t key) { return static_cast<std::uint32_t>(key); }
 
 }  // namespace llorch::engine::contract

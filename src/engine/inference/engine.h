@@ -104,7 +104,7 @@ struct StepHooks {
 
 // Logits of a step, in row order: requests in order, each request's wanted rows in order. Valid until the next step.
 struct StepOutput {
-  std::span<const float> logits;  // [rows, vocab]; of rows that were drawn from, nothing
+  std::span<const float> logits;                // [rows, vocab]; of rows that were drawn from, nothing
   std::span<const contract::RowDrawn> drawn{};  // for each row that was, in order
   std::uint32_t vocab = 0;
   std::size_t rows() const { return logits.size() / vocab; }
@@ -243,7 +243,7 @@ class Engine {
   memory::WeightStore weights_;
   StepMemory step_;
   std::vector<SlotFill> slots_;
-  std::vector<float> logits_;  // [output_rows_max, vocab]
+  std::vector<float> logits_;             // [output_rows_max, vocab]
   std::vector<contract::RowDraw> draws_;  // of a step, in row order
   contract::ExecutionContext ctx_;
   contract::ExecutionContext encode_ctx_;

@@ -87,7 +87,8 @@ Result<StepLimits> encode_limits(const EngineOptions& options, const models::Vis
   return encode;
 }
 
-DrawLimits draw_limits(const EngineOptions& options, const memory::LoadShape& shape, const models::ModelConfig& config) {
+DrawLimits draw_limits(const EngineOptions& options, const memory::LoadShape& shape,
+                       const models::ModelConfig& config) {
   if (!options.draws) return {};
   return {.rows_max = shape.slots, .width = config.vocab, .edits_max = kDrawEditsMax};
 }

@@ -31,9 +31,8 @@ base::Error fault_error(contract::DrawFault fault, std::uint32_t position) {
                         position),
             {}};
   }
-  return base::Error{base::ErrorCode::kInternal,
-                     fmt::format("the output constraint allows no token at position {}", position),
-                     {}}
+  return base::Error{
+      base::ErrorCode::kInternal, fmt::format("the output constraint allows no token at position {}", position), {}}
       .with("reason", "NO_TOKEN_ALLOWED");
 }
 

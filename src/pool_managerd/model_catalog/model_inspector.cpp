@@ -91,15 +91,14 @@ class EngineInspector final : public ModelInspector {
                             .with("field", std::string("context_tokens"))
                             .with("context_max", std::int64_t{model.config.context_tokens}));
     }
-    const engine::inference::EngineOptions options{
-        .context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
-        .slots = static_cast<std::uint32_t>(shape.slots),
-        .kv_dtype = kv_dtype,
-        .prefill_chunk = prefill_chunk_of(device),
-        .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
-        .frame_patches_max = 0,
-        .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),
-        .draws = true};
+    const engine::inference::EngineOptions options{.context_tokens = static_cast<std::uint32_t>(shape.context_tokens),
+                                                   .slots = static_cast<std::uint32_t>(shape.slots),
+                                                   .kv_dtype = kv_dtype,
+                                                   .prefill_chunk = prefill_chunk_of(device),
+                                                   .kv_tokens = static_cast<std::uint64_t>(shape.kv_tokens),
+                                                   .frame_patches_max = 0,
+                                                   .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),
+                                                   .draws = true};
     const auto backend = TRY(make_planner(device));
     const auto memory = TRY(engine::inference::Engine::predict(file, options, *backend));
     ModelPlan plan;

@@ -57,8 +57,7 @@ std::uint64_t CudaDrawer::device_bytes(const DrawLimits& limits) { return Arrays
 Result<std::unique_ptr<CudaDrawer>> CudaDrawer::make(const DrawLimits& limits, contract::Backend& backend,
                                                      Driver& driver, const CudaStream& stream) {
   ASSERT(limits.rows_max > 0 && limits.width > 0, "rows_max={} width={}", limits.rows_max, limits.width);
-  auto memory =
-      TRY(contract::DeviceBuffer::allocate(backend, device_bytes(limits), contract::MemoryPurpose::kTables));
+  auto memory = TRY(contract::DeviceBuffer::allocate(backend, device_bytes(limits), contract::MemoryPurpose::kTables));
   const std::uint64_t staged = drawn_at(limits) + limits.rows_max * sizeof(RowDrawn);
   std::unique_ptr<Staging> staging = driver.make_staging(staged);
   if (staging == nullptr) {
@@ -148,8 +147,7 @@ void CudaDrawer::draw(float* rows, std::span<const RowDraw> draws) noexcept {
     }
     stream_.launch<kernels::DrawWalk>({count, 1, 1}, args);
   }
-  const std::span<std::byte> to =
-      staging_->bytes().subspan(drawn_at(limits_), draws.size() * sizeof(RowDrawn));
+  const std::span<std::byte> to = staging_->bytes().subspan(drawn_at(limits_), draws.size() * sizeof(RowDrawn));
   driver_.copy_to_staging(to, reinterpret_cast<const std::byte*>(arrays_.drawn));
   driver_.record(*event_);
 }

@@ -63,13 +63,14 @@ using PlainKernels =
 using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
                                 FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
 using DrawKernels = KernelList<DrawEdit, DrawSort, DrawMerge, DrawWalk>;
-using AllKernels = Joined<
-    PlainKernels, CacheKernels, DrawKernels, AttentionKernels<PagedKeys<DType::kF32>>, AttentionKernels<PagedKeys<DType::kF16>>,
-    AttentionKernels<LatentKeys<DType::kF32>>, AttentionKernels<LatentKeys<DType::kF16>>, PlainMatmuls,
-    HalfKernels<DType::kF16>, HalfKernels<DType::kBF16>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
-    QuantKernels<DType::kQ4_1>, QuantKernels<DType::kQ5_0>, QuantKernels<DType::kQ5_1>, QuantKernels<DType::kQ2_K>,
-    QuantKernels<DType::kQ3_K>, QuantKernels<DType::kQ4_K>, QuantKernels<DType::kQ5_K>, QuantKernels<DType::kQ6_K>,
-    QuantKernels<DType::kIQ4_NL>, QuantKernels<DType::kIQ4_XS>, QuantKernels<DType::kMXFP4>>::List;
+using AllKernels = Joined<PlainKernels, CacheKernels, DrawKernels, AttentionKernels<PagedKeys<DType::kF32>>,
+                          AttentionKernels<PagedKeys<DType::kF16>>, AttentionKernels<LatentKeys<DType::kF32>>,
+                          AttentionKernels<LatentKeys<DType::kF16>>, PlainMatmuls, HalfKernels<DType::kF16>,
+                          HalfKernels<DType::kBF16>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
+                          QuantKernels<DType::kQ4_1>, QuantKernels<DType::kQ5_0>, QuantKernels<DType::kQ5_1>,
+                          QuantKernels<DType::kQ2_K>, QuantKernels<DType::kQ3_K>, QuantKernels<DType::kQ4_K>,
+                          QuantKernels<DType::kQ5_K>, QuantKernels<DType::kQ6_K>, QuantKernels<DType::kIQ4_NL>,
+                          QuantKernels<DType::kIQ4_XS>, QuantKernels<DType::kMXFP4>>::List;
 
 inline constexpr std::size_t kSharedBytesMax =
     99 * 1024;  // of a block, on the architecture that has the least (8.9, 12.0)
