@@ -1,0 +1,106 @@
+// The worker's loop over an emulated device: what a job says does not depend on where its tokens are drawn.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <mutex>
+
+#include "contract/json.h"
+#include "cuda_support.h"
+#include "engine/io/gguf.h"
+#include "engine/io/tokenizer_source.h"
+#include "worker/engine_loop.h"
+#include "worker/sampling/constraint.h"
+
+namespace llorch::cuda_test {
+namespace {
+
+using worker::EngineLoop;
+
+// Everything a job said, one line per event.
+class Transcript final : public worker::JobSink {
+ public:
+  void token(const worker::TokenOut& token) override {
+    lines_ += fmt::format("{} {} [{}]{}\n", token.index, index(token.token), token.text,
+                          token.logprobs ? fmt::format(" {}", token.logprobs->logprob) : "");
+  }
+  void end(contract::EndEvent end) override {
+    finish(fmt::format("{} {} {}", end.tokens_out, contract::enum_name(end.stop_reason), end.receipt->output_sha256));
+  }
+  void error(const base::Error& error) override { finish(error.message); }
+  bool congested() override { return false; }
+  std::string wait() {
+    EXPECT_EQ(done_.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+    return lines_;
+  }
+
+ private:
+  void finish(const std::string& how) {
+    lines_ += how;
+    done_.set_value();
+  }
+  std::string lines_;  // read once it is done
+  std::promise<void> done_;
+};
+
+std::vector<contract::ExecuteRequest> requests() {
+  const auto request = [](std::string prompt, double temperature) {
+    return contract::ExecuteRequest{
+        .prompt = std::move(prompt), .max_tokens = 20, .temperature = temperature, .seed = 5};
+  };
+  std::vector<contract::ExecuteRequest> all{request("Once upon a time", 0),  request("There was once a king", 0.9),
+                                            request("The little girl", 0.8), request("In a deep forest", 0.7),
+                                            request("A fisherman", 1.0),     request("The wolf", 1.2)};
+  all[1].sampling.top_p = 0.9;
+  all[1].sampling.repetition_penalty = 1.3;
+  all[2].stop = {"e", "an"};
+  all[3].sampling.logprobs = true;
+  all[4].sampling.regex = "(yes|no|[a-c]{3,9})";
+  all[5].sampling.dry_multiplier = 0.8;
+  all[5].sampling.xtc_probability = 0.5;  // none of a device's
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].job_id = fmt::format("j{}", i);
+  return all;
+}
+
+std::vector<std::string> run(bool on_device) {
+  const std::filesystem::path path = golden::demo_model("q8_0");
+  const auto backend = engine::compute::cuda::emulation::make_backend({});
+  const auto engine = engine::inference::Engine::load(path,
+                                                      {.context_tokens = 64,
+                                                       .slots = static_cast<std::uint32_t>(requests().size()),
+                                                       .prefill_chunk = 16,
+                                                       .draws = on_device},
+                                                      *backend)
+                          .value();
+  engine::compute::cuda::LaunchCounters counters;
+  backend->count_launches(&counters);
+  const auto file = engine::io::GgufFile::open(path).value();
+  const auto tokenizer = engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value();
+  worker::sampling::Constraints constraints(tokenizer);
+  const base::SystemClock clock;
+  EngineLoop loop(*engine, {}, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-2"}, clock);
+  std::vector<std::shared_ptr<Transcript>> transcripts;
+  for (const contract::ExecuteRequest& request : requests()) {
+    auto spec = worker::make_sequence_spec(request, tokenizer, engine->facts().context_tokens, 0).value();
+    spec.constraint = constraints.matcher(request.sampling).value();
+    transcripts.push_back(std::make_shared<Transcript>());
+    EXPECT_TRUE(loop.start(std::move(spec), transcripts.back(), 120'000, [] {}));
+  }
+  std::vector<std::string> said;
+  for (const auto& transcript : transcripts) said.push_back(transcript->wait());
+  loop.stop(0);
+  using engine::compute::cuda::kernels::DrawWalk;
+  EXPECT_EQ(counters.per_kernel[static_cast<std::size_t>(engine::compute::cuda::kernels::kernel_id<DrawWalk>())] != 0,
+            on_device);
+  return said;
+}
+
+// SYS-2.3.2, OC-CORE-1033: stop strings, constraints, log-probabilities and all; token by token.
+TEST(WorkerDraws, SayTheSameWhereverTokensAreDrawn) {
+  const auto by_host = run(false), by_device = run(true);
+  for (std::size_t i = 0; i < by_host.size(); ++i) EXPECT_EQ(by_device[i], by_host[i]) << "request " << i;
+  EXPECT_NE(by_host[2].find(" stop "), std::string::npos) << by_host[2];
+}
+
+}  // namespace
+}  // namespace llorch::cuda_test
