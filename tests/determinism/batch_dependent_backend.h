@@ -28,8 +28,9 @@ class BatchDependentBackend final : public engine::contract::Backend {
   std::uint64_t packed_weight_bytes(const engine::contract::StoredTensor& tensor) const override {
     return inner_->packed_weight_bytes(tensor);
   }
-  base::Result<void*> upload_weight(const engine::contract::StoredTensor& tensor) override {
-    return inner_->upload_weight(tensor);
+  base::Result<> upload_weights(std::span<const engine::contract::StoredTensor> tensors, std::span<void*> weights,
+                                const engine::contract::UploadProgress& progress) override {
+    return inner_->upload_weights(tensors, weights, progress);
   }
   void release_weight(void* weight) noexcept override { inner_->release_weight(weight); }
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override {

@@ -34,6 +34,16 @@ cpu::MatrixShape matrix_shape(const StoredTensor& tensor) {
 }
 std::uint32_t stack_count(const StoredTensor& tensor) { return tensor.rank == 3 ? tensor.shape[0] : 1; }
 
+std::uint64_t stored_bytes(const StoredTensor& tensor) {
+  const auto info = contract::dtype_info(tensor.dtype);
+  return elements_of(tensor) / info.block_elements * info.block_bytes;
+}
+
+base::Error named(const StoredTensor& tensor, base::Error error) {
+  if (!tensor.name.empty()) error.message = fmt::format("tensor {}: {}", tensor.name, error.message);
+  return error;
+}
+
 namespace {
 std::string describe(const StoredTensor& tensor) {
   std::string shape;
@@ -66,23 +76,21 @@ Result<> check_tensor(const StoredTensor& tensor, std::string_view device) {
                   fmt::format("rows of {} elements do not fill blocks of {}: {}", tensor.shape[tensor.rank - 1u],
                               info.block_elements, describe(tensor)));
   }
-  const std::uint64_t stored = elements_of(tensor) / info.block_elements * info.block_bytes;
-  if (elements_of(tensor) == 0 || tensor.bytes.size() != stored)
-    return fail(ErrorCode::kWeightShapeMismatch,
-                fmt::format("{} takes {} bytes, {} are given", describe(tensor), stored, tensor.bytes.size()));
+  if (elements_of(tensor) == 0 || (tensor.source == nullptr && tensor.bytes.size() != stored_bytes(tensor)))
+    return fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} takes {} bytes, {} are given", describe(tensor),
+                                                             stored_bytes(tensor), tensor.bytes.size()));
   return {};
 }
 
-void widen(const StoredTensor& tensor, float* out) {
-  const std::uint64_t count = elements_of(tensor);
-  if (tensor.dtype == DType::kF32) {
-    std::memcpy(out, tensor.bytes.data(), count * sizeof(float));
+void widen(DType dtype, std::span<const std::byte> stored, float* out) {
+  if (dtype == DType::kF32) {
+    std::memcpy(out, stored.data(), stored.size());
     return;
   }
-  for (std::uint64_t i = 0; i < count; ++i) {
+  for (std::uint64_t i = 0; i < stored.size() / sizeof(std::uint16_t); ++i) {
     std::uint16_t bits;
-    std::memcpy(&bits, tensor.bytes.data() + i * sizeof bits, sizeof bits);
-    out[i] = tensor.dtype == DType::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
+    std::memcpy(&bits, stored.data() + i * sizeof bits, sizeof bits);
+    out[i] = dtype == DType::kF16 ? half_to_float(bits) : bfloat_to_float(bits);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What every device asks of a stored tensor before it takes it.
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
@@ -16,10 +17,15 @@ std::uint64_t elements_of(const contract::StoredTensor& tensor);
 cpu::MatrixShape matrix_shape(const contract::StoredTensor& tensor);
 std::uint32_t stack_count(const contract::StoredTensor& tensor);
 
+// Bytes of the whole tensor as stored.
+std::uint64_t stored_bytes(const contract::StoredTensor& tensor);
+// The error with the tensor's name before it.
+base::Error named(const contract::StoredTensor& tensor, base::Error error);
+
 // `device` is "CPU" or "CUDA". Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
 base::Result<> check_tensor(const contract::StoredTensor& tensor, std::string_view device);
 
-// A plain tensor as f32. REQUIRES: room for elements_of(tensor).
-void widen(const contract::StoredTensor& tensor, float* out);
+// Elements of a plain type as f32. REQUIRES: room for as many as `stored` has.
+void widen(contract::DType dtype, std::span<const std::byte> stored, float* out);
 
 }  // namespace llorch::engine::compute

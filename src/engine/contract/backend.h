@@ -2,6 +2,8 @@
 // The door between the engine and a device. Used at load and between steps; the step itself goes through the adapter tables.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -15,7 +17,8 @@
 namespace llorch::engine::contract {
 
 // What memory is for; errors and reports name it.
-enum class MemoryPurpose : std::uint8_t { kWeights, kState, kActivations, kWorkspace, kTables };
+enum class MemoryPurpose : std::uint8_t { kWeights, kState, kActivations, kWorkspace, kTables, kStaging };
+inline constexpr std::size_t kMemoryPurposesCount = 6;
 constexpr std::string_view memory_purpose_name(MemoryPurpose purpose) {
   switch (purpose) {
     case MemoryPurpose::kWeights: return "weights";
@@ -23,18 +26,39 @@ constexpr std::string_view memory_purpose_name(MemoryPurpose purpose) {
     case MemoryPurpose::kActivations: return "activations";
     case MemoryPurpose::kWorkspace: return "workspace";
     case MemoryPurpose::kTables: return "tables";
+    case MemoryPurpose::kStaging: return "staging";  // while weights are loaded
   }
   return "?";
 }
+
+// Reads the bytes of a tensor that are not in memory. Thread rule: any number of threads at once.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  // Bytes [begin, begin + out.size()) of the tensor. REQUIRES: both ends lie between blocks of its type.
+  // Errors: IO_ERROR (also when the file has become shorter).
+  virtual base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const = 0;
+};
 
 // A tensor as stored in the file. Shape row-major, last dimension contiguous; blocks run along the last dimension.
 struct StoredTensor {
   DType dtype = DType::kF32;
   std::uint8_t rank = 0;
   std::array<std::uint32_t, kTensorRankMax> shape{};
-  std::span<const std::byte> bytes;  // any alignment; valid only during the call
-  std::uint8_t uses = 0;             // union of WeightUse bits of all slots bound to this tensor
+  std::span<const std::byte> bytes;      // any alignment; valid only during the call
+  std::uint8_t uses = 0;                 // union of WeightUse bits of all slots bound to this tensor
+  const TensorSource* source = nullptr;  // has the bytes when `bytes` is empty; likewise valid only during the call
+  std::string_view name;                 // for errors
+
+  base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const {
+    if (source != nullptr) return source->read(begin, out);
+    std::memcpy(out.data(), bytes.data() + begin, out.size());
+    return {};
+  }
 };
+
+// Bytes of stored tensors that have come as far as the device, and in all.
+using UploadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
 // Thread rule: one thread at a time.
 class Backend {
@@ -60,12 +84,20 @@ class Backend {
   virtual std::uint64_t memory_budget_bytes() const = 0;
   virtual std::uint64_t memory_used_bytes() const = 0;
 
-  // Bytes upload_weight will account for; exact, without touching tensor.bytes.
+  // Bytes a weight will account for; exact, without touching tensor.bytes.
   virtual std::uint64_t packed_weight_bytes(const StoredTensor& tensor) const = 0;
-  // Copies a stored tensor to the device in the layout its uses want: repacked once, never requantised, one copy even with
-  // several uses. The result is what adapters get as TensorHandle::ptr.
-  // Errors: OUT_OF_DEVICE_MEMORY, WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
-  virtual base::Result<void*> upload_weight(const StoredTensor& tensor) = 0;
+  // Copies stored tensors to the device in the layout their uses want: repacked once, never requantised, one copy even with
+  // several uses. weights[i] is what adapters get as TensorHandle::ptr. Reads with several threads; what it takes beside
+  // the weights, here and on the device, is bounded and released again. All of them or, on an error, none.
+  // `progress` is called on the calling thread. REQUIRES: weights.size() == tensors.size().
+  // Errors, naming the tensor: OUT_OF_DEVICE_MEMORY, WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, those of TensorSource.
+  virtual base::Result<> upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
+                                        const UploadProgress& progress) = 0;
+  base::Result<void*> upload_weight(const StoredTensor& tensor) {
+    void* weight = nullptr;
+    TRY(upload_weights({&tensor, 1}, {&weight, 1}, {}));
+    return weight;
+  }
   virtual void release_weight(void* weight) noexcept = 0;
 
   // Plain copies, ordered with the stream; copy_to_host() returns when the bytes are there.

@@ -14,7 +14,7 @@ constexpr RegisterRef reg(std::uint16_t index) { return RegisterRef{index}; }
 constexpr std::uint16_t index(RegisterRef reference) { return static_cast<std::uint16_t>(reference); }
 
 // No shape by design: shapes are in the parallel TensorViewDesc, which the loop never touches.
-// A register's `ptr` is device memory. A weight's `reg` is kInvalidRegister and its `ptr` is what Backend::upload_weight
+// A register's `ptr` is device memory. A weight's `reg` is kInvalidRegister and its `ptr` is what Backend::upload_weights
 // returned, null for an absent optional slot.
 struct TensorHandle {
   RegisterRef reg = kInvalidRegister;

@@ -9,15 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "base/file.h"
 #include "base/result.h"
 #include "engine/contract/dtype.h"
+#include "engine/io/tensor_file.h"
 
 namespace llorch::engine::io {
 
@@ -96,6 +97,7 @@ class GgufFile {
   std::uint32_t version() const { return version_; }
   std::uint64_t alignment() const { return alignment_; }
   std::uint64_t file_bytes() const { return bytes_.size(); }
+  const TensorFile* file() const { return file_.get(); }  // that the tensors lie in; null for parse()
   // The path or label this was opened with, for messages.
   const std::string& source() const { return source_; }
 
@@ -131,7 +133,7 @@ class GgufFile {
   base::Result<const GgufValue*> require(std::string_view key) const;
   base::Error wrong_type(std::string_view key, const GgufValue& value, std::string_view wanted) const;
 
-  base::MappedFile mapping_;  // empty for parse()
+  std::unique_ptr<TensorFile> file_;  // null for parse()
   std::span<const std::byte> bytes_;
   std::string source_;
   std::uint32_t version_ = 0;

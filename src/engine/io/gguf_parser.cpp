@@ -384,9 +384,9 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string s
 }
 
 Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
-  auto mapping = TRY(base::MappedFile::open(path));
-  auto file = TRY(parse(mapping.bytes(), path.string()));
-  file.mapping_ = std::move(mapping);  // moving keeps the address
+  auto opened = TRY(TensorFile::open(path));
+  auto file = TRY(parse(opened->bytes(), path.string()));
+  file.file_ = std::move(opened);
   return file;
 }
 

@@ -18,9 +18,13 @@ using base::Result;
 
 namespace {
 
-FileTensor file_tensor(const GgufTensor& tensor) {
-  FileTensor out{
-      .name = tensor.name, .type = stored_type(tensor.dtype), .rank = tensor.rank, .dims = {}, .data = tensor.data};
+FileTensor file_tensor(const GgufTensor& tensor, const TensorFile* file) {
+  FileTensor out{.name = tensor.name,
+                 .type = stored_type(tensor.dtype),
+                 .rank = tensor.rank,
+                 .dims = {},
+                 .data = tensor.data,
+                 .file = file};
   for (std::uint32_t d = 0; d < tensor.rank; ++d) out.dims[d] = tensor.dims[tensor.rank - 1 - d];
   return out;
 }
@@ -131,7 +135,7 @@ Result<ModelFiles> ModelFiles::from_gguf(std::vector<GgufFile> parts) {
   files.source_ = files.parts_.front().source();
   for (const GgufFile& part : files.parts_) {
     files.file_bytes_ += part.file_bytes();
-    for (const GgufTensor& tensor : part.tensors()) files.tensors_.push_back(file_tensor(tensor));
+    for (const GgufTensor& tensor : part.tensors()) files.tensors_.push_back(file_tensor(tensor, part.file()));
   }
   TRY(files.index_tensors());
   return files;
@@ -169,7 +173,7 @@ Result<> ModelFiles::add_projector(GgufFile projector) {
   }
   projector_ = std::move(projector);
   file_bytes_ += projector_->file_bytes();
-  for (const GgufTensor& tensor : projector_->tensors()) tensors_.push_back(file_tensor(tensor));
+  for (const GgufTensor& tensor : projector_->tensors()) tensors_.push_back(file_tensor(tensor, projector_->file()));
   return index_tensors();
 }
 

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/assert.h"
 #include "engine/compute/cpu/adapters/tables.h"
@@ -28,6 +30,9 @@ namespace {
 // From here on the kernel is asked for 2 MiB pages: weights are read end to end for every row, and 4 KiB pages would
 // spend the time in TLB misses.
 constexpr std::uint64_t kHugePageBytes = 2u << 20;
+
+// Of stored rows that are packed at a time: they stay in the cache of the processor that reads them.
+constexpr std::size_t kReadBytes = 512u << 10;
 
 // Every page there from the start, zeroed: the process never grows beyond what was counted, and what the system does not
 // have fails a load instead of killing whoever touches it first. Kernels before 5.14 cannot be asked; there, touching does.
@@ -109,30 +114,73 @@ std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const 
   return packed_bytes(matrix_shape(tensor)) * stack_count(tensor);
 }
 
-Result<void*> CpuBackend::upload_weight(const StoredTensor& tensor) {
-  TRY(check_tensor(tensor, "CPU"));
-  auto weight = std::make_unique<CpuWeight>();
-  weight->memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
+Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
+                                    const contract::UploadProgress& progress) {
+  std::ranges::fill(weights, nullptr);
+  std::uint64_t bytes_total = 0, bytes_done = 0;
+  for (const StoredTensor& tensor : tensors) bytes_total += stored_bytes(tensor);
+  const auto upload = [&](const StoredTensor& tensor, void*& weight) -> Result<> {
+    TRY(check_tensor(tensor, "CPU"));
+    std::byte* memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
+    auto made = std::make_unique<CpuWeight>();
+    made->memory = memory;
+    weight = made.release();
+    return fill_weight(tensor, *static_cast<CpuWeight*>(weight));
+  };
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (Result<> uploaded = upload(tensors[i], weights[i]); !uploaded) {
+      for (void* weight : weights) release_weight(weight);
+      std::ranges::fill(weights, nullptr);
+      return fail(named(tensors[i], std::move(uploaded).error()));
+    }
+    bytes_done += stored_bytes(tensors[i]);
+    if (progress) progress(bytes_done, bytes_total);
+  }
+  return {};
+}
+
+Result<> CpuBackend::fill_weight(const StoredTensor& tensor, CpuWeight& weight) {
   if (is_vector(tensor)) {
-    auto* values = reinterpret_cast<float*>(weight->memory);
-    widen(tensor, values);
-    weight->vector = values;
-    return weight.release();
+    std::vector<std::byte> stored(stored_bytes(tensor));
+    TRY(tensor.read(0, stored));
+    auto* values = reinterpret_cast<float*>(weight.memory);
+    widen(tensor.dtype, stored, values);
+    weight.vector = values;
+    return {};
   }
   const MatrixShape shape = matrix_shape(tensor);
-  weight->matrix = packed_view(shape, weight->memory);
-  weight->stack_count = stack_count(tensor);
-  weight->stack_stride_bytes = packed_bytes(shape);
-  const std::size_t groups = weight->matrix.groups(), stored_bytes = tensor.bytes.size() / weight->stack_count;
-  pool_.run(groups * weight->stack_count, 1, [&](Range range, std::size_t) {
-    for (std::size_t begin = range.begin; begin < range.end;) {  // the range's part of one matrix at a time
-      const std::size_t i = begin / groups, end = std::min(range.end, (i + 1) * groups);
-      pack_groups(shape, tensor.bytes.data() + i * stored_bytes, weight->memory + i * weight->stack_stride_bytes,
-                  begin - i * groups, end - i * groups);
-      begin = end;
+  weight.matrix = packed_view(shape, weight.memory);
+  weight.stack_count = stack_count(tensor);
+  weight.stack_stride_bytes = packed_bytes(shape);
+  std::mutex mutex;
+  Result<> first;  // failure of a part
+  pool_.run(weight.matrix.groups() * weight.stack_count, 1, [&](Range range, std::size_t) {
+    if (Result<> packed = pack_part(tensor, weight, range); !packed) {
+      const std::scoped_lock lock(mutex);
+      if (first) first = std::move(packed);
     }
   });
-  return weight.release();
+  return first;
+}
+
+// Groups are numbered through the stack. Read some at a time, few enough to be packed out of a cache.
+Result<> CpuBackend::pack_part(const StoredTensor& tensor, const CpuWeight& weight, Range range) {
+  const MatrixShape shape = matrix_shape(tensor);
+  const std::size_t groups = weight.matrix.groups(), row_bytes = stored_bytes(tensor) / weight.stack_count / shape.rows;
+  const std::size_t at_once = std::max<std::size_t>(1, kReadBytes / (row_bytes * kPackRows));
+  std::vector<std::byte> stored;
+  for (std::size_t begin = range.begin; begin < range.end;) {
+    const std::size_t i = begin / groups, first = begin % groups;
+    const std::size_t last = std::min({first + at_once, groups, first + range.end - begin});
+    const std::size_t row = first * kPackRows, rows = std::min<std::size_t>(last * kPackRows, shape.rows) - row;
+    stored.resize(rows * row_bytes);
+    TRY(tensor.read((i * shape.rows + row) * row_bytes, stored));
+    const MatrixShape part{.dtype = shape.dtype, .rows = static_cast<std::uint32_t>(rows), .cols = shape.cols};
+    pack_groups(part, stored.data(), weight.memory + i * weight.stack_stride_bytes + first * weight.matrix.group_bytes,
+                0, last - first);
+    begin += last - first;
+  }
+  return {};
 }
 
 void CpuBackend::release_weight(void* weight) noexcept {

@@ -11,7 +11,7 @@
 
 namespace llorch::engine::compute::cpu {
 
-// A weight on the device; Backend::upload_weight returns one of these. Either packed matrices or a plain f32 vector.
+// A weight on the device; Backend::upload_weights gives one of these. Either packed matrices or a plain f32 vector.
 struct CpuWeight {
   PackedMatrix matrix;                 // the first of the stack
   std::uint32_t stack_count = 1;       // matrices of one shape, one after the other
@@ -57,7 +57,8 @@ class CpuBackend final : public contract::Backend {
   std::uint64_t memory_used_bytes() const override;
 
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
-  base::Result<void*> upload_weight(const contract::StoredTensor& tensor) override;
+  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
+                                const contract::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override;
 
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
@@ -74,10 +75,12 @@ class CpuBackend final : public contract::Backend {
     std::uint64_t bytes = 0;
     contract::MemoryPurpose purpose{};
   };
+  base::Result<> fill_weight(const contract::StoredTensor& tensor, CpuWeight& weight);
+  base::Result<> pack_part(const contract::StoredTensor& tensor, const CpuWeight& weight, Range groups);
   base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
 
   std::uint64_t budget_bytes_;
-  std::array<std::uint64_t, 5> used_bytes_{};  // by MemoryPurpose
+  std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
   host::ThreadPool pool_;
   CpuStream stream_;

@@ -12,7 +12,7 @@
 
 namespace llorch::engine::compute::cuda {
 
-// A weight on the device; Backend::upload_weight returns one of these. Either a stack of matrices or a plain f32 vector.
+// A weight on the device; Backend::upload_weights gives one of these. Either a stack of matrices or a plain f32 vector.
 struct CudaWeight {
   contract::DType dtype = contract::DType::kF32;
   kernels::Matrix matrix;
@@ -42,7 +42,8 @@ class CudaBackend final : public contract::Backend {
   std::uint64_t memory_used_bytes() const override;
 
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
-  base::Result<void*> upload_weight(const contract::StoredTensor& tensor) override;
+  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
+                                const contract::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override;
 
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
@@ -68,7 +69,8 @@ class CudaBackend final : public contract::Backend {
     contract::MemoryPurpose purpose{};
   };
   base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
-  void upload_matrices(const contract::StoredTensor& tensor, const CudaWeight& weight);
+  base::Result<> upload(const contract::StoredTensor& tensor, CudaWeight& weight);
+  base::Result<> upload_matrices(const contract::StoredTensor& tensor, const CudaWeight& weight);
   // The driver, with everything on its way that was held.
   Driver& driver() noexcept {
     if (stream_.holds()) stop_holding();
@@ -79,7 +81,7 @@ class CudaBackend final : public contract::Backend {
   std::unique_ptr<Driver> driver_;
   std::string device_class_;
   std::uint64_t budget_bytes_;
-  std::array<std::uint64_t, 5> used_bytes_{};  // by MemoryPurpose
+  std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
   CudaStream stream_;
   StepGraphs graphs_;

@@ -1,6 +1,6 @@
 #include "engine/inference/memory/weight_store.h"
 
-#include <fmt/format.h>
+#include <utility>
 
 namespace llorch::engine::inference::memory {
 namespace {
@@ -22,25 +22,15 @@ contract::TensorViewDesc view_of(const contract::StoredTensor& tensor) {
 }  // namespace
 
 base::Result<WeightStore> WeightStore::upload(std::span<const models::BoundTensor> tensors, contract::Backend& backend,
-                                              const UploadProgress& progress) {
+                                              const contract::UploadProgress& progress) {
+  std::vector<contract::StoredTensor> sources;
+  for (const models::BoundTensor& tensor : tensors) sources.push_back(tensor.as_source());
+  std::vector<void*> weights(sources.size());
+  TRY(backend.upload_weights(sources, weights, progress));
   WeightStore store;
   store.backend_ = &backend;
-  store.weights_.reserve(tensors.size());
-  std::uint64_t bytes_total = 0;
-  for (const models::BoundTensor& tensor : tensors) bytes_total += tensor.bytes_count();
-  std::uint64_t bytes_done = 0;
-  models::FetchScratch scratch;
-  for (const models::BoundTensor& tensor : tensors) {
-    base::Result<void*> ptr = backend.upload_weight(tensor.fetch(scratch));
-    if (!ptr) {
-      base::Error error = std::move(ptr).error();
-      error.message = fmt::format("tensor {}: {}", tensor.name, error.message);
-      return base::fail(std::move(error));
-    }
-    store.weights_.push_back({.ptr = *ptr, .view = view_of(tensor.stored)});
-    bytes_done += tensor.bytes_count();
-    if (progress) progress(bytes_done, bytes_total);
-  }
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    store.weights_.push_back({.ptr = weights[i], .view = view_of(sources[i])});
   return store;
 }
 

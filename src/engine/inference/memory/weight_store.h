@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -10,9 +9,6 @@
 
 namespace llorch::engine::inference::memory {
 
-// Bytes of weights handed to the device so far, and in all.
-using UploadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
-
 struct DeviceWeight {
   void* ptr = nullptr;
   contract::TensorViewDesc view;  // dtype and shape as stored
@@ -21,10 +17,9 @@ struct DeviceWeight {
 // A model's weights on a device. Releases them at the end.
 class WeightStore {
  public:
-  // Fetches one tensor after the other: beside the device only the largest of those that are not in the file as they are
-  // wanted takes memory. `tensors` in the order of their numbers.
+  // All or none. `tensors` in the order of their numbers; their files stay open during the call.
   static base::Result<WeightStore> upload(std::span<const models::BoundTensor> tensors, contract::Backend& backend,
-                                          const UploadProgress& progress);
+                                          const contract::UploadProgress& progress);
   WeightStore() = default;
   WeightStore(WeightStore&& other) noexcept;
   WeightStore& operator=(WeightStore&& other) noexcept;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -92,11 +93,24 @@ std::uint64_t RecordingBackend::packed_weight_bytes(const StoredTensor& tensor) 
   return elements / info.block_elements * info.block_bytes;
 }
 
-base::Result<void*> RecordingBackend::upload_weight(const StoredTensor& tensor) {
-  std::byte* ptr = TRY(allocate(tensor.bytes.size(), MemoryPurpose::kWeights));
-  std::memcpy(ptr, tensor.bytes.data(), tensor.bytes.size());
-  upload_uses.push_back(tensor.uses);
-  return static_cast<void*>(ptr);
+base::Result<> RecordingBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
+                                                const UploadProgress& progress) {
+  const auto upload = [&](const StoredTensor& tensor, void*& weight) -> base::Result<> {
+    const std::uint64_t bytes = packed_weight_bytes(tensor);
+    std::byte* ptr = TRY(allocate(bytes, MemoryPurpose::kWeights));
+    weight = ptr;
+    upload_uses.push_back(tensor.uses);
+    return tensor.read(0, {ptr, bytes});
+  };
+  std::ranges::fill(weights, nullptr);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (base::Result<> uploaded = upload(tensors[i], weights[i]); !uploaded) {
+      for (void* weight : weights) release_weight(weight);
+      return uploaded;
+    }
+    if (progress) progress(i + 1, tensors.size());
+  }
+  return {};
 }
 
 void RecordingBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept {

@@ -44,7 +44,8 @@ class RecordingBackend : public contract::Backend {
   std::uint64_t memory_budget_bytes() const override { return options_.memory_bytes_max; }
   std::uint64_t memory_used_bytes() const override { return used_; }
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
-  base::Result<void*> upload_weight(const contract::StoredTensor& tensor) override;
+  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
+                                const contract::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override { release(static_cast<std::byte*>(weight)); }
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) noexcept override;

@@ -277,9 +277,10 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  auto mapping = TRY(base::MappedFile::open(path));
-  auto file = TRY(parse(mapping.bytes(), path.string()));
-  file.mapping_ = std::move(mapping);  // moving keeps the address
+  auto opened = TRY(TensorFile::open(path));
+  auto file = TRY(parse(opened->bytes(), path.string()));
+  for (FileTensor& tensor : file.tensors_) tensor.file = opened.get();
+  file.file_ = std::move(opened);
   return file;
 }
 

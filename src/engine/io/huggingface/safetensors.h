@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
 #include "base/result.h"
 #include "engine/io/file_tensor.h"
 
@@ -47,7 +47,7 @@ class SafetensorsFile {
   friend class SafetensorsParser;
   SafetensorsFile() = default;
 
-  base::MappedFile mapping_;  // empty for parse()
+  std::unique_ptr<TensorFile> file_;  // null for parse()
   std::span<const std::byte> bytes_;
   std::string source_;
   std::map<std::string, std::string, std::less<>> metadata_;

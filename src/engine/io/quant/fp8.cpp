@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -103,12 +104,22 @@ Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_i
 void fp8_row_to_bf16(const Fp8Matrix& matrix, std::uint64_t row, std::span<std::uint16_t> out) {
   ASSERT(row < matrix.rows && out.size() == matrix.cols, "row {} of {}, {} values of {}", row, matrix.rows, out.size(),
          matrix.cols);
+  fp8_to_bf16(matrix, row * matrix.cols, matrix.data.subspan(row * matrix.cols, matrix.cols), out);
+}
+
+void fp8_to_bf16(const Fp8Matrix& matrix, std::uint64_t first, std::span<const std::byte> stored,
+                 std::span<std::uint16_t> out) {
+  ASSERT(stored.size() == out.size() && first + out.size() <= matrix.rows * matrix.cols,
+         "{} elements from {} on of {} x {}, {} values", stored.size(), first, matrix.rows, matrix.cols, out.size());
   const auto& values = matrix.type == StoredType::kF8_E4M3 ? table_of<f8_e4m3_to_f32>() : table_of<f8_e5m2_to_f32>();
-  const float* scales = matrix.scales.data() + row / matrix.block.rows * ceil_div(matrix.cols, matrix.block.cols);
-  const std::byte* data = matrix.data.data() + row * matrix.cols;
-  for (std::uint64_t i = 0; i < matrix.cols; ++i) {
-    const double value = values[static_cast<std::uint8_t>(data[i])];
-    out[i] = f64_to_bf16(value * static_cast<double>(scales[i / matrix.block.cols]));
+  const std::uint64_t scales_per_row = ceil_div(matrix.cols, matrix.block.cols);
+  for (std::uint64_t i = 0; i < out.size();) {
+    const std::uint64_t row = (first + i) / matrix.cols, col = (first + i) % matrix.cols,
+                        block = col / matrix.block.cols;
+    const auto scale = static_cast<double>(matrix.scales[row / matrix.block.rows * scales_per_row + block]);
+    const std::uint64_t col_end = std::min((block + 1) * matrix.block.cols, matrix.cols);  // one scale up to there
+    const std::uint64_t end = std::min<std::uint64_t>(i + (col_end - col), out.size());
+    for (; i < end; ++i) out[i] = f64_to_bf16(values[static_cast<std::uint8_t>(stored[i])] * scale);
   }
 }
 

@@ -39,5 +39,9 @@ base::Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& s
 // One row as bfloat16: value * scale with a single rounding, to nearest, ties to even. (The product has up to 28
 // significant bits, so rounding to f32 on the way would round twice.) REQUIRES: row < rows, out.size() == cols.
 void fp8_row_to_bf16(const Fp8Matrix& matrix, std::uint64_t row, std::span<std::uint16_t> out);
+// The same of the elements from `first` on, row after row, whose stored bytes are `stored`.
+// REQUIRES: stored.size() == out.size(), all of them elements of the matrix.
+void fp8_to_bf16(const Fp8Matrix& matrix, std::uint64_t first, std::span<const std::byte> stored,
+                 std::span<std::uint16_t> out);
 
 }  // namespace llorch::engine::io

@@ -186,8 +186,10 @@ Result<ExportModel> export_gguf(const io::ModelFiles& files) {
     BoundTensor whole;
     whole.name = tensor.name;
     whole.stored.dtype = tensor.stored;
-    const std::uint64_t cols = tensor.dims[0];
-    whole.parts = {{.source = &stored, .counts = {1, stored.elements_count() / cols, cols}, .strides = {0, cols, 1}}};
+    const std::uint64_t cols = tensor.dims[0], rows = stored.elements_count() / cols;
+    whole.stored.rank = 2;
+    whole.stored.shape = {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(cols)};
+    whole.parts = {{.source = &stored, .counts = {1, rows, cols}, .strides = {0, cols, 1}}};
     tensor.read = read_slabs({std::move(whole)});
     out.tensors.push_back(std::move(tensor));
   }

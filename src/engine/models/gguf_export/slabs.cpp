@@ -4,90 +4,21 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "engine/contract/quant_blocks.h"
 
 namespace llorch::engine::models {
-namespace {
-
-std::uint64_t elements_of(const TensorPart& part, TensorStep step) {
-  const std::uint64_t per_count = step == TensorStep::kMxfp4 ? contract::kQuantBlockElements : 1;
-  return part.counts[0] * part.counts[1] * part.counts[2] * per_count;
-}
-
-// Cuts a part between rows.
-std::vector<TensorPart> cut(const TensorPart& part, TensorStep step) {
-  const auto& [n0, n1, n2] = part.counts;
-  const std::uint64_t row = elements_of(part, step) / (n0 * n1);
-  const std::uint64_t rows_max = std::max<std::uint64_t>(1, kSlabElements / row);
-  const std::uint64_t i_step = std::max<std::uint64_t>(1, rows_max / n1);
-  const std::uint64_t j_step = std::min(n1, rows_max);
-  std::vector<TensorPart> pieces;
-  for (std::uint64_t i = 0; i < n0; i += i_step) {
-    for (std::uint64_t j = 0; j < n1; j += j_step) {
-      TensorPart piece = part;
-      piece.offset += i * part.strides[0] + j * part.strides[1];
-      piece.counts = {std::min(i_step, n0 - i), std::min(j_step, n1 - j), n2};
-      pieces.push_back(piece);
-    }
-  }
-  return pieces;
-}
-
-// Parts that are fetched together.
-class Batches {
- public:
-  explicit Batches(const BoundTensor& tensor) : tensor_(tensor) {
-    for (const TensorPart& part : tensor.parts) {
-      if (tensor.step == TensorStep::kWiden) {
-        // Widening takes the whole source: once for all parts of it.
-        if (!batch_.empty() && batch_.back().source != part.source) flush();
-        add(part);
-      } else if (tensor.step == TensorStep::kNegExp) {
-        add(part);
-      } else {
-        for (const TensorPart& piece : cut(part, tensor.step)) {
-          if (elements_ != 0 && elements_ + elements_of(piece, tensor.step) > kSlabElements) flush();
-          add(piece);
-        }
-      }
-    }
-    flush();
-  }
-  std::vector<BoundTensor> take() { return std::move(batches_); }
-
- private:
-  void add(const TensorPart& part) {
-    batch_.push_back(part);
-    elements_ += elements_of(part, tensor_.step);
-  }
-  void flush() {
-    if (batch_.empty()) return;
-    BoundTensor piece;
-    piece.name = tensor_.name;
-    piece.step = tensor_.step;
-    piece.scale_block = tensor_.scale_block;
-    piece.stored.dtype = tensor_.stored.dtype;
-    piece.stored.rank = 1;
-    piece.stored.shape[0] = static_cast<std::uint32_t>(std::exchange(elements_, 0));
-    piece.parts = std::exchange(batch_, {});
-    batches_.push_back(std::move(piece));
-  }
-
-  const BoundTensor& tensor_;
-  std::vector<TensorPart> batch_;
-  std::uint64_t elements_ = 0;
-  std::vector<BoundTensor> batches_;
-};
-
-}  // namespace
 
 SlabReader read_slabs(std::vector<BoundTensor> pieces) {
   return [pieces = std::move(pieces)](const SlabSink& sink) -> base::Result<> {
-    FetchScratch scratch;
+    std::vector<std::byte> slab;
     for (const BoundTensor& piece : pieces) {
-      for (const BoundTensor& batch : Batches(piece).take()) {
-        const contract::StoredTensor stored = batch.fetch(scratch);
-        TRY(sink({stored.dtype, stored.bytes}));
+      const contract::StoredTensor& stored = piece.stored;
+      const std::uint64_t row = stored.shape[stored.rank - 1U], rows = piece.elements_count() / row;
+      const std::uint64_t row_bytes = piece.bytes_count() / rows;
+      const std::uint64_t at_once = std::max<std::uint64_t>(1, kSlabElements / row);
+      for (std::uint64_t begin = 0; begin < rows; begin += at_once) {
+        slab.resize(std::min(at_once, rows - begin) * row_bytes);
+        TRY(piece.read(begin * row_bytes, slab));
+        TRY(sink({stored.dtype, slab}));
       }
     }
     return {};

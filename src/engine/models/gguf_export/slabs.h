@@ -20,8 +20,7 @@ using SlabSink = std::function<base::Result<>(const Slab&)>;
 // Gives a tensor's elements in order, whole rows of a matrix at a time.
 using SlabReader = std::function<base::Result<>(const SlabSink&)>;
 
-// About as many elements as one slab has. What must be widened first (FP8, a transposed matrix of blocks) comes as a whole
-// matrix; a stack of them, matrix by matrix.
+// At most as many elements has one slab, unless a row has more.
 inline constexpr std::uint64_t kSlabElements = 1U << 20;
 
 // Reads `pieces`, one behind the other. REQUIRES: their files stay open.

@@ -20,6 +20,8 @@ struct Stored {
             .dims = {rows, cols},
             .data = std::as_bytes(std::span(values))};
     tensor.name = "w";
+    tensor.stored.rank = 2;
+    tensor.stored.shape = {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(cols)};
     tensor.parts = {{.source = &file, .counts = {1, rows, cols}, .strides = {0, cols, 1}}};
   }
   std::vector<float> values;

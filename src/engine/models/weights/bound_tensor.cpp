@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.h"
 #include "engine/contract/quant_blocks.h"
@@ -12,6 +13,7 @@
 namespace llorch::engine::models {
 namespace {
 
+using base::Result;
 using contract::DType;
 
 std::uint64_t bytes_of(DType dtype, std::uint64_t elements) {
@@ -19,75 +21,143 @@ std::uint64_t bytes_of(DType dtype, std::uint64_t elements) {
   return elements / info.block_elements * info.block_bytes;
 }
 
-std::uint64_t elements_of(const TensorPart& part) { return part.counts[0] * part.counts[1] * part.counts[2]; }
+std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
 bool is_one_run(const TensorPart& part) {
   const auto& [n0, n1, n2] = part.counts;
   return part.strides[2] == 1 && (n1 == 1 || part.strides[1] == n2) && (n0 == 1 || part.strides[0] == n1 * n2);
 }
 
-// Copies the part's elements behind each other. `source` holds elements of `dtype`.
-void gather(const TensorPart& part, DType dtype, const std::byte* source, std::byte* out) {
-  const auto& [n0, n1, n2] = part.counts;
-  const std::uint64_t element = contract::dtype_info(dtype).block_bytes;
-  for (std::uint64_t i = 0; i < n0; ++i) {
-    for (std::uint64_t j = 0; j < n1; ++j) {
-      const std::uint64_t at = part.offset + i * part.strides[0] + j * part.strides[1];
-      if (part.strides[2] == 1) {
-        std::memcpy(out, source + bytes_of(dtype, at), bytes_of(dtype, n2));
-        out += bytes_of(dtype, n2);
-        continue;
+// One part of a tensor, in any pieces. A unit is an element, or a block where the step is kMxfp4.
+class PartReader {
+ public:
+  PartReader(const BoundTensor& tensor, const TensorPart& part)
+      : part_(part), source_(*part.source), dtype_(tensor.stored.dtype), step_(tensor.step) {
+    if (step_ != TensorStep::kWiden || part.scales == nullptr) return;
+    auto matrix = io::fp8_matrix(source_, *part.scales, tensor.scale_block);
+    ASSERT(matrix.has_value(), "{} was checked when it was described", source_.name);
+    fp8_ = *std::move(matrix);
+  }
+
+  std::uint64_t bytes_of_units(std::uint64_t units) const {
+    return step_ == TensorStep::kMxfp4 ? units * sizeof(contract::BlockMXFP4) : bytes_of(dtype_, units);
+  }
+  // Units [from, from + count) behind each other.
+  Result<> read(std::uint64_t from, std::uint64_t count, std::byte* out) {
+    if (is_one_run(part_) && step_ != TensorStep::kMxfp4) return read_run(part_.offset + from, count, out);
+    const std::uint64_t matrix = part_.counts[1] * part_.counts[2];
+    for (const std::uint64_t end = from + count; from < end;) {
+      const std::uint64_t base = part_.offset + from / matrix * part_.strides[0], first = from % matrix;
+      const std::uint64_t units = std::min(matrix - first, end - from);
+      if (step_ == TensorStep::kMxfp4) {
+        TRY(read_mxfp4(base, first, units, out));
+      } else if (part_.strides[2] == 1 && (part_.counts[2] > 1 || part_.strides[1] > 2)) {
+        TRY(read_rows(base, first, units, out));
+      } else {
+        TRY(read_columns(base, first, units, out));
       }
-      for (std::uint64_t k = 0; k < n2; ++k, out += element)
-        std::memcpy(out, source + (at + k * part.strides[2]) * element, element);
+      from += units;
+      out += bytes_of_units(units);
     }
+    return {};
   }
-}
 
-// The whole source in a plain type: FP8 times its scales in BF16, anything else in F32.
-void widen(const TensorPart& part, const BoundTensor& tensor, std::vector<std::byte>& out) {
-  const io::FileTensor& source = *part.source;
-  const std::uint64_t cols = source.dims[source.rank - 1];
-  const std::uint64_t rows = source.elements_count() / cols;
-  const std::uint64_t row_bytes = bytes_of(tensor.stored.dtype, cols);
-  out.resize(rows * row_bytes);
-  if (part.scales != nullptr) {
-    const auto matrix = io::fp8_matrix(source, *part.scales, tensor.scale_block);
-    ASSERT(matrix.has_value(), "{} was checked when it was described", source.name);
-    std::vector<std::uint16_t> row(cols);
-    for (std::uint64_t r = 0; r < rows; ++r) {
-      io::fp8_row_to_bf16(*matrix, r, row);
-      std::memcpy(out.data() + r * row_bytes, row.data(), row_bytes);
+ private:
+  // Elements of the source that follow each other.
+  Result<> read_run(std::uint64_t at, std::uint64_t count, std::byte* out) {
+    switch (step_) {
+      case TensorStep::kGather: return source_.read(bytes_of(dtype_, at), {out, bytes_of(dtype_, count)});
+      case TensorStep::kWiden: return part_.scales != nullptr ? widen_fp8(at, count, out) : dequantise(at, count, out);
+      case TensorStep::kNegExp: {
+        TRY(dequantise(at, count, out));
+        for (std::uint64_t i = 0; i < count; ++i) {
+          float value;
+          std::memcpy(&value, out + i * sizeof value, sizeof value);
+          value = static_cast<float>(-portable_exp(value));
+          std::memcpy(out + i * sizeof value, &value, sizeof value);
+        }
+        return {};
+      }
+      case TensorStep::kMxfp4:
+      case TensorStep::kZeros: break;
     }
-    return;
+    ASSERT(false, "{} is not made of runs", source_.name);
+    return {};
   }
-  const std::uint64_t stored_bytes = source.data.size() / rows;
-  std::vector<float> row(cols);
-  for (std::uint64_t r = 0; r < rows; ++r) {
-    io::dequantize_row(*io::dtype_of(source.type), source.data.subspan(r * stored_bytes, stored_bytes), row);
-    std::memcpy(out.data() + r * row_bytes, row.data(), row_bytes);
+  Result<> widen_fp8(std::uint64_t at, std::uint64_t count, std::byte* out) {
+    stored_.resize(count);
+    TRY(source_.read(at, stored_));
+    halves_.resize(count);
+    io::fp8_to_bf16(fp8_, at, stored_, halves_);
+    std::memcpy(out, halves_.data(), count * sizeof halves_[0]);
+    return {};
   }
-}
+  Result<> dequantise(std::uint64_t at, std::uint64_t count, std::byte* out) {
+    const DType dtype = *io::dtype_of(source_.type);
+    const contract::DTypeInfo info = contract::dtype_info(dtype);
+    const std::uint64_t first = at / info.block_elements, last = ceil_div(at + count, info.block_elements);
+    stored_.resize((last - first) * info.block_bytes);
+    TRY(source_.read(first * info.block_bytes, stored_));
+    values_.resize((last - first) * info.block_elements);
+    io::dequantize_row(dtype, stored_, values_);
+    std::memcpy(out, values_.data() + (at - first * info.block_elements), count * sizeof values_[0]);
+    return {};
+  }
 
-void negative_exponentials(const TensorPart& part, std::byte* out) {
-  std::vector<float> values(part.source->elements_count());
-  io::dequantize_row(*io::dtype_of(part.source->type), part.source->data, values);
-  for (float& value : values) value = static_cast<float>(-portable_exp(value));
-  std::memcpy(out, values.data(), values.size() * sizeof(float));
-}
-
-void gather_mxfp4(const TensorPart& part, std::byte* out) {
-  constexpr std::uint64_t kNibbleBytes = 16;
-  const std::uint64_t blocks = part.counts[2];
-  const std::uint64_t row_bytes = blocks * sizeof(contract::BlockMXFP4);
-  for (std::uint64_t i = 0; i < part.counts[0]; ++i) {
-    for (std::uint64_t j = 0; j < part.counts[1]; ++j, out += row_bytes) {
-      const std::uint64_t at = part.offset + i * part.strides[0] + j * part.strides[1];
-      io::repack_hf_mxfp4(part.source->data.subspan(at * kNibbleBytes, blocks * kNibbleBytes),
-                          part.scales->data.subspan(at, blocks), {out, row_bytes});
+  // Units [first, first + count) of the matrix that begins at `base`, by rows of neighbours.
+  Result<> read_rows(std::uint64_t base, std::uint64_t first, std::uint64_t count, std::byte* out) {
+    const std::uint64_t cols = part_.counts[2];
+    for (const std::uint64_t end = first + count; first < end;) {
+      const std::uint64_t run = std::min(cols - first % cols, end - first);
+      TRY(read_run(base + first / cols * part_.strides[1] + first % cols, run, out));
+      out += bytes_of_units(run);
+      first += run;
     }
+    return {};
   }
-}
+  // The same where the neighbours are in columns: a column at a time, with what lies between its elements.
+  Result<> read_columns(std::uint64_t base, std::uint64_t first, std::uint64_t count, std::byte* out) {
+    const std::uint64_t cols = part_.counts[2], step = part_.strides[1], element = bytes_of(dtype_, 1);
+    for (std::uint64_t k = 0; k < cols; ++k) {
+      const std::uint64_t begin = first <= k ? 0 : ceil_div(first - k, cols);
+      const std::uint64_t end = first + count <= k ? 0 : ceil_div(first + count - k, cols);
+      if (begin >= end) continue;
+      column_.resize(((end - begin - 1) * step + 1) * element);
+      TRY(read_run(base + begin * step + k * part_.strides[2], column_.size() / element, column_.data()));
+      for (std::uint64_t j = begin; j < end; ++j)
+        std::memcpy(out + (j * cols + k - first) * element, column_.data() + (j - begin) * step * element, element);
+    }
+    return {};
+  }
+  // Rows that take turns are read together.
+  Result<> read_mxfp4(std::uint64_t base, std::uint64_t first, std::uint64_t count, std::byte* out) {
+    constexpr std::uint64_t kNibbleBytes = 16;
+    const std::uint64_t cols = part_.counts[2], end = first + count;
+    const auto place = [&](std::uint64_t unit) { return base + unit / cols * part_.strides[1] + unit % cols; };
+    const std::uint64_t begin_at = place(first), blocks = place(end - 1) + 1 - begin_at;
+    stored_.resize(blocks * kNibbleBytes);
+    TRY(source_.read(begin_at * kNibbleBytes, stored_));
+    exponents_.resize(blocks);
+    TRY(part_.scales->read(begin_at, exponents_));
+    for (std::uint64_t run = 0; first < end; first += run) {
+      run = std::min(cols - first % cols, end - first);
+      const std::uint64_t at = place(first) - begin_at;
+      io::repack_hf_mxfp4(std::span(stored_).subspan(at * kNibbleBytes, run * kNibbleBytes),
+                          std::span(exponents_).subspan(at, run), {out, bytes_of_units(run)});
+      out += bytes_of_units(run);
+    }
+    return {};
+  }
+
+  const TensorPart& part_;
+  const io::FileTensor& source_;
+  DType dtype_;
+  TensorStep step_;
+  io::Fp8Matrix fp8_;
+  std::vector<std::byte> stored_, exponents_, column_;
+  std::vector<std::uint16_t> halves_;
+  std::vector<float> values_;
+};
 
 }  // namespace
 
@@ -99,38 +169,41 @@ std::uint64_t BoundTensor::elements_count() const {
 
 std::uint64_t BoundTensor::bytes_count() const { return bytes_of(stored.dtype, elements_count()); }
 
-contract::StoredTensor BoundTensor::fetch(FetchScratch& scratch) const {
+contract::StoredTensor BoundTensor::as_source() const {
   contract::StoredTensor result = stored;
-  if (step == TensorStep::kGather && parts.size() == 1 && is_one_run(parts[0])) {
-    result.bytes = parts[0].source->data.subspan(bytes_of(stored.dtype, parts[0].offset), bytes_count());
-    return result;
-  }
-  scratch.result.resize(bytes_count());
-  if (step == TensorStep::kZeros) {
-    std::ranges::fill(scratch.result, std::byte{0});
-    result.bytes = scratch.result;
-    return result;
-  }
-  std::byte* out = scratch.result.data();
-  const io::FileTensor* widened = nullptr;  // what scratch.widened holds
-  for (const TensorPart& part : parts) {
-    switch (step) {
-      case TensorStep::kGather: gather(part, stored.dtype, part.source->data.data(), out); break;
-      case TensorStep::kWiden:
-        if (part.source != widened) widen(part, *this, scratch.widened);
-        widened = part.source;
-        gather(part, stored.dtype, scratch.widened.data(), out);
-        break;
-      case TensorStep::kNegExp: negative_exponentials(part, out); break;
-      case TensorStep::kMxfp4: gather_mxfp4(part, out); break;
-      case TensorStep::kZeros: break;
-    }
-    const std::uint64_t elements = elements_of(part) * (step == TensorStep::kMxfp4 ? contract::kQuantBlockElements : 1);
-    out += bytes_of(stored.dtype, elements);
-  }
-  ASSERT(out == scratch.result.data() + scratch.result.size(), "{}: parts do not make the shape", name);
-  result.bytes = scratch.result;
+  result.source = this;
+  result.name = name;
   return result;
+}
+
+base::Result<> BoundTensor::read(std::uint64_t begin, std::span<std::byte> out) const {
+  if (step == TensorStep::kZeros) {
+    std::ranges::fill(out, std::byte{0});
+    return {};
+  }
+  const contract::DTypeInfo info = contract::dtype_info(stored.dtype);
+  const std::uint64_t elements_per_unit = step == TensorStep::kMxfp4 ? info.block_elements : 1;
+  const auto units = [&](std::uint64_t bytes) {
+    ASSERT(bytes % info.block_bytes == 0, "{}: byte {} is inside a block of {}", name, bytes, info.block_bytes);
+    return bytes / info.block_bytes * info.block_elements / elements_per_unit;
+  };
+  std::uint64_t at = units(begin), left = units(out.size());
+  std::byte* to = out.data();
+  for (const TensorPart& part : parts) {
+    const std::uint64_t of_part = part.counts[0] * part.counts[1] * part.counts[2];
+    if (at >= of_part) {
+      at -= of_part;
+      continue;
+    }
+    if (left == 0) break;
+    const std::uint64_t from = std::exchange(at, 0), count = std::min(of_part - from, left);
+    PartReader reader(*this, part);
+    TRY(reader.read(from, count, to));
+    to += reader.bytes_of_units(count);
+    left -= count;
+  }
+  ASSERT(left == 0, "{}: parts do not make the shape", name);
+  return {};
 }
 
 }  // namespace llorch::engine::models

@@ -1,12 +1,13 @@
 #pragma once
-// A weight as a plan wants it, described by the stored tensors it is made of. Nothing is read before fetch(), and what lies
-// in the file as it is wanted is never copied; the rest is made one tensor at a time.
+// A weight as a plan wants it, described by the stored tensors it is made of. Nothing is read before read(), which makes any
+// piece of it by itself: no tensor is ever in memory as a whole, and pieces may be made at the same time.
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "engine/contract/backend.h"
 #include "engine/io/file_tensor.h"
 #include "engine/io/quant/fp8.h"
@@ -32,13 +33,7 @@ enum class TensorStep : std::uint8_t {
   kZeros,   // no parts: what another device adds
 };
 
-// Memory that fetch() makes tensors in. Grows to the largest.
-struct FetchScratch {
-  std::vector<std::byte> result;
-  std::vector<std::byte> widened;  // a whole source
-};
-
-struct BoundTensor {
+struct BoundTensor final : contract::TensorSource {
   std::string name;               // the stored tensor's, or what is made of it: "blk.0.attn_qkv.weight:q"
   contract::StoredTensor stored;  // without bytes
   TensorStep step = TensorStep::kGather;
@@ -48,8 +43,10 @@ struct BoundTensor {
 
   std::uint64_t elements_count() const;
   std::uint64_t bytes_count() const;
-  // The tensor with its bytes, which are in the file or in `scratch` and stay until the next fetch. REQUIRES: files open.
-  contract::StoredTensor fetch(FetchScratch& scratch) const;
+  // As a backend takes it; reads through this object. REQUIRES: files open while it does.
+  contract::StoredTensor as_source() const;
+  // Beside `out` takes at most twice its size for a while.
+  base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const override;
 };
 
 }  // namespace llorch::engine::models

@@ -35,7 +35,9 @@ struct Layout {
 };
 
 BoundTensor bound(const Layout& layout, const io::FileTensor& file) {
-  BoundTensor tensor{.name = layout.name, .stored = {}, .parts = layout.parts, .scale_block = {}};
+  BoundTensor tensor;
+  tensor.name = layout.name;
+  tensor.parts = layout.parts;
   tensor.stored.rank = static_cast<std::uint8_t>(layout.shape.size());
   std::ranges::copy(layout.shape, tensor.stored.shape.begin());
   for (TensorPart& part : tensor.parts) part.source = &file;
@@ -43,10 +45,8 @@ BoundTensor bound(const Layout& layout, const io::FileTensor& file) {
 }
 
 Values fetched(const BoundTensor& tensor) {
-  FetchScratch scratch;
-  const contract::StoredTensor result = tensor.fetch(scratch);
-  Values values(result.bytes.size() / sizeof(float));
-  std::memcpy(values.data(), result.bytes.data(), result.bytes.size());
+  Values values(tensor.elements_count());
+  EXPECT_TRUE(tensor.read(0, std::as_writable_bytes(std::span(values))));
   return values;
 }
 
@@ -134,11 +134,11 @@ TEST(Slice, BlocksAreMovedWhole) {
     std::memset(static_cast<void*>(&stored.blocks[i]), static_cast<int>(i), sizeof stored.blocks[i]);
   BoundTensor tensor = stored.tensor();
   ASSERT_TRUE(cut({.kind = TensorShare::Kind::kSlice, .axis = 1, .begin = 32, .count = 32}, tensor));
-  FetchScratch scratch;
-  const contract::StoredTensor second = tensor.fetch(scratch);
-  ASSERT_EQ(second.bytes.size(), 4 * sizeof(contract::BlockQ8_0));
+  std::vector<std::byte> second(tensor.bytes_count());
+  ASSERT_EQ(second.size(), 4 * sizeof(contract::BlockQ8_0));
+  ASSERT_TRUE(tensor.read(0, second));
   for (std::size_t row = 0; row < 4; ++row)
-    EXPECT_EQ(second.bytes[row * sizeof(contract::BlockQ8_0)], std::byte(2 * row + 1));
+    EXPECT_EQ(second[row * sizeof(contract::BlockQ8_0)], std::byte(2 * row + 1));
 }
 
 TEST(Slice, ABlockIsNeverCut) {
