@@ -42,7 +42,15 @@ class Gpu : public testing::TestWithParam<std::string> {
     LaunchCounters counters;
     emulation->count_launches(&counters);
     std::vector<float> logits = logits_of(model_, options, *emulation);
-    narrowed = counters.per_kernel[static_cast<std::size_t>(kernels::kernel_id<kernels::Narrow>())] != 0;
+    narrowed = false;
+    const auto look = [&]<class... Kernels>() {
+      ((narrowed = narrowed || counters.per_kernel[static_cast<std::size_t>(kernels::kernel_id<Kernels>())] != 0), ...);
+    };
+    look.template operator()<
+        kernels::HalfMatmul<DType::kF16, kernels::StreamShape>, kernels::HalfMatmul<DType::kF16, kernels::BatchShape>,
+        kernels::HalfMatmul<DType::kF16, kernels::PrefillShape>,
+        kernels::HalfMatmul<DType::kBF16, kernels::StreamShape>, kernels::HalfMatmul<DType::kBF16, kernels::BatchShape>,
+        kernels::HalfMatmul<DType::kBF16, kernels::PrefillShape>>();
     return logits;
   }
 

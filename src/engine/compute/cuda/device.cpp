@@ -55,6 +55,7 @@ const contract::AdapterTables& CudaBackend::tables() const { return adapters::kC
 void CudaBackend::begin_step(const contract::ExecutionContext& ctx) noexcept {
   if (stream_.holds()) stop_holding();
   stream_.count_step(ctx.total_rows);
+  stream_.forget_left();
   if (ctx.mode == contract::ExecutionMode::kDecode && graphs_.is_on()) stream_.hold(&graphs_.record());
 }
 void CudaBackend::end_step() noexcept {
@@ -179,6 +180,10 @@ Result<> CudaBackend::upload(const StoredTensor& tensor, CudaWeight& weight) {
                    .n = shape.rows,
                    .k = shape.cols};
   weight.stack_count = stack_count(tensor);
+  ++matrices_by_form_[static_cast<std::size_t>(form_of(tensor.dtype))];
+  const auto of = [&](Form form) { return matrices_by_form_[static_cast<std::size_t>(form)]; };
+  if (of(Form::kBytes) + of(Form::kHalves) != 0)
+    stream_.prefer(of(Form::kBytes) > of(Form::kHalves) ? Form::kBytes : Form::kHalves);
   return upload_matrices(tensor, weight);
 }
 

@@ -83,6 +83,7 @@ class CudaBackend final : public contract::Backend {
   std::uint64_t budget_bytes_;
   std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
+  std::array<std::uint32_t, 3> matrices_by_form_{};  // by Form; those uploaded so far
   CudaStream stream_;
   StepGraphs graphs_;
 };

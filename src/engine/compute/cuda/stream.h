@@ -1,6 +1,8 @@
 #pragma once
 // What ExecutionContext::stream points to on a CUDA backend: launches, typed.
 #include <array>
+#include <cstdint>
+#include <utility>
 
 #include "engine/compute/cuda/driver.h"
 #include "engine/compute/cuda/graphs/step_record.h"
@@ -16,6 +18,23 @@ struct LaunchCounters {
   std::uint64_t rows = 0;  // of those steps
   double per_step() const { return steps != 0 ? static_cast<double>(total) / static_cast<double>(steps) : 0; }
   double per_row() const { return rows != 0 ? static_cast<double>(total) / static_cast<double>(rows) : 0; }
+};
+
+// The form in which a weight's kernel takes its activations.
+enum class Form : std::uint8_t { kFloat, kBytes, kHalves };
+constexpr Form form_of(contract::DType dtype) {
+  if (contract::is_quantised(dtype)) return Form::kBytes;
+  return dtype == contract::DType::kF32 ? Form::kFloat : Form::kHalves;
+}
+
+// Rows that an instruction left for the next one, and for no later one, in the form that matrices take, at the front of the
+// workspace.
+struct LeftRows {
+  Form form = Form::kFloat;  // none
+  const float* x = nullptr;  // what they are of
+  std::uint32_t rows = 0;
+  std::uint32_t width = 0;
+  const std::byte* workspace = nullptr;
 };
 
 class CudaStream {
@@ -48,6 +67,14 @@ class CudaStream {
     ++counters_->steps;
     counters_->rows += rows;
   }
+  // The form most matrices of this device take; rows are left in it.
+  Form form() const { return form_; }
+  void prefer(Form form) { form_ = form; }
+  void leave(const LeftRows& rows) const { leaving_ = rows; }
+  const LeftRows& left() const { return left_; }
+  void begin_instruction() const { left_ = std::exchange(leaving_, {}); }
+  void forget_left() const { left_ = leaving_ = {}; }
+
   // Launches go into `record` instead of to the driver; null = to the driver.
   void hold(StepRecord* record) { held_ = record; }
   bool holds() const { return held_ != nullptr; }
@@ -56,6 +83,8 @@ class CudaStream {
   Driver& driver_;
   LaunchCounters* counters_ = nullptr;
   StepRecord* held_ = nullptr;
+  Form form_ = Form::kFloat;
+  mutable LeftRows left_, leaving_;
 };
 
 }  // namespace llorch::engine::compute::cuda

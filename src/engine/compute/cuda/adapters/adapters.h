@@ -12,8 +12,10 @@ struct NoWorkspace {
   }
 };
 
-struct RmsNormAdapter : NoWorkspace {
+struct RmsNormAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;
+  static std::uint64_t workspace_bytes(const contract::ParamBlock&, const contract::StepLimits&,
+                                       const contract::Backend&) noexcept;
 };
 struct AttentionAdapter {
   static contract::Status run(contract::ExecutionContext&, const contract::PreparedInsn&) noexcept;

@@ -22,11 +22,17 @@ using contract::SwigluParams;
 namespace {
 
 struct LmHeadScratch {
-  LmHeadScratch(Carver& carver, const LmHeadParams& p, std::uint64_t rows)
-      : x(carver.take<float>(rows * p.width)), narrowed(carver.take_narrowed(rows, p.width)) {}
+  LmHeadScratch(Carver& carver, const LmHeadParams& p, const float* input, std::uint64_t rows)
+      : left(carver.take_left(input, rows, p.width)),
+        x(carver.take<float>(rows * p.width)),
+        narrowed(carver.take_narrowed(rows, p.width)) {}
+  Carver::Left left;
   float* x;  // [O, D]
   Carver::Narrowed narrowed;
 };
+
+// Every row is an output: the usual step of decode.
+bool wants_all_rows(const ExecutionContext& ctx) { return ctx.output_rows.size() == ctx.total_rows; }
 
 // x[i] = source[ctx.output_rows[i]].
 void copy_output_rows(const ExecutionContext& ctx, const float* source, std::uint32_t width, float* x) {
@@ -53,10 +59,12 @@ void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedFo
            .x_stride = ffn.width,
            .rows = rows.rows,
            .narrowed = scratch.x,
+           .left = rows.left,
            .y_stride = scratch.stride,
            .own = rows.own,
            .rows_per_x = rows.rows_per_x},
           std::span(projections, gated ? 2 : 1));
+  const Carver::Left hidden = left_in(scratch.hidden, form_of(ffn.down->dtype));
   const kernels::SwigluArgs args{.gate = gated ? gate : up,
                                  .up = gated ? up : nullptr,
                                  .y = up,
@@ -65,22 +73,28 @@ void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedFo
                                  .width = ffn.ffn,
                                  .act = ffn.act,
                                  .alpha = ffn.alpha,
-                                 .limit = ffn.limit};
-  stream.launch<kernels::Swiglu>({blocks_of(ffn.ffn, kernels::Swiglu::kThreads), rows.rows}, args);
-  project(stream,
-          {.x = up,
-           .x_stride = scratch.stride,
-           .rows = rows.rows,
-           .narrowed = scratch.hidden,
-           .y_stride = ffn.width,
-           .own = rows.own},
-          std::array{Projection{ffn.down, rows.y, ffn.down_bias}});
+                                 .limit = ffn.limit,
+                                 .narrowed = wanted(hidden)};
+  switch (hidden.form) {
+    case Form::kFloat:
+      stream.launch<kernels::Swiglu>({blocks_of(ffn.ffn, kernels::Swiglu::kThreads), rows.rows}, args);
+      break;
+    case Form::kBytes:
+      stream.launch<kernels::SwigluBytes>({blocks_of(ffn.ffn, kernels::SwigluBytes::kThreads), rows.rows}, args);
+      break;
+    case Form::kHalves: stream.launch<kernels::SwigluHalves>({rows.rows}, args); break;
+  }
+  project(
+      stream,
+      {.x = up, .x_stride = scratch.stride, .rows = rows.rows, .left = hidden, .y_stride = ffn.width, .own = rows.own},
+      std::array{Projection{ffn.down, rows.y, ffn.down_bias}});
 }
 
 Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<SwigluParams>();
   const CudaStream& stream = stream_of(ctx);
-  Carver carver(ctx.workspace);
+  Carver carver(ctx);
+  const Carver::Left left = carver.take_left(insn.input(0), ctx.total_rows, p.width);
   const FeedForwardScratch scratch(carver,
                                    {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = ctx.total_rows});
   const FeedForward ffn{.width = p.width,
@@ -94,7 +108,7 @@ Status SwigluAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
                         .act = p.act,
                         .alpha = p.alpha,
                         .limit = p.limit};
-  feed_forward(stream, ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows});
+  feed_forward(stream, ffn, scratch, {.x = insn.input(0), .y = insn.output(0), .rows = ctx.total_rows, .left = left});
   return stream.status();
 }
 
@@ -102,6 +116,7 @@ std::uint64_t SwigluAdapter::workspace_bytes(const ParamBlock& params, const Ste
                                              const Backend&) noexcept {
   const auto& p = contract::param_as<SwigluParams>(params);
   Carver carver;
+  carver.take_left(nullptr, limits.rows_max, p.width);
   FeedForwardScratch(carver, {.width = p.width, .ffn = p.ffn, .gated = p.gated != 0, .rows = limits.rows_max});
   return carver.used_bytes();
 }
@@ -111,11 +126,18 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
   const CudaStream& stream = stream_of(ctx);
   const auto rows = static_cast<std::uint32_t>(ctx.output_rows.size());
   if (rows == 0) return Status::ok();
-  Carver carver(ctx.workspace);
-  const LmHeadScratch scratch(carver, p, rows);
-  copy_output_rows(ctx, insn.input(0), p.width, scratch.x);
+  Carver carver(ctx);
+  const LmHeadScratch scratch(carver, p, insn.input(0), rows);
+  const bool all = wants_all_rows(ctx);
+  if (!all) copy_output_rows(ctx, insn.input(0), p.width, scratch.x);
   float* y = insn.output(0);
-  project(stream, {.x = scratch.x, .x_stride = p.width, .rows = rows, .narrowed = scratch.narrowed, .y_stride = p.rows},
+  project(stream,
+          {.x = all ? insn.input(0) : scratch.x,
+           .x_stride = p.width,
+           .rows = rows,
+           .narrowed = scratch.narrowed,
+           .left = all ? scratch.left : Carver::Left{},
+           .y_stride = p.rows},
           std::array{Projection{weight_of(insn.weight(LmHeadSlot::kWeight)), y}});
   if (p.logit_mul != 1.0f || p.softcap > 0) {
     const kernels::ScaleSoftcapArgs args{
@@ -128,7 +150,7 @@ Status LmHeadAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexc
 std::uint64_t LmHeadAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                              const Backend&) noexcept {
   Carver carver;
-  LmHeadScratch(carver, contract::param_as<LmHeadParams>(params), limits.output_rows_max);
+  LmHeadScratch(carver, contract::param_as<LmHeadParams>(params), nullptr, limits.output_rows_max);
   return carver.used_bytes();
 }
 

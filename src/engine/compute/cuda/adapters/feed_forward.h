@@ -43,6 +43,7 @@ struct FeedForwardRows {
   std::uint32_t rows = 0;
   std::uint32_t rows_per_x = 1;
   const RowMatrices* own = nullptr;
+  Carver::Left left;  // x as it was left
 };
 void feed_forward(const CudaStream& stream, const FeedForward& ffn, const FeedForwardScratch& scratch,
                   const FeedForwardRows& rows);

@@ -27,10 +27,11 @@ constexpr std::uint32_t kFewPairs = kernels::kPlainTile;
 constexpr std::uint32_t kManyPairs = 64;
 
 struct Scratch {
-  Scratch(Carver& carver, const MoeParams& p, std::uint64_t rows)
-      : Scratch(carver, p, rows, std::min<std::uint64_t>(rows, kRowsAtOnce) * p.experts_used) {}
-  Scratch(Carver& carver, const MoeParams& p, std::uint64_t rows, std::uint64_t pairs)
-      : logits(carver.take<float>(rows * p.experts)),
+  Scratch(Carver& carver, const MoeParams& p, const float* input, std::uint64_t rows)
+      : Scratch(carver, p, input, rows, std::min<std::uint64_t>(rows, kRowsAtOnce) * p.experts_used) {}
+  Scratch(Carver& carver, const MoeParams& p, const float* input, std::uint64_t rows, std::uint64_t pairs)
+      : left(carver.take_left(input, rows, p.width)),
+        logits(carver.take<float>(rows * p.experts)),
         experts(carver.take<std::uint32_t>(rows * p.experts_used)),
         weights(carver.take<float>(rows * p.experts_used)),
         router_x(carver.take_narrowed(rows, p.width)),
@@ -40,6 +41,7 @@ struct Scratch {
         pairs_y(carver.take<float>(pairs * p.width)),
         shared(carver, {.width = p.width, .ffn = p.ffn_shared, .rows = p.ffn_shared != 0 ? rows : 0}),
         shared_y(carver.take<float>(p.ffn_shared != 0 ? rows * p.width : 0)) {}
+  Carver::Left left;
   float* logits;           // [T, E]
   std::uint32_t* experts;  // [T, k], ascending in every row
   float* weights;          // [T, k]
@@ -61,6 +63,7 @@ void route(const ExecutionContext& ctx, const PreparedInsn& insn, const MoeParam
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.router_x,
+           .left = scratch.left,
            .y_stride = p.experts},
           std::array{Projection{matrix_of(insn, MoeSlot::kRouter), scratch.logits,
                                 vector_of(insn.weight(MoeSlot::kRouterBias))}});
@@ -113,7 +116,8 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
                   .y = scratch.pairs_y,
                   .rows = rows * p.experts_used,
                   .rows_per_x = p.experts_used,
-                  .own = &own});
+                  .own = &own,
+                  .left = scratch.left.from_row(first)});
     stream.launch<kernels::Combine>({blocks_of(p.width, kernels::Combine::kThreads), rows},
                                     {.expert_rows = scratch.pairs_y,
                                      .weights = scratch.weights + first_pair,
@@ -129,8 +133,8 @@ void run_experts(const ExecutionContext& ctx, const PreparedInsn& insn, const Mo
 Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<MoeParams>();
   const CudaStream& stream = stream_of(ctx);
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, ctx.total_rows);
+  Carver carver(ctx);
+  const Scratch scratch(carver, p, insn.input(0), ctx.total_rows);
   route(ctx, insn, p, scratch);
   if (p.ffn_shared != 0)
     feed_forward(stream,
@@ -142,14 +146,15 @@ Status MoeAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept
                   .act = p.act,
                   .alpha = p.alpha,
                   .limit = p.limit},
-                 scratch.shared, {.x = insn.input(0), .y = scratch.shared_y, .rows = ctx.total_rows});
+                 scratch.shared,
+                 {.x = insn.input(0), .y = scratch.shared_y, .rows = ctx.total_rows, .left = scratch.left});
   run_experts(ctx, insn, p, scratch);
   return stream.status();
 }
 
 std::uint64_t MoeAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits, const Backend&) noexcept {
   Carver carver;
-  Scratch(carver, contract::param_as<MoeParams>(params), limits.rows_max);
+  Scratch(carver, contract::param_as<MoeParams>(params), nullptr, limits.rows_max);
   return carver.used_bytes();
 }
 

@@ -37,10 +37,12 @@ void convolve(const CudaStream& stream, const kernels::CausalConvArgs& args) {
 }
 
 struct MambaScratch {
-  MambaScratch(Carver& carver, const MambaMixerParams& p, std::uint64_t rows)
-      : mixed(carver.take<float>(rows * MambaColumns(p).count)),
+  MambaScratch(Carver& carver, const MambaMixerParams& p, const float* input, std::uint64_t rows)
+      : left(carver.take_left(input, rows, p.width)),
+        mixed(carver.take<float>(rows * MambaColumns(p).count)),
         x(carver.take_narrowed(rows, p.width)),
         inner(carver.take_narrowed(rows, p.d_inner)) {}
+  Carver::Left left;
   float* mixed;  // [T, columns]
   Carver::Narrowed x, inner;
 };
@@ -81,8 +83,9 @@ void mix(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixer
        .groups = p.groups});
 }
 
-// y = norm of y * silu(z), group by group.
-void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, float* mixed) {
+// y = norm of y * silu(z), group by group. A row of one group is left as `inner` says.
+void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixerParams& p, float* mixed,
+          const Carver::Left& inner) {
   const CudaStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
   float* y = mixed + columns.x;
@@ -98,14 +101,17 @@ void gate(const ExecutionContext& ctx, const PreparedInsn& insn, const MambaMixe
                                                                     .inner_stride = width,
                                                                     .weight_stride = width,
                                                                     .width = width,
-                                                                    .eps = p.norm_eps});
+                                                                    .eps = p.norm_eps,
+                                                                    .narrowed = wanted(inner)});
 }
 
 struct ShortconvScratch {
-  ShortconvScratch(Carver& carver, const ShortconvParams& p, std::uint64_t rows)
-      : bcx(carver.take<float>(rows * 3 * p.width)),
+  ShortconvScratch(Carver& carver, const ShortconvParams& p, const float* input, std::uint64_t rows)
+      : left(carver.take_left(input, rows, p.width)),
+        bcx(carver.take<float>(rows * 3 * p.width)),
         x(carver.take_narrowed(rows, p.width)),
         convolved(carver.take_narrowed(rows, p.width)) {}
+  Carver::Left left;
   float* bcx;  // [T, b | c | x]
   Carver::Narrowed x, convolved;
 };
@@ -116,33 +122,36 @@ Status MambaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexce
   const auto& p = insn.param<MambaMixerParams>();
   const CudaStream& stream = stream_of(ctx);
   const MambaColumns columns(p);
-  Carver carver(ctx.workspace);
-  const MambaScratch scratch(carver, p, ctx.total_rows);
+  Carver carver(ctx);
+  const MambaScratch scratch(carver, p, insn.input(0), ctx.total_rows);
   project(stream,
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.x,
+           .left = scratch.left,
            .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(MambaSlot::kInProj)), scratch.mixed,
                                 vector_of(insn.weight(MambaSlot::kInBias))}});
   mix(ctx, insn, p, scratch.mixed);
-  gate(ctx, insn, p, scratch.mixed);
+  const CudaWeight* out = weight_of(insn.weight(MambaSlot::kOutProj));
+  const Carver::Left inner = p.norm_groups == 1 ? left_in(scratch.inner, form_of(out->dtype)) : Carver::Left{};
+  gate(ctx, insn, p, scratch.mixed, inner);
   project(stream,
           {.x = scratch.mixed + columns.x,
            .x_stride = columns.count,
            .rows = ctx.total_rows,
            .narrowed = scratch.inner,
+           .left = inner,
            .y_stride = p.width},
-          std::array{Projection{weight_of(insn.weight(MambaSlot::kOutProj)), insn.output(0),
-                                vector_of(insn.weight(MambaSlot::kOutBias))}});
+          std::array{Projection{out, insn.output(0), vector_of(insn.weight(MambaSlot::kOutBias))}});
   return stream.status();
 }
 
 std::uint64_t MambaAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                             const Backend&) noexcept {
   Carver carver;
-  MambaScratch(carver, contract::param_as<MambaMixerParams>(params), limits.rows_max);
+  MambaScratch(carver, contract::param_as<MambaMixerParams>(params), nullptr, limits.rows_max);
   return carver.used_bytes();
 }
 
@@ -150,10 +159,15 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const auto& p = insn.param<ShortconvParams>();
   const CudaStream& stream = stream_of(ctx);
   const std::uint64_t stride = 3 * std::uint64_t{p.width};
-  Carver carver(ctx.workspace);
-  const ShortconvScratch scratch(carver, p, ctx.total_rows);
+  Carver carver(ctx);
+  const ShortconvScratch scratch(carver, p, insn.input(0), ctx.total_rows);
   project(stream,
-          {.x = insn.input(0), .x_stride = p.width, .rows = ctx.total_rows, .narrowed = scratch.x, .y_stride = stride},
+          {.x = insn.input(0),
+           .x_stride = p.width,
+           .rows = ctx.total_rows,
+           .narrowed = scratch.x,
+           .left = scratch.left,
+           .y_stride = stride},
           std::array{Projection{weight_of(insn.weight(ShortconvSlot::kInProj)), scratch.bcx,
                                 vector_of(insn.weight(ShortconvSlot::kInBias))}});
   float* x = scratch.bcx + 2 * std::uint64_t{p.width};
@@ -179,7 +193,7 @@ Status ShortconvAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
 std::uint64_t ShortconvAdapter::workspace_bytes(const ParamBlock& params, const StepLimits& limits,
                                                 const Backend&) noexcept {
   Carver carver;
-  ShortconvScratch(carver, contract::param_as<ShortconvParams>(params), limits.rows_max);
+  ShortconvScratch(carver, contract::param_as<ShortconvParams>(params), nullptr, limits.rows_max);
   return carver.used_bytes();
 }
 

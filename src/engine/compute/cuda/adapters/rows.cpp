@@ -8,6 +8,20 @@ using contract::ExecutionContext;
 using contract::PreparedInsn;
 using contract::Status;
 
+namespace {
+
+// Most rows that are normed are multiplied next: they are left in the form most matrices take.
+kernels::NarrowedRows leave(const ExecutionContext& ctx, const float* y, std::uint32_t width) {
+  const Form form = stream_of(ctx).form();
+  if (form == Form::kFloat || (form == Form::kBytes && width % kernels::kBlockElements != 0)) return {};
+  Carver carver(ctx);
+  const Carver::Narrowed rows = carver.take_narrowed(ctx.total_rows, width);
+  stream_of(ctx).leave({.form = form, .x = y, .rows = ctx.total_rows, .width = width, .workspace = ctx.workspace.ptr});
+  return wanted(left_in(rows, form));
+}
+
+}  // namespace
+
 Status EmbeddingAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::EmbeddingParams>();
   const CudaStream& stream = stream_of(ctx);
@@ -23,16 +37,17 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
   const auto& p = insn.param<contract::RmsNormParams>();
   const CudaStream& stream = stream_of(ctx);
   const std::uint32_t width = p.rows_per_group != 0 ? p.rows_per_group : p.width;  // what one norm runs over
-  const kernels::NormArgs args{.x = insn.input(0),
-                               .weight = vector_of(insn.weight(contract::NormSlot::kWeight)),
-                               .bias = vector_of(insn.weight(contract::NormSlot::kBias)),
-                               .y = insn.output(0),
-                               .x_stride = p.width,
-                               .y_stride = p.width,
-                               .inner_stride = width,
-                               .width = width,
-                               .eps = p.eps,
-                               .weight_offset = p.weight_offset};
+  kernels::NormArgs args{.x = insn.input(0),
+                         .weight = vector_of(insn.weight(contract::NormSlot::kWeight)),
+                         .bias = vector_of(insn.weight(contract::NormSlot::kBias)),
+                         .y = insn.output(0),
+                         .x_stride = p.width,
+                         .y_stride = p.width,
+                         .inner_stride = width,
+                         .width = width,
+                         .eps = p.eps,
+                         .weight_offset = p.weight_offset};
+  if (width == p.width) args.narrowed = leave(ctx, insn.output(0), width);
   const Grid grid{p.width / width, ctx.total_rows};
   if (p.kind == contract::NormKind::kLayerNorm) {
     stream.launch<kernels::LayerNorm>(grid, args);
@@ -40,6 +55,12 @@ Status RmsNormAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noex
     stream.launch<kernels::RmsNorm>(grid, args);
   }
   return stream.status();
+}
+std::uint64_t RmsNormAdapter::workspace_bytes(const contract::ParamBlock& params, const contract::StepLimits& limits,
+                                              const contract::Backend&) noexcept {
+  Carver carver;
+  carver.take_left(nullptr, limits.rows_max, contract::param_as<contract::RmsNormParams>(params).width);
+  return carver.used_bytes();
 }
 Status ResidualAddAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<contract::ResidualAddParams>();

@@ -54,13 +54,6 @@ void multiply(const CudaStream& stream, const ProjectionInput& input, const kern
   }
 }
 
-// The form in which a weight's kernel takes its activations.
-enum class Form { kFloat, kBytes, kHalves };
-Form form_of(DType dtype) {
-  if (is_quantised(dtype)) return Form::kBytes;
-  return dtype == DType::kF32 ? Form::kFloat : Form::kHalves;
-}
-
 void narrow(const CudaStream& stream, const ProjectionInput& input, const kernels::SourceRows& from, Form form) {
   const std::uint32_t rows = input.rows / input.rows_per_x;
   const kernels::ByteRows& bytes = input.narrowed.bytes;
@@ -80,10 +73,11 @@ void narrow(const CudaStream& stream, const ProjectionInput& input, const kernel
 // Those of the projections whose weights have this type.
 void multiply_type(const CudaStream& stream, const ProjectionInput& input, const kernels::SourceRows& from,
                    std::span<const Projection> projections, DType dtype) {
+  const bool left = input.left.form == form_of(dtype);
   kernels::MatmulArgs args{.targets = {},
                            .x = from,
-                           .bytes = input.narrowed.bytes,
-                           .halves = input.narrowed.halves,
+                           .bytes = left ? input.left.bytes : input.narrowed.bytes,
+                           .halves = left ? input.left.halves : input.narrowed.halves,
                            .rows_per_x = input.rows_per_x,
                            .y_stride = input.y_stride,
                            .y_stack_stride = input.y_stack_stride,
@@ -111,7 +105,7 @@ void project(const CudaStream& stream, const ProjectionInput& input, std::span<c
   for (const Form form : {Form::kFloat, Form::kBytes, Form::kHalves}) {
     const auto wants = [&](const Projection& p) { return form_of(p.weight->dtype) == form; };
     if (std::ranges::none_of(projections, wants)) continue;
-    narrow(stream, input, from, form);
+    if (form != input.left.form) narrow(stream, input, from, form);
     for (std::size_t type = 0; type < contract::kDTypesCount; ++type)
       if (form_of(static_cast<DType>(type)) == form)
         multiply_type(stream, input, from, projections, static_cast<DType>(type));

@@ -28,7 +28,13 @@ constexpr std::uint32_t blocks_of(std::uint64_t count, std::uint32_t of) {
 
 class Carver : public WorkspaceCarver {
  public:
-  using WorkspaceCarver::WorkspaceCarver;
+  Carver() = default;
+  explicit Carver(const contract::Workspace& workspace) : WorkspaceCarver(workspace) {}
+  // Of an instruction: take_left() finds what the one before it left there.
+  explicit Carver(const contract::ExecutionContext& ctx)
+      : WorkspaceCarver(ctx.workspace), left_(stream_of(ctx).left()) {
+    if (left_.workspace != ctx.workspace.ptr) left_ = {};
+  }
 
   // Room for `rows` activation rows as the weights they meet want them.
   kernels::ByteRows take_bytes(std::uint64_t rows, std::uint32_t width) {
@@ -52,6 +58,32 @@ class Carver : public WorkspaceCarver {
     kernels::ByteRows bytes;
     kernels::HalfRows halves;
   };
+  // Rows in the form they were left in, if they were.
+  struct Left {
+    Form form = Form::kFloat;  // none
+    kernels::ByteRows bytes;
+    kernels::HalfRows halves;
+
+    Left from_row(std::uint64_t row) const {
+      Left rest = *this;
+      if (form == Form::kBytes) {
+        rest.bytes.q += row * bytes.width;
+        rest.bytes.scales += row * (bytes.width / kernels::kBlockElements);
+        rest.bytes.sums += row * (bytes.width / kernels::kBlockElements);
+      } else if (form == Form::kHalves) {
+        rest.halves.values += row * halves.stride;
+        rest.halves.scales += row;
+      }
+      return rest;
+    }
+  };
+  // The front of the workspace, where leave() puts rows of x. REQUIRES: nothing was taken before.
+  Left take_left(const float* x, std::uint64_t rows, std::uint32_t width) {
+    ASSERT(used_bytes() == 0, "{} bytes were taken before what was left", used_bytes());
+    const Narrowed memory = take_narrowed(rows, width);
+    if (left_.form == Form::kFloat || left_.x != x || left_.rows != rows || left_.width != width) return {};
+    return {.form = left_.form, .bytes = memory.bytes, .halves = memory.halves};
+  }
   Narrowed take_narrowed(std::uint64_t rows, std::uint32_t width) {
     Carver as_bytes, as_halves;
     as_bytes.take_bytes(rows, width);
@@ -60,11 +92,23 @@ class Carver : public WorkspaceCarver {
     std::byte* memory = take<std::byte>(bytes);
     Narrowed out;
     if (memory == nullptr) return out;
-    out.bytes = Carver({memory, bytes}).take_bytes(rows, width);
-    out.halves = Carver({memory, bytes}).take_halves(rows, width);
+    out.bytes = Carver(contract::Workspace{memory, bytes}).take_bytes(rows, width);
+    out.halves = Carver(contract::Workspace{memory, bytes}).take_halves(rows, width);
     return out;
   }
+
+ private:
+  LeftRows left_;
 };
+
+// `memory` as a kernel is to leave rows in it, and what that kernel is told. Nothing for weights that take floats.
+inline Carver::Left left_in(const Carver::Narrowed& memory, Form form) {
+  return {.form = form, .bytes = memory.bytes, .halves = memory.halves};
+}
+inline kernels::NarrowedRows wanted(const Carver::Left& left) {
+  if (left.form == Form::kBytes) return {.bytes = left.bytes};
+  return {.halves = left.form == Form::kHalves ? left.halves : kernels::HalfRows{}};
+}
 
 // y = x W^T + bias for one weight of several that share x.
 struct Projection {
@@ -86,6 +130,7 @@ struct ProjectionInput {
   std::uint64_t x_stride = 0;
   std::uint32_t rows = 0;
   Carver::Narrowed narrowed;  // scratch
+  Carver::Left left;          // x as it was left; weights of that form narrow nothing
   std::uint64_t y_stride = 0;
   // Stacks: matrix z takes x + z * x_stack_stride to y + z * y_stack_stride; or every row meets the one `own` says.
   std::uint32_t matrices = 1;

@@ -16,9 +16,15 @@ constexpr std::uint64_t kMatrixTypes = ((std::uint64_t{1} << contract::kDTypesCo
 constexpr std::uint64_t kVectorTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16);
 
 template <class Adapter>
+contract::Status run(contract::ExecutionContext& ctx, const contract::PreparedInsn& insn) noexcept {
+  stream_of(ctx).begin_instruction();
+  return Adapter::run(ctx, insn);
+}
+
+template <class Adapter>
 constexpr void put(AdapterTables& tables, Opcode opcode, const contract::AdapterCapability& capability) {
   const auto i = static_cast<std::size_t>(opcode);
-  tables.run[i] = Adapter::run;
+  tables.run[i] = run<Adapter>;
   tables.prepare[i] = prepare;
   tables.workspace_bytes[i] = Adapter::workspace_bytes;
   tables.capabilities[i] = capability;

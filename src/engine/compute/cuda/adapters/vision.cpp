@@ -61,7 +61,7 @@ Status run_merger(ExecutionContext& ctx, const PreparedInsn& insn, const Merger&
   const CudaStream& stream = stream_of(ctx);
   const std::uint32_t merged = ctx.total_rows / m.block, joined = m.width_joined();
   check_image_rows(ctx, insn, m.block, std::uint64_t{m.parts} * m.width_out);
-  Carver carver(ctx.workspace);
+  Carver carver(ctx);
   const MergerScratch scratch(carver, m, merged);
   using enum SpatialMergeSlot;
   stream.launch<kernels::LayerNorm>({1, static_cast<std::uint32_t>(std::uint64_t{merged} * joined / m.norm_width)},
@@ -110,7 +110,7 @@ Status PatchEmbedAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) n
   const auto& p = insn.param<VisionPatchEmbedParams>();
   const CudaStream& stream = stream_of(ctx);
   ASSERT(ctx.grids.size() == ctx.batch_size, "{} frames, {} grids", ctx.batch_size, ctx.grids.size());
-  Carver carver(ctx.workspace);
+  Carver carver(ctx);
   const Carver::Narrowed patches = carver.take_narrowed(ctx.total_rows, patch_row_width(p));
   float* y = insn.output(0);
   project(stream,

@@ -268,6 +268,83 @@ TEST(Matmul, OneOrderForAnyNumberOfRows) {
     }
 }
 
+// Rows in both forms, and everything they consist of.
+struct InForms {
+  InForms(std::uint32_t rows, std::uint32_t width)
+      : q(rows * width),
+        block_scales(rows * width / kernels::kBlockElements),
+        sums(block_scales.size()),
+        values(rows * kernels::padded_columns(width)),
+        scales(rows),
+        rows_of{.bytes = {q.data(), block_scales.data(), sums.data(), width},
+                .halves = {values.data(), scales.data(), width, kernels::padded_columns(width)}} {}
+  bool same_bytes(const InForms& other) const {
+    return q == other.q && same_bits(block_scales, other.block_scales) && sums == other.sums;
+  }
+  bool same_halves(const InForms& other) const { return values == other.values && same_bits(scales, other.scales); }
+  std::vector<std::int8_t> q;
+  std::vector<float> block_scales;
+  std::vector<std::uint32_t> sums;
+  std::vector<std::uint16_t> values;
+  std::vector<float> scales;
+  kernels::NarrowedRows rows_of;
+};
+InForms narrowed_apart(const Machine& machine, std::span<const float> y, std::uint32_t rows, std::uint32_t width) {
+  InForms out(rows, width);
+  const kernels::SourceRows from{.x = y.data(), .x_stride = width};
+  machine.stream.launch<kernels::Quantise>(
+      {adapters::blocks_of(width / kernels::kBlockElements, kernels::Quantise::kThreads), rows},
+      {.from = from, .out = out.rows_of.bytes});
+  machine.stream.launch<kernels::Narrow>({rows}, {.from = from, .out = out.rows_of.halves});
+  return out;
+}
+
+// What norms and activations leave are the bits that quantising and narrowing their results gives.
+TEST(Matmul, RowsAreLeftAsTheyWouldBeNarrowed) {
+  Machine machine(true);
+  Random random(8);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kRows = 3;
+  for (const std::uint32_t width : {32u, 96u, 1056u, 4096u}) {
+    std::vector<float> x = random.normals(kRows * width), up = random.normals(kRows * width), y(kRows * width);
+    std::fill_n(x.begin(), width, 0.0f);
+    x[width + 7] = INFINITY;
+    const auto weight = random.normals(width), bias = random.normals(width);
+    for (const bool layer : {false, true}) {
+      InForms left(kRows, width);
+      const kernels::NormArgs args{.x = x.data(),
+                                   .weight = weight.data(),
+                                   .bias = bias.data(),
+                                   .y = y.data(),
+                                   .x_stride = width,
+                                   .y_stride = width,
+                                   .width = width,
+                                   .eps = 1e-5f,
+                                   .narrowed = left.rows_of};
+      layer ? machine.stream.launch<kernels::LayerNorm>({1, kRows}, args)
+            : machine.stream.launch<kernels::RmsNorm>({1, kRows}, args);
+      const InForms apart = narrowed_apart(machine, y, kRows, width);
+      EXPECT_TRUE(left.same_bytes(apart) && left.same_halves(apart)) << width;
+    }
+    InForms left(kRows, width);
+    kernels::SwigluArgs args{.gate = x.data(),
+                             .up = up.data(),
+                             .y = y.data(),
+                             .x_stride = width,
+                             .y_stride = width,
+                             .width = width,
+                             .narrowed = left.rows_of};
+    const std::uint32_t blocks = adapters::blocks_of(width, kernels::Swiglu::kThreads);
+    machine.stream.launch<kernels::Swiglu>({blocks, kRows}, args);
+    const InForms apart = narrowed_apart(machine, y, kRows, width);
+    std::vector<float> own(kRows * width);
+    args.y = own.data();
+    machine.stream.launch<kernels::SwigluBytes>({blocks, kRows}, args);
+    machine.stream.launch<kernels::SwigluHalves>({kRows}, args);
+    EXPECT_TRUE(left.same_bytes(apart) && left.same_halves(apart)) << width;
+  }
+}
+
 // Kernels that begin while their activations are still being narrowed touch them only once they are there.
 TEST(Matmul, MayBeginBeforeItsActivationsAreThere) {
   Machine machine, overlapping(EmulationOptions{.backwards = true, .overlapping = true});

@@ -36,6 +36,8 @@ struct BlockIndex {
   std::uint32_t x = 0, y = 0, z = 0;
 };
 
+struct Nothing {};  // the shared memory of a kernel that needs none
+
 struct alignas(16) Words4 {
   std::uint32_t word[4] = {};
 };

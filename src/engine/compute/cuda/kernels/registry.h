@@ -57,9 +57,9 @@ using QuantKernels = KernelList<Gather<kType>, QuantStream<kType, 1>, QuantStrea
 template <class Keys>
 using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionPart<Keys>, AttentionJoin<Keys>>;
 
-using PlainKernels =
-    KernelList<RmsNorm, LayerNorm, Swiglu, ResidualAdd, ScaleSoftcap, CopyRows, Quantise, Narrow, Route, GroupPairs,
-               Combine, Gather<DType::kF32>, CausalConv, SsmScan, LatentQuery, AddPositions, KeepRows, Scatter>;
+using PlainKernels = KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, ResidualAdd, ScaleSoftcap,
+                                CopyRows, Quantise, Narrow, Route, GroupPairs, Combine, Gather<DType::kF32>, CausalConv,
+                                SsmScan, LatentQuery, AddPositions, KeepRows, Scatter>;
 using CacheKernels = KernelList<FinishHeads<DType::kF32>, FinishHeads<DType::kF16>, FinishLatent<DType::kF32>,
                                 FinishLatent<DType::kF16>, AttentionWhole<SpanKeys>>;
 using DrawKernels = KernelList<DrawEdit, DrawSort, DrawMerge, DrawWalk>;

@@ -1,6 +1,6 @@
 #pragma once
 // Kernels that take rows one by one: norms, activations, sums, copies.
-#include "engine/compute/cuda/kernels/scalar.h"
+#include "engine/compute/cuda/kernels/matmul/activations.h"
 #include "engine/contract/params.h"
 
 namespace llorch::engine::compute::cuda::kernels {
@@ -53,14 +53,21 @@ struct NormArgs {
   std::uint32_t width = 0;
   float eps = 0;
   float weight_offset = 0;
+  NarrowedRows narrowed;  // of y. REQUIRES: a row is one norm
   bool operator==(const NormArgs&) const = default;
+};
+
+inline constexpr std::uint32_t kNormThreads = 256;
+struct NormShared {
+  LaneSum sum;
+  NarrowShared<kNormThreads> narrow;
 };
 
 // Grid: norms of a row, rows.
 struct RmsNorm {
   using Args = NormArgs;
-  using Shared = LaneSum;
-  static constexpr std::uint32_t kThreads = 256;
+  using Shared = NormShared;
+  static constexpr std::uint32_t kThreads = kNormThreads;
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
     const std::uint64_t inner = std::uint64_t{block.x()} * args.inner_stride;
@@ -68,21 +75,22 @@ struct RmsNorm {
     const float* weight = args.weight + std::uint64_t{block.x()} * args.weight_stride;
     float* y = args.y + block.y() * args.y_stride + inner;
     lane_sum(
-        block, shared, args.width, [&](std::uint32_t i) { return x[i]; }, AddSquare());
+        block, shared.sum, args.width, [&](std::uint32_t i) { return x[i]; }, AddSquare());
     block.each([&](std::uint32_t thread) {
-      const float mean = divide(shared.total, static_cast<float>(args.width));
+      const float mean = divide(shared.sum.total, static_cast<float>(args.width));
       const float r = divide(1.0f, square_root(mean + args.eps));
       for (std::uint32_t i = thread; i < args.width; i += kThreads)
         y[i] = (x[i] * r) * (weight[i] + args.weight_offset);
     });
+    leave_row(block, shared.narrow, y, args.narrowed, block.y());
   }
 };
 
 // Grid: norms of a row, rows.
 struct LayerNorm {
   using Args = NormArgs;
-  using Shared = LaneSum;
-  static constexpr std::uint32_t kThreads = 256;
+  using Shared = NormShared;
+  static constexpr std::uint32_t kThreads = kNormThreads;
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
     const std::uint64_t inner = std::uint64_t{block.x()} * args.inner_stride;
@@ -91,19 +99,18 @@ struct LayerNorm {
     const auto count = static_cast<float>(args.width);
     typename Block::template PerThread<float> means;
     lane_sum(
-        block, shared, args.width, [&](std::uint32_t i) { return x[i]; }, AddPlain());
-    block.each([&](std::uint32_t thread) { means[thread] = divide(shared.total, count); });
+        block, shared.sum, args.width, [&](std::uint32_t i) { return x[i]; }, AddPlain());
+    block.each([&](std::uint32_t thread) { means[thread] = divide(shared.sum.total, count); });
     lane_sum(
-        block, shared, args.width, [&](std::uint32_t i) { return x[i] - means[i % kThreads]; }, AddSquare());
+        block, shared.sum, args.width, [&](std::uint32_t i) { return x[i] - means[i % kThreads]; }, AddSquare());
     block.each([&](std::uint32_t thread) {
-      const float r = divide(1.0f, square_root(divide(shared.total, count) + args.eps));
+      const float r = divide(1.0f, square_root(divide(shared.sum.total, count) + args.eps));
       for (std::uint32_t i = thread; i < args.width; i += kThreads)
         y[i] = fma((x[i] - means[thread]) * r, args.weight[i], args.bias != nullptr ? args.bias[i] : 0.0f);
     });
+    leave_row(block, shared.narrow, y, args.narrowed, block.y());
   }
 };
-
-struct Nothing {};
 
 LLORCH_KERNEL float activated(contract::Activation act, float gate) {
   switch (act) {
@@ -125,8 +132,18 @@ struct SwigluArgs {
   contract::Activation act = contract::Activation::kSilu;
   float alpha = 0;
   float limit = 0;
+  NarrowedRows narrowed;  // what SwigluBytes and SwigluHalves leave
   bool operator==(const SwigluArgs&) const = default;
 };
+LLORCH_KERNEL float swiglu(const SwigluArgs& args, std::uint32_t row, std::uint32_t i) {
+  const float gate = args.gate[row * args.x_stride + i];
+  if (args.up == nullptr) return activated(args.act, gate);
+  const float up = args.up[row * args.x_stride + i];
+  if (args.act != contract::Activation::kSwigluOai) return activated(args.act, gate) * up;
+  const float g = args.limit < gate ? args.limit : gate;
+  const float low = up < -args.limit ? -args.limit : up, u = args.limit < low ? args.limit : low;
+  return (u + 1.0f) * divide(g, 1.0f + exponential(0.0f - args.alpha * g));
+}
 struct Swiglu {
   using Args = SwigluArgs;
   using Shared = Nothing;
@@ -135,22 +152,42 @@ struct Swiglu {
   static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
     block.each([&](std::uint32_t thread) {
       const std::uint32_t i = block.x() * kThreads + thread;
-      if (i >= args.width) return;
-      const float gate = args.gate[block.y() * args.x_stride + i];
-      float* y = args.y + block.y() * args.y_stride + i;
-      if (args.up == nullptr) {
-        *y = activated(args.act, gate);
-        return;
-      }
-      const float up = args.up[block.y() * args.x_stride + i];
-      if (args.act != contract::Activation::kSwigluOai) {
-        *y = activated(args.act, gate) * up;
-        return;
-      }
-      const float g = args.limit < gate ? args.limit : gate;
-      const float low = up < -args.limit ? -args.limit : up, u = args.limit < low ? args.limit : low;
-      *y = (u + 1.0f) * divide(g, 1.0f + exponential(0.0f - args.alpha * g));
+      if (i < args.width) args.y[block.y() * args.y_stride + i] = swiglu(args, block.y(), i);
     });
+  }
+};
+// As int8 blocks alone, y is not written. Grid: columns / kThreads, rows.
+struct SwigluBytes {
+  using Args = SwigluArgs;
+  static constexpr std::uint32_t kThreads = 256;
+  struct Shared {
+    float y[kThreads];
+  };
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const std::uint32_t first = block.x() * kThreads;
+    block.each([&](std::uint32_t thread) {
+      if (first + thread < args.width) shared.y[thread] = swiglu(args, block.y(), first + thread);
+    });
+    block.own([&](std::uint32_t thread) {
+      const std::uint32_t at = thread * kBlockElements;
+      if (at < kThreads && first + at < args.width)
+        quantise_block(shared.y + at, args.narrowed.bytes, block.y(), (first + at) / kBlockElements);
+    });
+  }
+};
+// As F16, whose scale is the whole row's. Grid: rows.
+struct SwigluHalves {
+  using Args = SwigluArgs;
+  static constexpr std::uint32_t kThreads = 1024;
+  using Shared = NarrowShared<kThreads>;
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    float* y = args.y + block.x() * args.y_stride;
+    block.each([&](std::uint32_t thread) {
+      for (std::uint32_t i = thread; i < args.width; i += kThreads) y[i] = swiglu(args, block.x(), i);
+    });
+    narrow_row(block, shared, y, args.narrowed.halves, block.x());
   }
 };
 

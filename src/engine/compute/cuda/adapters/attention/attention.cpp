@@ -22,11 +22,13 @@ namespace {
 
 // Column ranges of the projected rows [T, q | k | v].
 struct Scratch {
-  Scratch(Carver& carver, const AttentionParams& p, std::uint64_t rows)
-      : qkv(carver.take<float>(rows * AttentionColumns(p).count)),
+  Scratch(Carver& carver, const AttentionParams& p, const float* input, std::uint64_t rows)
+      : left(carver.take_left(input, rows, p.width)),
+        qkv(carver.take<float>(rows * AttentionColumns(p).count)),
         attended(carver.take<float>(rows * p.heads * p.d_v)),
         x(carver.take_narrowed(rows, p.width)),
         attended_narrowed(carver.take_narrowed(rows, p.heads * p.d_v)) {}
+  Carver::Left left;
   float* qkv;
   float* attended;  // [T, H * d_v]
   Carver::Narrowed x, attended_narrowed;
@@ -129,14 +131,15 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const auto& p = insn.param<AttentionParams>();
   const CudaStream& stream = stream_of(ctx);
   const AttentionColumns columns(p);
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, ctx.total_rows);
+  Carver carver(ctx);
+  const Scratch scratch(carver, p, insn.input(0), ctx.total_rows);
   using enum AttentionSlot;
   project(stream,
           {.x = insn.input(0),
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.x,
+           .left = scratch.left,
            .y_stride = columns.count},
           std::array{Projection{weight_of(insn.weight(kQ)), scratch.qkv, vector_of(insn.weight(kQBias))},
                      Projection{weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
@@ -157,7 +160,7 @@ std::uint64_t AttentionAdapter::workspace_bytes(const ParamBlock& params, const 
                                                 const Backend&) noexcept {
   const auto& p = contract::param_as<AttentionParams>(params);
   Carver carver;
-  Scratch(carver, p, limits.rows_max);
+  Scratch(carver, p, nullptr, limits.rows_max);
   if (p.causal != 0) carver.take<std::byte>(shape_of(p).parts_bytes_wanted(limits.rows_max, limits.context_tokens_max));
   return carver.used_bytes();
 }

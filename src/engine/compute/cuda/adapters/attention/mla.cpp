@@ -25,10 +25,12 @@ namespace {
 constexpr std::uint32_t kLatentRows = 64;
 
 struct Scratch {
-  Scratch(Carver& carver, const MlaAttentionParams& p, std::uint64_t rows)
-      : Scratch(carver, p, rows, std::min<std::uint64_t>(rows, kLatentRows)) {}
-  Scratch(Carver& carver, const MlaAttentionParams& p, std::uint64_t rows, std::uint64_t latent_rows)
+  Scratch(Carver& carver, const MlaAttentionParams& p, const float* input, std::uint64_t rows)
+      : Scratch(carver, p, input, rows, std::min<std::uint64_t>(rows, kLatentRows)) {}
+  Scratch(Carver& carver, const MlaAttentionParams& p, const float* input, std::uint64_t rows,
+          std::uint64_t latent_rows)
       : widths(p),
+        left(carver.take_left(input, rows, p.width)),
         projected(carver.take<float>(rows * widths.projected)),
         expanded(carver.take<float>(p.q_lora != 0 ? rows * widths.q : 0)),
         latent_q(carver.take<float>(latent_rows * widths.latent_q)),
@@ -45,6 +47,7 @@ struct Scratch {
   float* c() const { return projected + widths.first; }
 
   MlaWidths widths;
+  Carver::Left left;
   float* projected;  // [T, q or q_a | c | k_pe]
   float* expanded;   // [T, H * (d_nope + d_rope)], with query compression
   float* latent_q;   // [kLatentRows, H, kv_lora + d_rope]
@@ -78,6 +81,7 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
            .x_stride = p.width,
            .rows = ctx.total_rows,
            .narrowed = scratch.x,
+           .left = scratch.left,
            .y_stride = widths.projected},
           std::array{
               Projection{weight_of(insn.weight(first)), scratch.projected, vector_of_slot(insn, MlaSlot::kQABias)},
@@ -96,20 +100,23 @@ void project_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const M
     stream.launch<kernels::FinishLatent<DType::kF16>>({ctx.total_rows}, finish);
   }
   if (p.q_lora == 0) return;
+  const CudaWeight* expand = weight_of(insn.weight(MlaSlot::kQB));
+  const Carver::Left normed = left_in(scratch.q_a, form_of(expand->dtype));
   stream.launch<kernels::RmsNorm>({1, ctx.total_rows}, {.x = scratch.projected,
                                                         .weight = vector_of_slot(insn, MlaSlot::kQANorm),
                                                         .y = scratch.projected,
                                                         .x_stride = widths.projected,
                                                         .y_stride = widths.projected,
                                                         .width = p.q_lora,
-                                                        .eps = p.norm_eps});
+                                                        .eps = p.norm_eps,
+                                                        .narrowed = wanted(normed)});
   project(stream,
           {.x = scratch.projected,
            .x_stride = widths.projected,
            .rows = ctx.total_rows,
-           .narrowed = scratch.q_a,
+           .left = normed,
            .y_stride = widths.q},
-          std::array{Projection{weight_of(insn.weight(MlaSlot::kQB)), scratch.expanded}});
+          std::array{Projection{expand, scratch.expanded}});
 }
 
 // Into the compressed space, attention there, and back, for rows [first, first + rows).
@@ -170,8 +177,8 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const Ml
 Status MlaAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) noexcept {
   const auto& p = insn.param<MlaAttentionParams>();
   const CudaStream& stream = stream_of(ctx);
-  Carver carver(ctx.workspace);
-  const Scratch scratch(carver, p, ctx.total_rows);
+  Carver carver(ctx);
+  const Scratch scratch(carver, p, insn.input(0), ctx.total_rows);
   project_rows(ctx, insn, p, scratch);
   for (std::uint32_t first = 0; first < ctx.total_rows; first += kLatentRows)
     attend_rows(ctx, insn, p, scratch, first, std::min(kLatentRows, ctx.total_rows - first), carver.rest());
@@ -190,7 +197,7 @@ std::uint64_t MlaAdapter::workspace_bytes(const ParamBlock& params, const StepLi
   const auto& p = contract::param_as<MlaAttentionParams>(params);
   const AttentionShape shape{.heads = p.heads, .kv_heads = 1, .d_v = p.kv_lora};
   Carver carver;
-  Scratch(carver, p, limits.rows_max);
+  Scratch(carver, p, nullptr, limits.rows_max);
   carver.take<std::byte>(shape.parts_bytes_wanted(std::min(limits.rows_max, kLatentRows), limits.context_tokens_max));
   return carver.used_bytes();
 }

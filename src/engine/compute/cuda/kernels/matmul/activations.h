@@ -39,6 +39,33 @@ struct SourceRows {
   }
 };
 
+// A kernel that has made a row may leave it in either form; null = not wanted.
+struct NarrowedRows {
+  ByteRows bytes;
+  HalfRows halves;
+  bool operator==(const NarrowedRows&) const = default;
+};
+
+// Block b of a row of `out`, from its elements.
+LLORCH_KERNEL void quantise_block(const float* x, const ByteRows& out, std::uint64_t row, std::uint32_t b) {
+  std::int8_t* q = out.q + row * out.width + b * kBlockElements;
+  std::uint32_t largest = 0;
+  for (std::uint32_t i = 0; i < kBlockElements; ++i) largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
+  const float amax = float_of(largest);
+  const bool finite = largest < 0x7F800000u, usable = finite && amax >= 0x1p-100f;
+  const float inverse = usable ? divide(127.0f, amax) : 0.0f;
+  std::int32_t sums[2] = {0, 0};
+  LLORCH_UNROLL
+  for (std::uint32_t i = 0; i < kBlockElements; ++i) {
+    const std::int32_t value = usable ? static_cast<std::int32_t>(round_even(x[i] * inverse)) : 0;
+    q[i] = static_cast<std::int8_t>(value);
+    sums[i / 16] += value;
+  }
+  const std::uint64_t at = row * (out.width / kBlockElements) + b;
+  out.scales[at] = usable ? divide(amax, 127.0f) : finite ? 0.0f : float_of(0x7FC00000u);
+  out.sums[at] = (static_cast<std::uint32_t>(sums[0]) & 0xFFFFu) | static_cast<std::uint32_t>(sums[1]) << 16;
+}
+
 // Grid: blocks of a part / kThreads, rows, parts of a row.
 struct QuantiseArgs {
   SourceRows from;
@@ -52,26 +79,10 @@ struct Quantise {
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
     block.each([&](std::uint32_t thread) {
-      const std::uint32_t b = block.x() * kThreads + thread, blocks = args.out.width / kBlockElements;
-      if (b >= blocks) return;
-      const std::uint64_t row = std::uint64_t{block.y()} * args.from.parts + block.z();
-      const float* x = args.from.part(block.y(), block.z()) + b * kBlockElements;
-      std::int8_t* q = args.out.q + row * args.out.width + b * kBlockElements;
-      std::uint32_t largest = 0;
-      for (std::uint32_t i = 0; i < kBlockElements; ++i) largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
-      const float amax = float_of(largest);
-      const bool finite = largest < 0x7F800000u, usable = finite && amax >= 0x1p-100f;
-      const float inverse = usable ? divide(127.0f, amax) : 0.0f;
-      std::int32_t sums[2] = {0, 0};
-      LLORCH_UNROLL
-      for (std::uint32_t i = 0; i < kBlockElements; ++i) {
-        const std::int32_t value = usable ? static_cast<std::int32_t>(round_even(x[i] * inverse)) : 0;
-        q[i] = static_cast<std::int8_t>(value);
-        sums[i / 16] += value;
-      }
-      args.out.scales[row * blocks + b] = usable ? divide(amax, 127.0f) : finite ? 0.0f : float_of(0x7FC00000u);
-      args.out.sums[row * blocks + b] =
-          (static_cast<std::uint32_t>(sums[0]) & 0xFFFFu) | static_cast<std::uint32_t>(sums[1]) << 16;
+      const std::uint32_t b = block.x() * kThreads + thread;
+      if (b >= args.out.width / kBlockElements) return;
+      quantise_block(args.from.part(block.y(), block.z()) + b * kBlockElements, args.out,
+                     std::uint64_t{block.y()} * args.from.parts + block.z(), b);
     });
   }
 };
@@ -85,6 +96,51 @@ constexpr std::int32_t narrowing_exponent(std::uint32_t largest) {
   return n > 126 ? 126 : n;
 }
 
+template <std::uint32_t kThreads>
+struct NarrowShared {
+  static constexpr std::uint32_t kSome = 16;
+  std::uint32_t largest[kThreads];
+  std::uint32_t of_some[kSome];
+};
+// Row `row` of `out`, from its elements.
+template <class Block>
+LLORCH_KERNEL void narrow_row(Block& block, NarrowShared<Block::kThreads>& shared, const float* x, const HalfRows& out,
+                              std::uint64_t row) {
+  constexpr std::uint32_t kSome = NarrowShared<Block::kThreads>::kSome;
+  block.each([&](std::uint32_t thread) {
+    std::uint32_t largest = 0;
+    for (std::uint32_t i = thread; i < out.width; i += Block::kThreads)
+      largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
+    shared.largest[thread] = largest;
+  });
+  block.each([&](std::uint32_t thread) {
+    if (thread >= kSome) return;
+    std::uint32_t largest = 0;
+    for (std::uint32_t i = thread; i < Block::kThreads; i += kSome) largest = larger(largest, shared.largest[i]);
+    shared.of_some[thread] = largest;
+  });
+  block.own([&](std::uint32_t thread) {
+    std::uint32_t largest = 0;
+    for (std::uint32_t i = 0; i < kSome; ++i) largest = larger(largest, shared.of_some[i]);
+    const std::int32_t n = narrowing_exponent(largest);
+    const float factor = power_of_two(n);
+    for (std::uint32_t i = thread; i < out.stride; i += Block::kThreads)
+      out.values[row * out.stride + i] = i < out.width ? half_bits(x[i] * factor) : std::uint16_t{0};
+    if (thread == 0) out.scales[row] = power_of_two(-n);
+  });
+}
+// A row that the block has written, in the forms that are wanted.
+template <class Block>
+LLORCH_KERNEL void leave_row(Block& block, NarrowShared<Block::kThreads>& shared, const float* x,
+                             const NarrowedRows& out, std::uint64_t row) {
+  if (out.halves.values != nullptr) narrow_row(block, shared, x, out.halves, row);
+  if (out.bytes.q == nullptr) return;
+  block.own([&](std::uint32_t thread) {
+    for (std::uint32_t b = thread; b < out.bytes.width / kBlockElements; b += Block::kThreads)
+      quantise_block(x + b * kBlockElements, out.bytes, row, b);
+  });
+}
+
 // Grid: rows, parts of a row.
 struct NarrowArgs {
   SourceRows from;
@@ -94,37 +150,11 @@ struct NarrowArgs {
 struct Narrow {
   using Args = NarrowArgs;
   static constexpr std::uint32_t kThreads = 256;
-  static constexpr std::uint32_t kSome = 16;
-  struct Shared {
-    std::uint32_t largest[kThreads];
-    std::uint32_t of_some[kSome];
-  };
-
+  using Shared = NarrowShared<kThreads>;
   template <class Block>
   static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
-    const float* x = args.from.part(block.x(), block.y());
-    const std::uint64_t row = std::uint64_t{block.x()} * args.from.parts + block.y();
-    block.each([&](std::uint32_t thread) {
-      std::uint32_t largest = 0;
-      for (std::uint32_t i = thread; i < args.out.width; i += kThreads)
-        largest = larger(largest, bits_of(x[i]) & 0x7FFFFFFFu);
-      shared.largest[thread] = largest;
-    });
-    block.each([&](std::uint32_t thread) {
-      if (thread >= kSome) return;
-      std::uint32_t largest = 0;
-      for (std::uint32_t i = thread; i < kThreads; i += kSome) largest = larger(largest, shared.largest[i]);
-      shared.of_some[thread] = largest;
-    });
-    block.own([&](std::uint32_t thread) {
-      std::uint32_t largest = 0;
-      for (std::uint32_t i = 0; i < kSome; ++i) largest = larger(largest, shared.of_some[i]);
-      const std::int32_t n = narrowing_exponent(largest);
-      const float factor = power_of_two(n);
-      for (std::uint32_t i = thread; i < args.out.stride; i += kThreads)
-        args.out.values[row * args.out.stride + i] = i < args.out.width ? half_bits(x[i] * factor) : std::uint16_t{0};
-      if (thread == 0) args.out.scales[row] = power_of_two(-n);
-    });
+    narrow_row(block, shared, args.from.part(block.x(), block.y()), args.out,
+               std::uint64_t{block.x()} * args.from.parts + block.y());
   }
 };
 
