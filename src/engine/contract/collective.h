@@ -1,5 +1,5 @@
 #pragma once
-// Where the devices that share a model meet (docs/adr/0023): each has computed its addend of the same rows, each gets the sum.
+// Where the devices that share a model meet (docs/internals/parallel.md): each has computed its addend of the same rows, each gets the sum.
 #include <cstdint>
 
 #include "base/result.h"

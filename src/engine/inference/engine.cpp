@@ -23,10 +23,12 @@ Result<> Engine::start(std::uint32_t slot, const SequenceStart& sequence) {
   const auto is_fixed = [](const StateDescriptor& desc) {
     return desc.lifecycle == StateLifecycle::kSlotPersistent && desc.bytes_per_token == 0;
   };
-  ASSERT(sequence.held == 0 || std::ranges::none_of(model_.plans.decoder_prefill.plan.state_descs, is_fixed),
+  ASSERT(sequence.held == 0 || std::ranges::none_of(model().plans.decoder_prefill.plan.state_descs, is_fixed),
          "{} positions without the state they led to", sequence.held);
-  TRY(step_.state.apply_all(LifecycleAction::kReset, slot));
-  if (model_.plans.vision_encode) TRY(step_.state.apply(LifecycleAction::kDeinit, kVisionStateId, slot));
+  for (RankMemory& rank : step_.ranks) {
+    TRY(rank.state.apply_all(LifecycleAction::kReset, slot));
+    if (model().plans.vision_encode) TRY(rank.state.apply(LifecycleAction::kDeinit, kVisionStateId, slot));
+  }
   admit(slot, sequence.tokens_max);
   slots_[slot].length = sequence.held;
   slots_[slot].cursor.next = sequence.held;
@@ -43,8 +45,10 @@ Result<> Engine::fork(const SequenceFork& sequence) {
                       fmt::format("a fork of {} positions that may be {} from one that may be {}", parent.length,
                                   tokens_max, parent.tokens_max));
   }
-  if (model_.plans.vision_encode) TRY(step_.state.apply(LifecycleAction::kDeinit, kVisionStateId, sequence.to));
-  TRY(step_.state.fork({.from = sequence.from, .to = sequence.to}));
+  for (RankMemory& rank : step_.ranks) {
+    if (model().plans.vision_encode) TRY(rank.state.apply(LifecycleAction::kDeinit, kVisionStateId, sequence.to));
+    TRY(rank.state.fork({.from = sequence.from, .to = sequence.to}));
+  }
   admit(sequence.to, sequence.tokens_max);
   slots_[sequence.to].length = parent.length;
   slots_[sequence.to].cursor = parent.cursor;
@@ -53,9 +57,9 @@ Result<> Engine::fork(const SequenceFork& sequence) {
 
 Result<vision::Frames> Engine::frames_of(std::span<const vision::Image> images,
                                          std::span<const float> patch_rows) const {
-  if (!model_.plans.vision_encode)
+  if (!model().plans.vision_encode)
     return base::fail(ErrorCode::kInvalidParams, fmt::format("{} as loaded takes no images", facts_.architecture));
-  return step_.encoder.frames_of(images, patch_rows);
+  return step_.ranks[0].encoder.frames_of(images, patch_rows);
 }
 
 Result<> Engine::check_images(std::span<const vision::Image> images, std::span<const float> patch_rows) const {
@@ -71,9 +75,13 @@ Result<> Engine::encode_images(std::uint32_t slot, std::span<const vision::Image
     return base::fail(ErrorCode::kInvalidParams, fmt::format("slot {} holds {} positions; images come before the first",
                                                              slot, slots_[slot].length));
   }
-  TRY(step_.state.apply(LifecycleAction::kAlloc, kVisionStateId, slot));
+  const auto apply = [&](LifecycleAction action) -> Result<> {
+    for (RankMemory& rank : step_.ranks) TRY(rank.state.apply(action, kVisionStateId, slot));
+    return {};
+  };
+  TRY(apply(LifecycleAction::kAlloc));
   if (Result<> encoded = run_encoder(slot, frames, patch_rows); !encoded) {
-    TRY(step_.state.apply(LifecycleAction::kDeinit, kVisionStateId, slot));
+    TRY(apply(LifecycleAction::kDeinit));
     return encoded;
   }
   slots_[slot].image_rows = frames.rows_count;
@@ -84,13 +92,59 @@ Result<> Engine::encode_images(std::uint32_t slot, std::span<const vision::Image
 Result<> Engine::run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows) {
   vision::ImageEncoder::Progress progress{.slot = slot};
   while (progress.frame < frames.patches.size()) {
-    step_.encoder.fill(progress, frames, patch_rows, encode_ctx_);
-    counters_ = {};
-    if (const Status status = run(encode_ctx_, step_.encode_plan.instructions()); !status.is_ok()) {
-      return base::fail(status.error(), fmt::format("instruction {} of the vision plan failed on {}", counters_.total,
-                                                    backend_->device_class()));
+    vision::ImageEncoder::Progress next;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      next = progress;
+      step_.ranks[rank].encoder.fill(next, frames, patch_rows, ranks_[rank].encode_ctx);
     }
-    TRY(backend_->synchronize());
+    progress = next;
+    TRY(run({.plan = &RankMemory::encode_plan, .ctx = &Rank::encode_ctx}));
+  }
+  return {};
+}
+
+Result<> Engine::run(const Pass& pass) {
+  if (collective_ != nullptr) TRY(collective_->begin());
+  const auto nobody = static_cast<std::uint32_t>(ranks_.size());
+  failed_.store(nobody, std::memory_order_relaxed);
+  threads_->run([&](std::uint32_t rank) { run_rank(pass, rank); });
+  const std::uint32_t failed = failed_.load(std::memory_order_relaxed);
+  return failed == nobody ? Result<>() : outcome_of(failed);
+}
+
+void Engine::run_rank(const Pass& pass, std::uint32_t rank) noexcept {
+  Rank& own = ranks_[rank];
+  contract::ExecutionContext& ctx = own.*pass.ctx;
+  const PreparedPlan& plan = step_.ranks[rank].*pass.plan;
+  own.counters = {};
+  own.backend->begin_step(ctx);
+  const Status status = inference::run(ctx, plan.instructions(), rank == 0 ? pass.observer : nullptr,
+                                       {.collective = collective_, .rank = rank});
+  own.backend->end_step();
+  if (!status.is_ok()) {
+    own.outcome = base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", own.counters.total,
+                                                         own.backend->device_class()));
+  } else if (rank == 0 && pass.harvest != nullptr) {
+    own.outcome = gather(*pass.harvest, plan.output_of(plan.instructions().size() - 1));
+  } else {
+    own.outcome = own.backend->synchronize();
+  }
+  if (own.outcome) return;
+  // The first to fail is the one to tell of; the others fail because it will not come.
+  auto nobody = static_cast<std::uint32_t>(ranks_.size());
+  failed_.compare_exchange_strong(nobody, rank, std::memory_order_relaxed);
+  if (collective_ != nullptr) collective_->abort();
+}
+
+Result<> Engine::outcome_of(std::uint32_t rank) const {
+  if (ranks_[rank].outcome) return {};
+  return base::fail(parallel::error_at(ranks_[rank].outcome.error(), rank, static_cast<std::uint32_t>(ranks_.size())));
+}
+
+Result<> Engine::check_residency() {
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_[rank].outcome = ranks_[rank].backend->check_residency();
+    TRY(outcome_of(rank));
   }
   return {};
 }
@@ -98,9 +152,12 @@ Result<> Engine::run_encoder(std::uint32_t slot, const vision::Frames& frames, s
 void Engine::admit(std::uint32_t slot, std::uint32_t tokens_max) {
   slots_[slot] = {};
   slots_[slot].tokens_max = tokens_admitted(tokens_max);
-  if (model_.long_rope_context == 0) return;
+  if (model().long_rope_context == 0) return;
   const std::uint8_t is_long = rotates_long(slots_[slot].tokens_max) ? 1 : 0;
-  backend_->copy_to_device(step_.long_rope_memory.data() + slot, std::as_bytes(std::span(&is_long, 1)));
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_[rank].backend->copy_to_device(step_.ranks[rank].long_rope_memory.data() + slot,
+                                         std::as_bytes(std::span(&is_long, 1)));
+  }
 }
 
 std::uint32_t Engine::tokens_admitted(std::uint32_t tokens_max) const {
@@ -112,11 +169,11 @@ bool Engine::caches_prefixes() const {
   const auto in_pages = [](const StateDescriptor& desc) {
     return desc.kind == StateKind::kKv || desc.lifecycle != StateLifecycle::kSlotPersistent;
   };
-  return std::ranges::all_of(model_.plans.decoder_prefill.plan.state_descs, in_pages);
+  return std::ranges::all_of(model().plans.decoder_prefill.plan.state_descs, in_pages);
 }
 
 bool Engine::rotates_long(std::uint32_t tokens_max) const {
-  return model_.long_rope_context != 0 && tokens_max > model_.long_rope_context;
+  return model().long_rope_context != 0 && tokens_max > model().long_rope_context;
 }
 
 Result<> Engine::reserve_pages(std::span<const SlotRows> requests) {
@@ -139,31 +196,35 @@ Result<> Engine::reserve_pages(std::span<const SlotRows> requests) {
 }
 
 Result<StepOutput> Engine::step(std::span<const SlotRows> requests, const StepHooks& hooks) {
-  TRY(step_.batch.build(requests, slots_, ctx_));
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    TRY(step_.ranks[rank].batch.build(requests, slots_, ranks_[rank].ctx));
   TRY(reserve_pages(requests));
-  counters_ = {};
-  const PreparedPlan& plan = ctx_.mode == ExecutionMode::kDecode ? step_.decode_plan : step_.prefill_plan;
-  backend_->begin_step(ctx_);
-  const Status status = run(ctx_, plan.instructions(), observer_);
-  backend_->end_step();
-  if (!status.is_ok()) {
-    return base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", counters_.total,
-                                                  backend_->device_class()));
-  }
-  std::byte* const rows = plan.output_of(plan.instructions().size() - 1);
-  collect_draws(requests, hooks);
-  if (!draws_.empty()) step_.drawer->draw(reinterpret_cast<float*>(rows), draws_);
-  if (hooks.meanwhile) hooks.meanwhile();
-  StepOutput output{.logits = std::span(logits_).first(ctx_.output_rows.size() * facts_.vocab), .vocab = facts_.vocab};
-  if (!draws_.empty()) output.drawn = TRY(step_.drawer->wait());
-  read_rows_not_drawn(rows);
-  if (draws_.empty() || draws_.size() < ctx_.output_rows.size()) TRY(backend_->synchronize());
+  const ExecutionContext& ctx = ranks_[0].ctx;  // but for addresses all are the same
+  StepOutput output{.logits = std::span(logits_).first(ctx.output_rows.size() * facts_.vocab), .vocab = facts_.vocab};
+  const Harvest harvest{.requests = requests, .hooks = hooks, .output = output};
+  TRY(run({.plan = ctx.mode == ExecutionMode::kDecode ? &RankMemory::decode_plan : &RankMemory::prefill_plan,
+           .ctx = &Rank::ctx,
+           .harvest = &harvest,
+           .observer = observer_}));
+  const std::span<const vision::RowCursor> cursors = step_.ranks[0].batch.cursors();
   for (std::size_t b = 0; b < requests.size(); ++b) {
     SlotFill& fill = slots_[requests[b].slot];
-    fill.length = ctx_.sequence_lengths[b];
-    if (!step_.batch.cursors().empty()) fill.cursor = step_.batch.cursors()[b];
+    fill.length = ctx.sequence_lengths[b];
+    if (!cursors.empty()) fill.cursor = cursors[b];
   }
   return output;
+}
+
+// On the caller's thread, while the devices run.
+Result<> Engine::gather(const Harvest& harvest, std::byte* rows) {
+  const std::unique_ptr<Drawer>& drawer = step_.ranks[0].drawer;
+  collect_draws(harvest.requests, harvest.hooks);
+  if (!draws_.empty()) drawer->draw(reinterpret_cast<float*>(rows), draws_);
+  if (harvest.hooks.meanwhile) harvest.hooks.meanwhile();
+  if (!draws_.empty()) harvest.output.drawn = TRY(drawer->wait());
+  read_rows_not_drawn(rows);
+  if (!draws_.empty() && draws_.size() == ranks_[0].ctx.output_rows.size()) return {};
+  return ranks_[0].backend->synchronize();
 }
 
 void Engine::collect_draws(std::span<const SlotRows> requests, const StepHooks& hooks) {
@@ -183,10 +244,11 @@ void Engine::collect_draws(std::span<const SlotRows> requests, const StepHooks& 
 
 // Runs of rows between those that were drawn from, each with one copy.
 void Engine::read_rows_not_drawn(const std::byte* rows) {
-  const std::size_t rows_count = ctx_.output_rows.size(), vocab = facts_.vocab;
+  const std::size_t rows_count = ranks_[0].ctx.output_rows.size(), vocab = facts_.vocab;
   const auto read = [&](std::size_t begin, std::size_t end) {
     const std::span<float> to = std::span(logits_).subspan(begin * vocab, (end - begin) * vocab);
-    if (!to.empty()) backend_->copy_to_host(std::as_writable_bytes(to), rows + begin * vocab * sizeof(float));
+    const std::byte* const from = rows + begin * vocab * sizeof(float);
+    if (!to.empty()) ranks_[0].backend->copy_to_host(std::as_writable_bytes(to), from);
   };
   std::size_t begin = 0;
   for (const RowDraw& draw : draws_) {
@@ -197,7 +259,7 @@ void Engine::read_rows_not_drawn(const std::byte* rows) {
 }
 
 Result<std::span<const float>> Engine::prefill(std::uint32_t slot, std::span<const TokenId> tokens) {
-  TRY(step_.batch.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, slots_[slot]));
+  TRY(step_.ranks[0].batch.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, slots_[slot]));
   while (tokens.size() > prefill_chunk_) {
     const SlotRows chunk{.slot = slot, .tokens = tokens.first(prefill_chunk_), .wanted = RowsWanted::kNone};
     TRY(step({&chunk, 1}));
@@ -210,7 +272,7 @@ Result<std::span<const float>> Engine::prefill(std::uint32_t slot, std::span<con
 Result<std::span<const float>> Engine::decode(std::uint32_t slot, TokenId token) { return prefill(slot, {&token, 1}); }
 
 Result<> Engine::score(std::uint32_t slot, std::span<const TokenId> tokens, const RowSink& sink) {
-  TRY(step_.batch.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, slots_[slot]));
+  TRY(step_.ranks[0].batch.check_request({.slot = slot, .tokens = tokens, .wanted = RowsWanted::kNone}, slots_[slot]));
   const std::size_t chunk_max = std::min(prefill_chunk_, limits_.output_rows_max);
   for (std::size_t done = 0; done < tokens.size();) {
     const std::size_t count = std::min(chunk_max, tokens.size() - done);

@@ -1,8 +1,11 @@
 #pragma once
-// The engine's front: a model (a GGUF file, or one of several parts, or a Hugging Face folder) on a device, slots in, logits out. Text, sampling and requests are the caller's.
+// The engine's front: a model (a GGUF file, or one of several parts, or a Hugging Face folder) on a device, or on several that
+// share it, slots in, logits out. Text, sampling and requests are the caller's.
 //
-// Thread rule: one thread at a time per engine and backend. The step functions allocate nothing unless they fail.
+// Thread rule: one thread at a time per engine and backend; where several devices share a model the engine has a thread for
+// each and uses the backends from these and from the caller's, never at once. The step functions allocate nothing unless they fail.
 // A step that fails leaves the lengths of the slots it names as they were; a slot with recurrent state must be reset.
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -23,6 +26,8 @@
 #include "engine/inference/memory/oom_ladder.h"
 #include "engine/inference/memory/state_arena.h"
 #include "engine/inference/memory/weight_store.h"
+#include "engine/inference/parallel/devices.h"
+#include "engine/inference/parallel/rank_threads.h"
 #include "engine/inference/prepared_plan.h"
 #include "engine/inference/vision/image_encoder.h"
 #include "engine/models/model.h"
@@ -70,8 +75,9 @@ struct EngineFacts {
   std::string weight_type;             // "F16", "Q8_0", ...: the type most matrix elements are stored in
   std::string kv_dtype;                // "f16"
   std::string plan_hash;               // 32 hex digits, of the prefill plan
-  std::string device_class;            // "cpu-x86"
-  std::string numerics;                // "cpu-1"
+  std::uint32_t devices = 1;           // that share the model
+  std::string device_class;            // "cpu-x86"; of devices of several kinds "A + B", by rank
+  std::string numerics;                // "cpu-1"; over two devices "cpu-1/tp2"
   std::string implementation;          // "avx2", "avx512"
   std::vector<memory::OomRecord> oom;  // what was given up to fit the device, in order
 };
@@ -116,19 +122,28 @@ class Engine {
   // What load() would take, without reading weights. Errors: as load().
   static base::Result<memory::MemoryPlan> predict(const std::filesystem::path& path, const EngineOptions& options,
                                                   contract::Backend& backend);
+  // Of each of several devices, by rank.
+  static base::Result<std::vector<memory::MemoryPlan>> predict(const std::filesystem::path& path,
+                                                               const EngineOptions& options,
+                                                               const parallel::Devices& devices);
   // The backend outlives the engine. Errors: those of ModelFiles::open and compile_model; INVALID_PARAMS (options);
   // UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED, WEIGHT_DTYPE_UNSUPPORTED; OUT_OF_DEVICE_MEMORY once no floor of the options
   // allows to go on smaller, found before any weight is read unless the device has less than it says.
   static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
                                                     contract::Backend& backend, const LoadProgress& progress = {});
+  // The same on several devices that share the model. What fails on one of them gives back what all have taken. Further
+  // errors: MODEL_INCOMPATIBLE (what cannot be shared out, with the numbers), INVALID_PARAMS (devices whose numerics differ).
+  static base::Result<std::unique_ptr<Engine>> load(const std::filesystem::path& path, const EngineOptions& options,
+                                                    const parallel::Devices& devices,
+                                                    const LoadProgress& progress = {});
   // The same for a model compiled by the caller from these files.
   static base::Result<std::unique_ptr<Engine>> load(io::ModelFiles files, models::CompiledModel model,
                                                     const EngineOptions& options, contract::Backend& backend);
 
   const EngineFacts& facts() const { return facts_; }
-  const memory::MemoryPlan& memory_plan() const { return memory_; }
+  const memory::MemoryPlan& memory_plan(std::uint32_t rank = 0) const { return ranks_[rank].memory; }
   // What the model wants of images; image_rows_max 0: takes none.
-  const models::VisionConfig& vision() const { return model_.config.vision; }
+  const models::VisionConfig& vision() const { return model().config.vision; }
 
   // Whether all a slot holds lies in pages, so that full pages may serve other sequences.
   bool caches_prefixes() const;
@@ -178,22 +193,21 @@ class Engine {
   // BatchBuilder::build; OUT_OF_DEVICE_MEMORY (the cache has too few pages), before anything is run.
   base::Result<StepOutput> step(std::span<const SlotRows> requests, const StepHooks& hooks = {});
   // Whether rows can be drawn from where they are computed: only what is drawn travels.
-  bool draws() const { return step_.drawer != nullptr; }
+  bool draws() const { return step_.ranks[0].drawer != nullptr; }
 
   // Whether all it holds still lies where it was put. For between steps. Errors: Backend::check_residency.
-  base::Result<> check_residency() { return backend_->check_residency(); }
+  base::Result<> check_residency();
 
   // Looks on at every step from now on; null for nobody. It outlives the engine or is taken away first.
   void observe(InstructionObserver* observer) { observer_ = observer; }
-  // Instructions run by the last step.
-  const contract::DispatchCounters& counters() const { return counters_; }
+  // Instructions run by the last step, on the first device.
+  const contract::DispatchCounters& counters() const { return ranks_[0].counters; }
 
  private:
   struct Sizing;
   struct Draft;
-  // Everything a step needs but the weights; taken as a whole or not at all.
-  struct StepMemory {
-    std::unique_ptr<kv_cache::KvMemory> kv;
+  // What a step needs on one device but the weights.
+  struct RankMemory {
     memory::StateArena state;
     memory::Activations activations;
     contract::DeviceBuffer workspace;
@@ -205,25 +219,68 @@ class Engine {
     PreparedPlan decode_plan;
     vision::ImageEncoder encoder;  // of models with images
     PreparedPlan encode_plan;
-    std::unique_ptr<contract::Drawer> drawer;  // null: the device has none, or nobody wants one
+    std::unique_ptr<contract::Drawer> drawer;  // the first device's; null: it has none, or nobody wants one
+  };
+  struct ReleaseSums {
+    void operator()(contract::Collective* collective) const noexcept { collective->release(); }
+  };
+  // The same on all of them; taken as a whole or not at all.
+  struct StepMemory {
+    std::unique_ptr<kv_cache::KvMemory> kv;
+    std::unique_ptr<contract::Collective, ReleaseSums> sums;  // of several devices; the room it has reserved is owned
+    std::vector<RankMemory> ranks;
+  };
+  // One device's part of the engine.
+  struct Rank {
+    contract::Backend* backend = nullptr;
+    models::CompiledModel model;
+    memory::MemoryPlan memory;
+    memory::WeightStore weights;
+    contract::ExecutionContext ctx;
+    contract::ExecutionContext encode_ctx;
+    contract::DispatchCounters counters;
+    base::Result<> outcome;  // of its last pass, upload or check
+  };
+  // What the caller wants of a step.
+  struct Harvest {
+    std::span<const SlotRows> requests;
+    const StepHooks& hooks;
+    StepOutput& output;
+  };
+  // What every device runs at once.
+  struct Pass {
+    PreparedPlan RankMemory::*plan;
+    contract::ExecutionContext Rank::*ctx;
+    const Harvest* harvest = nullptr;  // of the first device's last instruction; none: nothing
+    InstructionObserver* observer = nullptr;
   };
   Engine() = default;
   static base::Result<Draft> draft(const std::filesystem::path& path, const EngineOptions& options,
-                                   contract::Backend& backend);
-  static base::Result<Draft> draft(io::ModelFiles files, models::CompiledModel model, const EngineOptions& options,
-                                   contract::Backend& backend);
+                                   const parallel::Devices& devices);
+  static base::Result<Draft> draft(io::ModelFiles files, std::vector<models::CompiledModel> models,
+                                   const EngineOptions& options, const parallel::Devices& devices);
+  static base::Result<std::vector<Sizing>> size(const Draft& draft, const EngineOptions& options);
   static base::Result<Sizing> size(const models::CompiledModel& model, const EngineOptions& options,
                                    const memory::LoadShape& shape, const contract::Backend& backend);
+  static base::Result<> check_fits(const Draft& draft);
   static base::Result<std::unique_ptr<Engine>> load(Draft draft, const EngineOptions& options,
-                                                    contract::Backend& backend, const LoadProgress& progress);
-  static base::Result<> make_smaller(const base::Error& error, const EngineOptions& options,
-                                     const contract::Backend& backend, Draft& draft);
+                                                    const LoadProgress& progress);
+  static base::Result<> make_smaller(const base::Error& error, const EngineOptions& options, Draft& draft);
+  base::Result<> upload_weights(const Draft& draft, const LoadProgress& reach);
   base::Result<StepMemory> take_step_memory(const Draft& draft);
-  base::Result<> prepare_plans(const Draft& draft, StepMemory& step);
-  base::Result<> upload_rope_tables(const models::CompiledModel& model, StepMemory& step);
+  base::Result<RankMemory> take_rank_memory(const Draft& draft, const kv_cache::KvMemory& kv, std::uint32_t rank);
+  base::Result<> prepare_plans(const Draft& draft, std::uint32_t rank, RankMemory& room);
+  static base::Result<> upload_rope_tables(const models::CompiledModel& model, contract::Backend& backend,
+                                           RankMemory& room);
   void describe(const Draft& draft, const EngineOptions& options);
-  void become_ready(const Sizing& sizing);
+  void become_ready(Draft draft);
 
+  const models::CompiledModel& model() const { return ranks_[0].model; }
+  // What a device's last pass, upload or check came to, with its rank where there are several.
+  base::Result<> outcome_of(std::uint32_t rank) const;
+  base::Result<> run(const Pass& pass);
+  void run_rank(const Pass& pass, std::uint32_t rank) noexcept;
+  base::Result<> gather(const Harvest& harvest, std::byte* rows);
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;
   base::Result<> reserve_pages(std::span<const SlotRows> requests);
@@ -233,22 +290,19 @@ class Engine {
                                          std::span<const float> patch_rows) const;
   base::Result<> run_encoder(std::uint32_t slot, const vision::Frames& frames, std::span<const float> patch_rows);
 
-  contract::Backend* backend_ = nullptr;
-  models::CompiledModel model_;
+  contract::Collective* collective_ = nullptr;
   contract::StepLimits limits_;
   EngineFacts facts_;
-  memory::MemoryPlan memory_;
   std::uint32_t prefill_chunk_ = 0;
 
-  memory::WeightStore weights_;
+  std::vector<Rank> ranks_;
   StepMemory step_;
   std::vector<SlotFill> slots_;
   std::vector<float> logits_;             // [output_rows_max, vocab]
   std::vector<contract::RowDraw> draws_;  // of a step, in row order
-  contract::ExecutionContext ctx_;
-  contract::ExecutionContext encode_ctx_;
-  contract::DispatchCounters counters_;
   InstructionObserver* observer_ = nullptr;
+  std::atomic<std::uint32_t> failed_{0};  // rank that ended the last pass; one past the last: none
+  std::unique_ptr<parallel::RankThreads> threads_;
 };
 
 }  // namespace llorch::engine::inference

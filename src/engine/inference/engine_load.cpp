@@ -116,7 +116,7 @@ std::string lower(std::string_view text) {
 
 }  // namespace
 
-// What a load of one shape takes.
+// What a load of one shape takes of one device.
 struct Engine::Sizing {
   StepLimits limits, encode_limits;
   DrawLimits draw_limits;  // no rows: no drawer
@@ -126,33 +126,59 @@ struct Engine::Sizing {
   memory::MemoryPlan memory_plan;
 };
 
-// Everything that is known before memory is taken.
+// Everything that is known before memory is taken. By rank where devices differ.
 struct Engine::Draft {
   io::ModelFiles files;
-  models::CompiledModel model;
+  std::vector<models::CompiledModel> models;
   memory::LoadShape shape;
-  Sizing sizing;
+  std::vector<Sizing> sizings;
   std::vector<memory::OomRecord> oom;
+  parallel::Devices devices;
 };
 
-Result<Engine::Draft> Engine::draft(const std::filesystem::path& path, const EngineOptions& options, Backend& backend) {
+Result<Engine::Draft> Engine::draft(const std::filesystem::path& path, const EngineOptions& options,
+                                    const parallel::Devices& devices) {
+  TRY(parallel::check_devices(devices));
   io::ModelFiles files = TRY(io::ModelFiles::open(path));
   if (!options.projector.empty()) TRY(files.add_projector(TRY(io::GgufFile::open(options.projector))));
   models::VisionOptions vision{.image_rows_max = options.image_rows_max, .image_token = {}};
   if (options.context_tokens != 0) vision.image_rows_max = std::min(vision.image_rows_max, options.context_tokens);
   if (options.image_token) vision.image_token = index(*options.image_token);
-  models::CompiledModel model = TRY(models::compile_model(files, options.kv_dtype, vision));
-  return draft(std::move(files), std::move(model), options, backend);
+  std::vector<models::CompiledModel> models;
+  for (std::uint32_t rank = 0; rank < devices.count(); ++rank)
+    models.push_back(
+        TRY(models::compile_model(files, options.kv_dtype, vision, {.rank = rank, .ranks = devices.count()})));
+  return draft(std::move(files), std::move(models), options, devices);
 }
 
-Result<Engine::Draft> Engine::draft(io::ModelFiles files, models::CompiledModel model, const EngineOptions& options,
-                                    Backend& backend) {
-  TRY(check_options(options, model.config));
-  TRY(validate_vision_handoff(model.plans));
-  Draft draft{.files = std::move(files), .model = std::move(model), .shape = {}, .sizing = {}, .oom = {}};
-  draft.shape = shape_of(options, draft.model.config);
-  draft.sizing = TRY(size(draft.model, options, draft.shape, backend));
+Result<Engine::Draft> Engine::draft(io::ModelFiles files, std::vector<models::CompiledModel> models,
+                                    const EngineOptions& options, const parallel::Devices& devices) {
+  TRY(check_options(options, models[0].config));
+  for (const models::CompiledModel& model : models) TRY(validate_vision_handoff(model.plans));
+  Draft draft{.files = std::move(files),
+              .models = std::move(models),
+              .shape = {},
+              .sizings = {},
+              .oom = {},
+              .devices = devices};
+  draft.shape = shape_of(options, draft.models[0].config);
+  draft.sizings = TRY(size(draft, options));
   return draft;
+}
+
+Result<std::vector<Engine::Sizing>> Engine::size(const Draft& draft, const EngineOptions& options) {
+  std::vector<Sizing> sizings;
+  for (std::size_t rank = 0; rank < draft.models.size(); ++rank) {
+    EngineOptions own = options;
+    own.draws = options.draws && rank == 0;  // whose rows are the engine's
+    sizings.push_back(TRY(size(draft.models[rank], own, draft.shape, *draft.devices.backends[rank])));
+  }
+  for (std::size_t rank = 0; rank < draft.models.size(); ++rank) {
+    if (draft.models.size() == 1 || draft.devices.collective == nullptr) break;
+    sizings[rank].memory_plan.sums_bytes =
+        draft.devices.collective->device_bytes(memory::summed_values_max(draft.models[rank], sizings[rank].limits));
+  }
+  return sizings;
 }
 
 Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const EngineOptions& options,
@@ -188,52 +214,74 @@ Result<Engine::Sizing> Engine::size(const models::CompiledModel& model, const En
 
 Result<memory::MemoryPlan> Engine::predict(const std::filesystem::path& path, const EngineOptions& options,
                                            Backend& backend) {
-  return TRY(draft(path, options, backend)).sizing.memory_plan;
+  return TRY(draft(path, options, {.backends = {&backend}})).sizings[0].memory_plan;
+}
+
+Result<std::vector<memory::MemoryPlan>> Engine::predict(const std::filesystem::path& path, const EngineOptions& options,
+                                                        const parallel::Devices& devices) {
+  const Draft made = TRY(draft(path, options, devices));
+  std::vector<memory::MemoryPlan> plans;
+  for (const Sizing& sizing : made.sizings) plans.push_back(sizing.memory_plan);
+  return plans;
 }
 
 Result<std::unique_ptr<Engine>> Engine::load(const std::filesystem::path& path, const EngineOptions& options,
                                              Backend& backend, const LoadProgress& progress) {
-  return load(TRY(draft(path, options, backend)), options, backend, progress);
+  return load(path, options, parallel::Devices{.backends = {&backend}}, progress);
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(const std::filesystem::path& path, const EngineOptions& options,
+                                             const parallel::Devices& devices, const LoadProgress& progress) {
+  return load(TRY(draft(path, options, devices)), options, progress);
 }
 
 Result<std::unique_ptr<Engine>> Engine::load(io::ModelFiles files, models::CompiledModel model,
                                              const EngineOptions& options, Backend& backend) {
-  return load(TRY(draft(std::move(files), std::move(model), options, backend)), options, backend, {});
+  std::vector<models::CompiledModel> models;
+  models.push_back(std::move(model));
+  return load(TRY(draft(std::move(files), std::move(models), options, {.backends = {&backend}})), options, {});
 }
 
-Result<std::unique_ptr<Engine>> Engine::load(Draft draft, const EngineOptions& options, Backend& backend,
-                                             const LoadProgress& progress) {
-  Result<> fits = memory::check_fits(draft.sizing.memory_plan, backend);
-  for (; !fits; fits = memory::check_fits(draft.sizing.memory_plan, backend)) {
-    TRY(make_smaller(fits.error(), options, backend, draft));
+// Every device that the model needs must have room for its part.
+Result<> Engine::check_fits(const Draft& draft) {
+  for (std::uint32_t rank = 0; rank < draft.devices.count(); ++rank) {
+    Result<> fits = memory::check_fits(draft.sizings[rank].memory_plan, *draft.devices.backends[rank]);
+    if (!fits) return base::fail(parallel::error_at(std::move(fits).error(), rank, draft.devices.count()));
   }
+  return {};
+}
+
+Result<std::unique_ptr<Engine>> Engine::load(Draft draft, const EngineOptions& options, const LoadProgress& progress) {
+  ASSERT(draft.devices.count() == 1 ||
+             (draft.devices.collective != nullptr && draft.devices.collective->ranks() == draft.devices.count()),
+         "{} devices without a collective of theirs", draft.devices.count());
+  for (Result<> fits = check_fits(draft); !fits; fits = check_fits(draft))
+    TRY(make_smaller(fits.error(), options, draft));
   std::unique_ptr<Engine> engine(new Engine);
-  engine->backend_ = &backend;
+  engine->ranks_.resize(draft.devices.count());
+  for (std::size_t rank = 0; rank < engine->ranks_.size(); ++rank)
+    engine->ranks_[rank].backend = draft.devices.backends[rank];
+  engine->collective_ = draft.devices.count() == 1 ? nullptr : draft.devices.collective;
+  engine->threads_ = std::make_unique<parallel::RankThreads>(draft.devices.count());
   Quarters quarters(progress);
-  engine->weights_ =
-      TRY(memory::WeightStore::upload(draft.model.tensors, backend, [&](std::uint64_t done, std::uint64_t total) {
-        quarters.reach(static_cast<unsigned>(done * 99 / total));  // 100 is for when steps can run
-      }));
+  TRY(engine->upload_weights(draft, [&](unsigned percent) { quarters.reach(percent); }));
   Result<StepMemory> step = engine->take_step_memory(draft);
   while (!step) {
-    TRY(make_smaller(step.error(), options, backend, draft));
+    TRY(make_smaller(step.error(), options, draft));
     step = engine->take_step_memory(draft);
   }
   engine->step_ = *std::move(step);
   engine->describe(draft, options);
-  engine->model_ = std::move(draft.model);
-  engine->model_.tensors.clear();  // views into the files, which close here
-  engine->become_ready(draft.sizing);
-  TRY(backend.synchronize());
+  engine->become_ready(std::move(draft));
+  for (Rank& rank : engine->ranks_) TRY(rank.backend->synchronize());
   quarters.reach(100);
   return engine;
 }
 
 // Goes on with the next smaller shape when `error` is one of memory and the floors allow it; else returns the error.
-Result<> Engine::make_smaller(const base::Error& error, const EngineOptions& options, const Backend& backend,
-                              Draft& draft) {
+Result<> Engine::make_smaller(const base::Error& error, const EngineOptions& options, Draft& draft) {
   if (error.code != ErrorCode::kOutOfDeviceMemory) return base::fail(error);
-  const memory::LoadShape asked = shape_of(options, draft.model.config);
+  const memory::LoadShape asked = shape_of(options, draft.models[0].config);
   const auto next = memory::next_step(draft.shape, floors_of(options, asked));
   if (!next) {
     base::Error refusal = error;
@@ -242,62 +290,95 @@ Result<> Engine::make_smaller(const base::Error& error, const EngineOptions& opt
   }
   draft.oom.push_back(memory::record_of(error, "load", next->action));
   draft.shape = next->shape;
-  draft.sizing = TRY(size(draft.model, options, draft.shape, backend));
+  draft.sizings = TRY(size(draft, options));
+  return {};
+}
+
+// Every device takes its part at the same time; the first one's progress stands for all.
+Result<> Engine::upload_weights(const Draft& draft, const LoadProgress& reach) {
+  threads_->run([&](std::uint32_t rank) {
+    const auto report = [&](std::uint64_t done, std::uint64_t total) {
+      if (rank == 0) reach(static_cast<unsigned>(done * 99 / total));  // 100 is for when steps can run
+    };
+    auto weights = memory::WeightStore::upload(draft.models[rank].tensors, *ranks_[rank].backend, report);
+    if (!weights) {
+      ranks_[rank].outcome = base::fail(std::move(weights).error());
+      return;
+    }
+    ranks_[rank].weights = *std::move(weights);
+    ranks_[rank].outcome = {};
+  });
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) TRY(outcome_of(rank));
   return {};
 }
 
 Result<Engine::StepMemory> Engine::take_step_memory(const Draft& draft) {
-  const models::CompiledModel& model = draft.model;
-  const Sizing& sizing = draft.sizing;
   StepMemory step;
-  step.kv = TRY(kv_cache::KvMemory::make(sizing.kv, *backend_));
-  step.state = TRY(memory::StateArena::make({.descs = model.plans.decoder_prefill.plan.state_descs,
-                                             .paged = step.kv->handles(),
-                                             .slots = sizing.limits.slots_max},
-                                            *backend_));
-  step.activations = TRY(memory::Activations::make(sizing.buffers, *backend_));
-  step.workspace =
-      TRY(DeviceBuffer::allocate(*backend_, sizing.memory_plan.workspace_bytes, MemoryPurpose::kWorkspace));
-  const models::VisionConfig& vision = model.config.vision;
-  const bool takes_images = model.plans.vision_encode.has_value();
-  step.batch = TRY(BatchBuilder::make(
-      sizing.limits, {.vocab = model.config.vocab, .takes_images = takes_images, .image_row_ids = vision.image_row_ids},
-      *backend_));
-  step.long_rope_memory = TRY(
-      DeviceBuffer::allocate(*backend_, memory::long_rope_flag_bytes(model, sizing.limits), MemoryPurpose::kTables));
-  TRY(upload_rope_tables(model, step));
-  if (takes_images) step.encoder = TRY(vision::ImageEncoder::make(vision, sizing.encode_limits, *backend_));
-  if (sizing.draw_limits.rows_max != 0) step.drawer = TRY(backend_->make_drawer(sizing.draw_limits));
-  TRY(prepare_plans(draft, step));
+  step.kv = TRY(kv_cache::KvMemory::make(draft.sizings[0].kv, draft.devices.backends));
+  if (collective_ != nullptr) {
+    TRY(collective_->reserve(memory::summed_values_max(draft.models[0], draft.sizings[0].limits)));
+    step.sums.reset(collective_);
+  }
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    Result<RankMemory> room = take_rank_memory(draft, *step.kv, rank);
+    if (!room) return base::fail(parallel::error_at(std::move(room).error(), rank, draft.devices.count()));
+    step.ranks.push_back(*std::move(room));
+  }
   return step;
 }
 
-Result<> Engine::prepare_plans(const Draft& draft, StepMemory& step) {
-  const ModelPlans& plans = draft.model.plans;
-  const Sizing& sizing = draft.sizing;
+Result<Engine::RankMemory> Engine::take_rank_memory(const Draft& draft, const kv_cache::KvMemory& kv,
+                                                    std::uint32_t rank) {
+  const models::CompiledModel& model = draft.models[rank];
+  const Sizing& sizing = draft.sizings[rank];
+  Backend& backend = *ranks_[rank].backend;
+  RankMemory room;
+  const std::vector<StateBlockHandle> paged = kv.handles(rank);
+  room.state = TRY(memory::StateArena::make(
+      {.descs = model.plans.decoder_prefill.plan.state_descs, .paged = paged, .slots = sizing.limits.slots_max},
+      backend));
+  room.activations = TRY(memory::Activations::make(sizing.buffers, backend));
+  room.workspace = TRY(DeviceBuffer::allocate(backend, sizing.memory_plan.workspace_bytes, MemoryPurpose::kWorkspace));
+  const models::VisionConfig& vision = model.config.vision;
+  const bool takes_images = model.plans.vision_encode.has_value();
+  room.batch = TRY(BatchBuilder::make(
+      sizing.limits, {.vocab = model.config.vocab, .takes_images = takes_images, .image_row_ids = vision.image_row_ids},
+      backend));
+  room.long_rope_memory =
+      TRY(DeviceBuffer::allocate(backend, memory::long_rope_flag_bytes(model, sizing.limits), MemoryPurpose::kTables));
+  TRY(upload_rope_tables(model, backend, room));
+  if (takes_images) room.encoder = TRY(vision::ImageEncoder::make(vision, sizing.encode_limits, backend));
+  if (sizing.draw_limits.rows_max != 0) room.drawer = TRY(backend.make_drawer(sizing.draw_limits));
+  TRY(prepare_plans(draft, rank, room));
+  return room;
+}
+
+Result<> Engine::prepare_plans(const Draft& draft, std::uint32_t rank, RankMemory& room) {
+  const ModelPlans& plans = draft.models[rank].plans;
+  const Sizing& sizing = draft.sizings[rank];
   const auto prepare = [&](const CompiledPlan& plan, const PhysicalMapping& mapping, const StepLimits& limits) {
     return PreparedPlan::make({.plan = plan,
                                .mapping = mapping,
-                               .buffers = step.activations.of(mapping),
-                               .weights = weights_,
-                               .states = step.state.handles(),
-                               .backend = *backend_,
+                               .buffers = room.activations.of(mapping),
+                               .weights = ranks_[rank].weights,
+                               .states = room.state.handles(),
+                               .backend = *ranks_[rank].backend,
                                .limits = limits});
   };
-  step.prefill_plan = TRY(prepare(plans.decoder_prefill, sizing.mappings[0], sizing.limits));
-  step.decode_plan = TRY(prepare(plans.decoder_decode, sizing.mappings[1], sizing.limits));
+  room.prefill_plan = TRY(prepare(plans.decoder_prefill, sizing.mappings[0], sizing.limits));
+  room.decode_plan = TRY(prepare(plans.decoder_decode, sizing.mappings[1], sizing.limits));
   if (plans.vision_encode)
-    step.encode_plan = TRY(prepare(*plans.vision_encode, sizing.mappings[2], sizing.encode_limits));
+    room.encode_plan = TRY(prepare(*plans.vision_encode, sizing.mappings[2], sizing.encode_limits));
   return {};
 }
 
-Result<> Engine::upload_rope_tables(const models::CompiledModel& model, StepMemory& step) {
-  step.rope_memory = TRY(DeviceBuffer::allocate(*backend_, memory::rope_table_bytes(model), MemoryPurpose::kTables));
-  std::byte* at = step.rope_memory.data();
+Result<> Engine::upload_rope_tables(const models::CompiledModel& model, Backend& backend, RankMemory& room) {
+  room.rope_memory = TRY(DeviceBuffer::allocate(backend, memory::rope_table_bytes(model), MemoryPurpose::kTables));
+  std::byte* at = room.rope_memory.data();
   for (const models::RopeTableData& table : model.rope_tables) {
     const auto bytes = std::as_bytes(std::span(table.inv_freq));
-    backend_->copy_to_device(at, bytes);
-    step.rope_tables.push_back({.inv_freq = reinterpret_cast<const float*>(at),
+    backend.copy_to_device(at, bytes);
+    room.rope_tables.push_back({.inv_freq = reinterpret_cast<const float*>(at),
                                 .count = static_cast<std::uint32_t>(table.inv_freq.size()),
                                 .attn_factor = table.attn_factor});
     at += bytes.size();
@@ -305,24 +386,32 @@ Result<> Engine::upload_rope_tables(const models::CompiledModel& model, StepMemo
   return {};
 }
 
-void Engine::become_ready(const Sizing& sizing) {
-  limits_ = sizing.limits;
-  memory_ = sizing.memory_plan;
+void Engine::become_ready(Draft draft) {
+  limits_ = draft.sizings[0].limits;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    Rank& rank = ranks_[r];
+    const RankMemory& room = step_.ranks[r];
+    rank.model = std::move(draft.models[r]);
+    rank.model.tensors.clear();  // views into the files, which close here
+    rank.memory = draft.sizings[r].memory_plan;
+    rank.ctx.rope_tables = room.rope_tables;
+    rank.ctx.long_rope_of_slot = reinterpret_cast<const std::uint8_t*>(room.long_rope_memory.data());
+    rank.ctx.workspace = {.ptr = room.workspace.data(), .bytes = room.workspace.size_bytes()};
+    rank.ctx.stream = rank.backend->stream();
+    rank.ctx.counters = &rank.counters;
+    rank.encode_ctx = rank.ctx;
+  }
   slots_.resize(limits_.slots_max);
   for (std::uint32_t slot = 0; slot < limits_.slots_max; ++slot) admit(slot, 0);
   draws_.reserve(limits_.output_rows_max);
-  logits_.resize(std::size_t{limits_.output_rows_max} * model_.config.vocab);
-  ctx_.rope_tables = step_.rope_tables;
-  ctx_.long_rope_of_slot = reinterpret_cast<const std::uint8_t*>(step_.long_rope_memory.data());
-  ctx_.workspace = {.ptr = step_.workspace.data(), .bytes = step_.workspace.size_bytes()};
-  ctx_.stream = backend_->stream();
-  ctx_.counters = &counters_;
-  encode_ctx_ = ctx_;
+  logits_.resize(std::size_t{limits_.output_rows_max} * facts_.vocab);
 }
 
 void Engine::describe(const Draft& draft, const EngineOptions& options) {
-  const models::ModelConfig& config = draft.model.config;
-  const StepLimits& limits = draft.sizing.limits;
+  const models::CompiledModel& model = draft.models[0];
+  const models::ModelConfig& config = model.config;
+  const Sizing& sizing = draft.sizings[0];
+  const StepLimits& limits = sizing.limits;
   prefill_chunk_ = std::min(draft.shape.prefill_chunk, limits.rows_max);
   facts_ = {.architecture = config.architecture,
             .name = config.name,
@@ -334,16 +423,17 @@ void Engine::describe(const Draft& draft, const EngineOptions& options) {
             .layers = static_cast<std::uint32_t>(config.layers.size()),
             .width = config.width,
             .image_rows_max = config.vision.image_rows_max,
-            .kv_tokens = draft.sizing.kv.pages * kPageTokens,
-            .kv_tokens_max = draft.sizing.kv.pages_max * kPageTokens,
-            .parameters_count = draft.model.parameters_count,
+            .kv_tokens = sizing.kv.pages * kPageTokens,
+            .kv_tokens_max = sizing.kv.pages_max * kPageTokens,
+            .parameters_count = model.parameters_count,
             .file_bytes = draft.files.file_bytes(),
-            .weight_type = std::string(dtype_info(draft.model.weight_dtype).name),
+            .weight_type = std::string(dtype_info(model.weight_dtype).name),
             .kv_dtype = lower(dtype_info(options.kv_dtype).name),
-            .plan_hash = base::to_hex(draft.model.plans.decoder_prefill.plan_hash),
-            .device_class = std::string(backend_->device_class()),
-            .numerics = std::string(backend_->numerics()),
-            .implementation = std::string(backend_->implementation()),
+            .plan_hash = base::to_hex(model.plans.decoder_prefill.plan_hash),
+            .devices = draft.devices.count(),
+            .device_class = parallel::device_class_of(draft.devices),
+            .numerics = parallel::numerics_of(draft.devices),
+            .implementation = std::string(ranks_[0].backend->implementation()),
             .oom = draft.oom};
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "engine/contract/adapter.h"
+#include "engine/contract/collective.h"
 
 namespace llorch::engine::inference {
 
@@ -15,9 +16,15 @@ class InstructionObserver {
                                  const contract::PreparedInsn& prepared) noexcept = 0;
 };
 
+// Where a plan's partial sums become sums; of a plan without any, nowhere.
+struct SumsAt {
+  contract::Collective* collective = nullptr;
+  std::uint32_t rank = 0;
+};
+
 // Runs the instructions in order; stops at the first that fails. The only executor loop there is.
 // REQUIRES: `plan` was prepared for the backend whose memory `ctx` points to.
 contract::Status run(contract::ExecutionContext& ctx, std::span<const contract::PreparedInsn> plan,
-                     InstructionObserver* observer = nullptr) noexcept;
+                     InstructionObserver* observer = nullptr, const SumsAt& sums = {}) noexcept;
 
 }  // namespace llorch::engine::inference

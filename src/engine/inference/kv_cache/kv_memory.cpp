@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/inference/kv_cache/miss_rule.h"
+#include "engine/inference/parallel/devices.h"
 
 namespace llorch::engine::inference::kv_cache {
 
@@ -49,7 +50,7 @@ class KvMemory::Report {
     event = {.kind = kind,
              .state_id = g.plan.state_id,
              .free_frac = counts.total == 0 ? 0.0 : static_cast<double>(counts.free()) / counts.total,
-             .largest_free_bytes = g.slabs.largest_free(memory.is_live(group)) * g.plan.page_bytes};
+             .largest_free_bytes = g.places[0].slabs.largest_free(memory.is_live(group)) * g.plan.page_bytes};
     begin_us_ = memory.observer_->now_us();
   }
   void done() {
@@ -64,60 +65,71 @@ class KvMemory::Report {
   std::int64_t begin_us_ = 0;
 };
 
-KvMemory::KvMemory(const KvPlan& plan, contract::Backend& backend)
-    : backend_(&backend),
-      limits_(plan.limits),
+KvMemory::KvMemory(const KvPlan& plan)
+    : limits_(plan.limits),
       pages_per_slot_(static_cast<std::uint32_t>(plan.pages_per_slot())),
       tables_(tables_options(plan)) {
   groups_.reserve(plan.groups.size());
 }
 
-base::Result<std::unique_ptr<KvMemory>> KvMemory::make(const KvPlan& plan, contract::Backend& backend) {
+base::Result<std::unique_ptr<KvMemory>> KvMemory::make(const KvPlan& plan,
+                                                       std::span<contract::Backend* const> devices) {
   for (const KvGroup& group : plan.groups) {
     if (group.pages_max < kPagesMax) continue;
     return base::fail(base::ErrorCode::kOutOfDeviceMemory,
                       fmt::format("a cache of {} pages; at most {} have a number", group.pages_max, kPagesMax - 1));
   }
-  // The device's memory first: what it refuses costs nothing here.
-  std::vector<DeviceBuffer> slabs, tables;
-  for (const KvGroup& group : plan.groups) {
-    slabs.push_back(TRY(PageSlabs({group.page_bytes, plan.limits.dtype}, backend).allocate(group.pages)));
-    const std::uint64_t table_bytes = plan.table_bytes() / plan.groups.size();
-    tables.push_back(TRY(DeviceBuffer::allocate(backend, table_bytes, MemoryPurpose::kTables)));
-  }
-  std::unique_ptr<KvMemory> memory(new KvMemory(plan, backend));
-  for (std::size_t g = 0; g < plan.groups.size(); ++g)
-    memory->add_group(plan.groups[g], std::move(slabs[g]), std::move(tables[g]));
+  // The devices' memory first: what they refuse costs nothing here.
+  std::vector<Group> groups;
+  for (const KvGroup& group : plan.groups) groups.push_back(TRY(take_group(plan, group, devices)));
+  std::unique_ptr<KvMemory> memory(new KvMemory(plan));
+  memory->groups_ = std::move(groups);
   return memory;
 }
 
-void KvMemory::add_group(const KvGroup& plan, DeviceBuffer slab, DeviceBuffer table) {
-  Group group{.plan = plan,
-              .slabs = PageSlabs({plan.page_bytes, limits_.dtype}, *backend_),
-              .addresses = std::vector<std::byte*>(std::size_t{limits_.slots} * pages_per_slot_, nullptr),
-              .table = std::move(table),
-              .handle = {}};
-  std::vector<PageId> pages;
-  for (std::uint32_t page = 0; page < plan.pages; ++page) pages.push_back(PageId{page});
-  group.slabs.add_slab(std::move(slab), pages);
-  backend_->copy_to_device(group.table.data(), std::as_bytes(std::span(group.addresses)));
-  group.handle = {.id = plan.state_id,
-                  .align_bytes = 64,
-                  .size = plan.page_bytes,
-                  .pages = reinterpret_cast<std::byte* const*>(group.table.data()),
-                  .pages_stride = pages_per_slot_};
-  groups_.push_back(std::move(group));
+base::Result<KvMemory::Group> KvMemory::take_group(const KvPlan& plan, const KvGroup& group,
+                                                   std::span<contract::Backend* const> devices) {
+  Group taken{.plan = group, .places = {}};
+  const std::uint64_t entries = plan.limits.slots * plan.pages_per_slot();
+  for (contract::Backend* backend : devices) {
+    const auto of_device = [&](base::Error error) {
+      return base::fail(parallel::error_at(std::move(error), static_cast<std::uint32_t>(taken.places.size()),
+                                           static_cast<std::uint32_t>(devices.size())));
+    };
+    Place place{.backend = backend,
+                .slabs = PageSlabs({group.page_bytes, plan.limits.dtype}, *backend),
+                .addresses = {},
+                .table = {},
+                .handle = {}};
+    base::Result<DeviceBuffer> slab = place.slabs.allocate(group.pages);
+    if (!slab) return of_device(std::move(slab).error());
+    auto table = DeviceBuffer::allocate(*backend, entries * sizeof(std::byte*), MemoryPurpose::kTables);
+    if (!table) return of_device(std::move(table).error());
+    place.table = *std::move(table);
+    std::vector<PageId> pages;
+    for (std::uint32_t page = 0; page < group.pages; ++page) pages.push_back(PageId{page});
+    place.slabs.add_slab(*std::move(slab), pages);
+    place.addresses.resize(entries, nullptr);
+    backend->copy_to_device(place.table.data(), std::as_bytes(std::span(place.addresses)));
+    place.handle = {.id = group.state_id,
+                    .align_bytes = 64,
+                    .size = group.page_bytes,
+                    .pages = reinterpret_cast<std::byte* const*>(place.table.data()),
+                    .pages_stride = static_cast<std::uint32_t>(plan.pages_per_slot())};
+    taken.places.push_back(std::move(place));
+  }
+  return taken;
 }
 
-std::vector<contract::StateBlockHandle> KvMemory::handles() const {
+std::vector<contract::StateBlockHandle> KvMemory::handles(std::uint32_t device) const {
   std::vector<contract::StateBlockHandle> result;
-  for (const Group& group : groups_) result.push_back(group.handle);
+  for (const Group& group : groups_) result.push_back(group.places[device].handle);
   return result;
 }
 
 std::uint64_t KvMemory::bytes() const {
   std::uint64_t sum = 0;
-  for (const Group& group : groups_) sum += group.slabs.bytes();
+  for (const Group& group : groups_) sum += group.places[0].slabs.bytes();
   return sum;
 }
 
@@ -185,19 +197,25 @@ bool KvMemory::grow(std::uint32_t group, std::uint32_t pages_needed) {
 bool KvMemory::add_slab(std::uint32_t group, std::uint32_t pages_count) {
   Report report(*this, group, SlabEvent::Kind::kNewSlab);
   Group& g = groups_[group];
-  auto memory = g.slabs.allocate(pages_count);
-  if (!memory) {
-    if (observer_ != nullptr) {
-      observer_->on_oom({.stage = "run",
-                         .purpose = std::string(contract::memory_purpose_name(MemoryPurpose::kState)),
-                         .requested_bytes = pages_count * g.plan.page_bytes,
-                         .free_bytes = free_bytes(*backend_),
-                         .action = fmt::format("no slab of {} pages", pages_count)});
+  std::vector<DeviceBuffer> taken;  // by device: all or none
+  for (Place& place : g.places) {
+    auto memory = place.slabs.allocate(pages_count);
+    if (!memory) {
+      if (observer_ != nullptr) {
+        observer_->on_oom({.stage = "run",
+                           .purpose = std::string(contract::memory_purpose_name(MemoryPurpose::kState)),
+                           .requested_bytes = pages_count * g.plan.page_bytes,
+                           .free_bytes = free_bytes(*place.backend),
+                           .action = fmt::format("no slab of {} pages", pages_count)});
+      }
+      return false;
     }
-    return false;
+    taken.push_back(*std::move(memory));
   }
-  report.event.bytes_taken = memory->size_bytes();
-  g.slabs.add_slab(*std::move(memory), tables_.grow(group, pages_count));
+  report.event.bytes_taken = taken[0].size_bytes();
+  const std::vector<PageId> pages = tables_.grow(group, pages_count);
+  for (std::size_t device = 0; device < taken.size(); ++device)
+    g.places[device].slabs.add_slab(std::move(taken[device]), pages);
   report.done();
   return true;
 }
@@ -214,13 +232,15 @@ std::uint64_t KvMemory::release_idle() {
 
 std::uint64_t KvMemory::give_back(std::uint32_t group) {
   Group& g = groups_[group];
+  PageSlabs& slabs = g.places[0].slabs;
   std::uint64_t bytes = 0;
-  for (auto slab = g.slabs.emptiest(is_live(group)); slab; slab = g.slabs.emptiest(is_live(group))) {
-    const std::uint32_t leaving = g.slabs.pages_count(*slab);
+  for (auto slab = slabs.emptiest(is_live(group)); slab; slab = slabs.emptiest(is_live(group))) {
+    const std::uint32_t leaving = slabs.pages_count(*slab);
     if (tables_.counts(group).free() < leaving) break;
     Report report(*this, group, SlabEvent::Kind::kCompact);
     report.event.bytes_given_back = leaving * g.plan.page_bytes;
-    report.event.bytes_moved = g.slabs.give_back(*slab, tables_.withdraw(group, leaving), is_live(group));
+    const std::vector<PageId> pages = tables_.withdraw(group, leaving);
+    for (Place& place : g.places) report.event.bytes_moved = place.slabs.give_back(*slab, pages, is_live(group));
     for (std::uint32_t slot = 0; slot < limits_.slots; ++slot) upload(group, slot, 0, pages_per_slot_);
     bytes += report.event.bytes_given_back;
     report.done();
@@ -235,18 +255,20 @@ void KvMemory::upload() {
 }
 
 void KvMemory::upload(std::uint32_t group, std::uint32_t slot, std::uint32_t begin, std::uint32_t end) {
-  Group& g = groups_[group];
   const std::span<const PageId> row = tables_.row(group, slot);
   const std::size_t first = std::size_t{slot} * pages_per_slot_;
-  for (std::uint32_t i = begin; i < end; ++i) {
-    g.addresses[first + i] = row[i] == paging::kNoPage ? nullptr : g.slabs.address_of(row[i]);
+  for (Place& place : groups_[group].places) {
+    for (std::uint32_t i = begin; i < end; ++i) {
+      place.addresses[first + i] = row[i] == paging::kNoPage ? nullptr : place.slabs.address_of(row[i]);
+    }
+    place.backend->copy_to_device(place.table.data() + (first + begin) * sizeof(std::byte*),
+                                  std::as_bytes(std::span(place.addresses).subspan(first + begin, end - begin)));
   }
-  backend_->copy_to_device(g.table.data() + (first + begin) * sizeof(std::byte*),
-                           std::as_bytes(std::span(g.addresses).subspan(first + begin, end - begin)));
 }
 
 void KvMemory::copy(std::span<const paging::PageCopy> copies) {
-  for (const paging::PageCopy& copy : copies) groups_[copy.group].slabs.copy(copy.from, copy.to);
+  for (const paging::PageCopy& copy : copies)
+    for (Place& place : groups_[copy.group].places) place.slabs.copy(copy.from, copy.to);
 }
 
 }  // namespace llorch::engine::inference::kv_cache

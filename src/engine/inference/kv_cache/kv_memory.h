@@ -1,5 +1,6 @@
 #pragma once
-// The cache of a loaded model: whose pages are whose, where they lie, and the tables by which the device finds them.
+// The cache of a loaded model: whose pages are whose, where they lie, and the tables by which the device finds them. Where
+// several devices share the model each has its part of every page: the same pages, the same slabs, its own addresses.
 //
 // Thread rule: one thread at a time, between steps. reserve() and upload() allocate nothing while there are pages.
 #include <cstdint>
@@ -43,15 +44,15 @@ class KvObserver {
 
 class KvMemory {
  public:
-  // Errors: OUT_OF_DEVICE_MEMORY.
-  static base::Result<std::unique_ptr<KvMemory>> make(const KvPlan& plan, contract::Backend& backend);
+  // `plan` is each device's. Errors: OUT_OF_DEVICE_MEMORY. REQUIRES: at least one device.
+  static base::Result<std::unique_ptr<KvMemory>> make(const KvPlan& plan, std::span<contract::Backend* const> devices);
 
   // Whoever changes them has what changed copied to the device before the next step: upload().
   paging::PageTables& tables() { return tables_; }
   const paging::PageTables& tables() const { return tables_; }
-  // The paged states as adapters get them.
-  std::vector<contract::StateBlockHandle> handles() const;
-  std::uint64_t bytes() const;
+  // The paged states as a device's adapters get them.
+  std::vector<contract::StateBlockHandle> handles(std::uint32_t device) const;
+  std::uint64_t bytes() const;  // on each device
 
   // tables().reserve(), and make_room() when that fails.
   [[nodiscard]] bool reserve(std::uint32_t slot, std::uint32_t held, std::uint32_t tokens);
@@ -60,7 +61,7 @@ class KvMemory {
   // idle go back to it first. False: all that is not enough.
   bool make_room(const paging::Growth& growth);
   // Gives slabs that came by growing back to the device while what is live fits the others: pages move, their ids stay.
-  // Returns the bytes given back.
+  // Returns the bytes given back on each device.
   std::uint64_t release_idle();
 
   // Copies the entries that changed since the last call to the device.
@@ -71,17 +72,23 @@ class KvMemory {
   void observe(KvObserver* observer) { observer_ = observer; }
 
  private:
-  struct Group {
-    KvGroup plan;
+  // Where a group's pages lie on one device.
+  struct Place {
+    contract::Backend* backend = nullptr;
     PageSlabs slabs;
     std::vector<std::byte*> addresses;  // [slots][pages_per_slot], as on the device
     contract::DeviceBuffer table;
     contract::StateBlockHandle handle;
   };
+  struct Group {
+    KvGroup plan;
+    std::vector<Place> places;  // [devices]; their slabs hold the same pages in the same order
+  };
   class Report;
 
-  KvMemory(const KvPlan& plan, contract::Backend& backend);
-  void add_group(const KvGroup& plan, contract::DeviceBuffer slab, contract::DeviceBuffer table);
+  explicit KvMemory(const KvPlan& plan);
+  static base::Result<Group> take_group(const KvPlan& plan, const KvGroup& group,
+                                        std::span<contract::Backend* const> devices);
   bool make_room(std::uint32_t group, std::uint32_t pages_needed);
   void compact(std::uint32_t group);
   bool grow(std::uint32_t group, std::uint32_t pages_needed);
@@ -91,7 +98,6 @@ class KvMemory {
   PageSlabs::IsLive is_live(std::uint32_t group) const;
   void upload(std::uint32_t group, std::uint32_t slot, std::uint32_t begin, std::uint32_t end);
 
-  contract::Backend* backend_;
   KvLimits limits_;
   std::uint32_t pages_per_slot_;
   paging::PageTables tables_;

@@ -34,7 +34,8 @@ struct Watcher : KvObserver {
 
 struct Cache {
   explicit Cache(const KvLimits& limits, std::span<const StateDescriptor> states = kStates) {
-    auto made = KvMemory::make(plan_kv(states, limits), backend);
+    contract::Backend* const device = &backend;
+    auto made = KvMemory::make(plan_kv(states, limits), {&device, 1});
     EXPECT_TRUE(made) << made.error().message;
     memory = *std::move(made);
     memory->observe(&watcher);
@@ -48,7 +49,7 @@ struct Cache {
     return true;
   }
   std::byte* entry(std::size_t group, std::uint32_t slot, std::uint32_t page) const {
-    const contract::StateBlockHandle handle = memory->handles()[group];
+    const contract::StateBlockHandle handle = memory->handles(0)[group];
     return handle.pages[slot * handle.pages_stride + page];
   }
   FaultyBackend backend;

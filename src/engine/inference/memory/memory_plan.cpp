@@ -39,6 +39,15 @@ std::uint64_t long_rope_flag_bytes(const models::CompiledModel& model, const Ste
   return model.long_rope_context == 0 ? 0 : limits.slots_max;
 }
 
+std::uint64_t summed_values_max(const models::CompiledModel& model, const StepLimits& limits) {
+  const CompiledPlan& plan = model.plans.decoder_prefill;
+  std::uint64_t width = 0;
+  for (const Instruction& insn : plan.plan.instructions) {
+    if (insn.partial_sum) width = std::max<std::uint64_t>(width, plan.register_specs[index(insn.outputs[0])].width);
+  }
+  return width * limits.rows_max;
+}
+
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend& backend) {
   const models::CompiledModel& model = input.model;
   const StepLimits& limits = input.limits;
@@ -79,11 +88,12 @@ base::Result<> check_fits(const MemoryPlan& plan, const Backend& backend) {
   const auto detail = [](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); };
   return base::fail(base::Error{
       base::ErrorCode::kOutOfDeviceMemory,
-      fmt::format("the model needs {} bytes ({} weights, {} state with {} of cache pages for {} slot(s) of {} "
-                  "positions, {} activations, {} "
-                  "workspace, {} tables) and {} of {} are free; lower the context or the slots, or raise the budget",
-                  plan.total_bytes(), plan.weights_bytes, plan.state_bytes, plan.kv_bytes, plan.slots,
-                  plan.context_tokens, plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, free, budget),
+      fmt::format(
+          "the model needs {} bytes ({} weights, {} state with {} of cache pages for {} slot(s) of {} "
+          "positions, {} activations, {} "
+          "workspace, {} tables, {} sums) and {} of {} are free; lower the context or the slots, or raise the budget",
+          plan.total_bytes(), plan.weights_bytes, plan.state_bytes, plan.kv_bytes, plan.slots, plan.context_tokens,
+          plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, plan.sums_bytes, free, budget),
       {{"required_bytes", detail(plan.total_bytes())},
        {"free_bytes", detail(free)},
        {"budget_bytes", detail(budget)}}});

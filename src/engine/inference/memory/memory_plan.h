@@ -9,20 +9,21 @@
 
 namespace llorch::engine::inference::memory {
 
-// What a loaded model takes of the device, to the byte.
+// What a loaded model takes of a device, to the byte.
 struct MemoryPlan {
   std::uint64_t weights_bytes = 0;
   std::uint64_t state_bytes = 0;  // cache pages, recurrent states of all slots, rows of images
   std::uint64_t activations_bytes = 0;
   std::uint64_t workspace_bytes = 0;
   std::uint64_t tables_bytes = 0;     // rotation tables, page tables, row arrays, patches, draws
+  std::uint64_t sums_bytes = 0;       // where several devices share the model: room to take their sums
   std::uint64_t kv_bytes = 0;         // of the state: cache pages
   std::uint64_t kv_growth_bytes = 0;  // what they may take later on top of everything; in no sum here
   std::uint32_t context_tokens = 0;
   std::uint32_t slots = 0;
 
   std::uint64_t total_bytes() const {
-    return weights_bytes + state_bytes + activations_bytes + workspace_bytes + tables_bytes;
+    return weights_bytes + state_bytes + activations_bytes + workspace_bytes + tables_bytes + sums_bytes;
   }
 };
 
@@ -35,7 +36,10 @@ struct MemoryInput {
   contract::DrawLimits draw_limits;    // no rows: nothing is drawn on the device
 };
 
-// Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
+// The most values a step takes a sum of; 0 for a model of one device.
+std::uint64_t summed_values_max(const models::CompiledModel& model, const contract::StepLimits& limits);
+
+// Without the room for sums, which is the collective's to tell. Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const contract::Backend& backend);
 
 // OUT_OF_DEVICE_MEMORY with every part of the plan unless it fits what the backend has left.

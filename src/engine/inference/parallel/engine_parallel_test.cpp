@@ -1,0 +1,193 @@
+// An engine over several devices without arithmetic: memory, failures, and what every device is told.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/testing/allocation_counter.h"
+#include "engine/inference/engine.h"
+#include "engine/inference/parallel/host_collective.h"
+#include "engine/inference/testing/tiny_engine.h"
+
+namespace llorch::engine::inference::parallel {
+namespace {
+
+using base::ErrorCode;
+using base::TokenId;
+using contract::Opcode;
+using models::testing::TinyLlama;
+using testing::FaultyBackend;
+using testing::many;
+using testing::ModelFile;
+
+// Two devices and how they meet.
+struct Pair {
+  explicit Pair(std::uint64_t first_bytes = 1ULL << 30, std::uint64_t second_bytes = 1ULL << 30)
+      : backends{FaultyBackend({.memory_bytes_max = first_bytes}), FaultyBackend({.memory_bytes_max = second_bytes})} {}
+  Devices devices() { return {.backends = {&backends[0], &backends[1]}, .collective = &collective}; }
+  std::uint64_t used() const { return backends[0].memory_used_bytes() + backends[1].memory_used_bytes(); }
+
+  std::array<FaultyBackend, 2> backends;
+  HostCollective collective{std::array<contract::Backend*, 2>{&backends[0], &backends[1]}};
+};
+
+// SYS-6.3.3
+TEST(EngineParallel, EveryDeviceHasItsPartAndIsAccountedFor) {
+  const ModelFile file(TinyLlama{.layers = 3});
+  const EngineOptions options{.slots = 2};
+  Pair pair;
+  const auto predicted = Engine::predict(file.path(), options, pair.devices());
+  ASSERT_TRUE(predicted) << predicted.error().message;
+  ASSERT_EQ(predicted->size(), 2U);
+  FaultyBackend alone;
+  const auto whole = Engine::predict(file.path(), options, alone).value();
+  const auto engine = Engine::load(file.path(), options, pair.devices());
+  ASSERT_TRUE(engine) << engine.error().message;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ((*predicted)[rank].total_bytes(), pair.backends[rank].memory_used_bytes());
+    EXPECT_EQ((*engine)->memory_plan(rank).total_bytes(), pair.backends[rank].memory_used_bytes());
+    EXPECT_EQ(2 * (*predicted)[rank].kv_bytes, whole.kv_bytes);
+    EXPECT_LT((*predicted)[rank].weights_bytes, whole.weights_bytes);
+  }
+  EXPECT_EQ((*engine)->facts().devices, 2U);
+  EXPECT_EQ((*engine)->facts().numerics, "recording-1/tp2");
+  EXPECT_EQ((*engine)->facts().device_class, "recording");
+}
+
+TEST(EngineParallel, EveryDeviceRunsTheSameRowsAndPagesMatch) {
+  const ModelFile file;
+  Pair pair;
+  const auto engine = Engine::load(file.path(), {.slots = 2, .prefill_chunk = 32}, pair.devices()).value();
+  const auto logits = engine->prefill(1, many(70));
+  ASSERT_TRUE(logits) << logits.error().message;
+  EXPECT_EQ((*logits)[0], 69 * 1000 + 69 % 40);
+  ASSERT_TRUE(engine->decode(1, TokenId{3}));
+  ASSERT_EQ(pair.backends[0].launches.size(), pair.backends[1].launches.size());
+  for (std::size_t i = 0; i < pair.backends[0].launches.size(); ++i) {
+    EXPECT_EQ(pair.backends[0].launches[i].opcode, pair.backends[1].launches[i].opcode);
+    EXPECT_EQ(pair.backends[0].launches[i].rows, pair.backends[1].launches[i].rows);
+  }
+}
+
+// SYS-6.3.3: whatever fails while a model is loaded, on whichever device, gives back what all of them had taken.
+TEST(EngineParallel, EveryAllocationOfALoadMayFailOnEveryDevice) {
+  const ModelFile file(TinyLlama{.layers = 2});
+  for (const std::size_t failing : {0U, 1U}) {
+    for (std::uint64_t n = 1;; ++n) {
+      Pair pair;
+      pair.backends[failing].fail_from = n;
+      const auto engine = Engine::load(file.path(), {.slots = 2}, pair.devices());
+      if (engine) {
+        EXPECT_GT(n, 10U);
+        break;
+      }
+      EXPECT_EQ(engine.error().code, ErrorCode::kOutOfDeviceMemory) << engine.error().message;
+      EXPECT_NE(engine.error().message.find("of 2: "), std::string::npos) << engine.error().message;
+      EXPECT_EQ(pair.used(), 0U) << "allocation " << n << " of device " << failing;
+      ASSERT_LT(n, 1000U);
+    }
+  }
+}
+
+// SYS-3.3.1: the load is refused when any device is short, before a weight is read.
+TEST(EngineParallel, OneDeviceThatIsShortIsEnough) {
+  const ModelFile file;
+  std::uint64_t needed = 0;
+  {
+    Pair probe;
+    needed = Engine::predict(file.path(), {}, probe.devices()).value()[1].total_bytes();
+  }
+  EXPECT_TRUE([&] {
+    Pair exact(needed, needed);
+    return Engine::load(file.path(), {}, exact.devices()).has_value();
+  }());
+  Pair pair(needed, needed - 1);
+  const auto refused = Engine::load(file.path(), {}, pair.devices());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_TRUE(refused.error().message.starts_with("device 1 of 2: ")) << refused.error().message;
+  EXPECT_NE(refused.error().message.find(std::to_string(needed)), std::string::npos);
+  EXPECT_EQ(pair.backends[0].allocations_count + pair.backends[1].allocations_count, 0U);
+}
+
+// With floors the shape both devices have room for is found.
+TEST(EngineParallel, TheLadderServesAllDevices) {
+  const ModelFile file;
+  std::uint64_t four = 0;
+  {
+    Pair probe;
+    four = Engine::predict(file.path(), {.slots = 4}, probe.devices()).value()[0].total_bytes();
+  }
+  Pair pair(1ULL << 30, four);
+  const auto engine = Engine::load(file.path(), {.slots = 8, .floors = {.slots = 1}}, pair.devices());
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_EQ((*engine)->facts().slots, 4U);
+  EXPECT_EQ(pair.backends[0].memory_used_bytes(), four);
+}
+
+// A device that fails in the middle of a step ends it for all: a typed error, no wait, and the next step is as good as any.
+TEST(EngineParallel, OneDeviceThatFailsEndsTheStepForAll) {
+  const ModelFile file(TinyLlama{.layers = 3});
+  for (const std::size_t failing : {0U, 1U}) {
+    for (const Opcode opcode : {Opcode::kEmbedding, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kLmHead}) {
+      Pair pair;
+      const auto engine = Engine::load(file.path(), {.slots = 2}, pair.devices()).value();
+      ASSERT_TRUE(engine->prefill(0, many(10)));
+      pair.backends[failing].failing = opcode;
+      const auto failed = engine->decode(0, TokenId{1});
+      ASSERT_FALSE(failed);
+      EXPECT_EQ(failed.error().code, ErrorCode::kCudaError);
+      EXPECT_TRUE(failed.error().message.starts_with("device " + std::to_string(failing) + " of 2: "))
+          << failed.error().message;
+      EXPECT_EQ(engine->length(0), 10U);
+      pair.backends[failing].failing = Opcode::kMoe;
+      const auto logits = engine->decode(0, TokenId{1});
+      ASSERT_TRUE(logits) << logits.error().message;
+      EXPECT_EQ((*logits)[0], 10 * 1000 + 1);
+    }
+  }
+}
+
+// Growth that one device refuses is growth nobody gets; what was grown goes back on all of them.
+TEST(EngineParallel, TheCacheGrowsOnAllDevicesOrOnNone) {
+  const ModelFile file;
+  Pair pair;
+  const EngineOptions options{
+      .context_tokens = 192, .slots = 4, .prefill_chunk = 64, .kv_tokens = 192, .kv_tokens_max = 768};
+  const auto engine = Engine::load(file.path(), options, pair.devices()).value();
+  ASSERT_TRUE(engine->prefill(0, many(192)));
+  const std::uint64_t used = pair.used();
+  pair.backends[1].fail_from = 0;
+  EXPECT_EQ(engine->prefill(1, many(64)).error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_EQ(pair.used(), used);
+  pair.backends[1].fail_from = ~std::uint64_t{0};
+  ASSERT_TRUE(engine->prefill(1, many(64)));
+  EXPECT_GT(pair.used(), used);
+  EXPECT_EQ(pair.backends[0].memory_used_bytes(), pair.backends[1].memory_used_bytes());
+  for (std::uint32_t slot = 0; slot < 4; ++slot) EXPECT_TRUE(engine->reset(slot));
+  EXPECT_GT(engine->kv().release_idle(), 0U);
+  EXPECT_EQ(pair.used(), used);
+}
+
+TEST(EngineParallel, AStepAllocatesNothing) {
+  const ModelFile file;
+  Pair pair;
+  const auto engine = Engine::load(file.path(), {.prefill_chunk = 16}, pair.devices()).value();
+  ASSERT_TRUE(engine->prefill(0, many(40)));
+  const auto before = base::testing::allocations_count();
+  const bool fine = engine->decode(0, TokenId{1}).has_value();
+  EXPECT_EQ(base::testing::allocations_count(), before);
+  EXPECT_TRUE(fine);
+}
+
+TEST(EngineParallel, WhatCannotShareAModelIsRefused) {
+  const ModelFile file;
+  std::array<FaultyBackend, 3> backends;
+  HostCollective collective{std::array<contract::Backend*, 3>{&backends[0], &backends[1], &backends[2]}};
+  const Devices three{.backends = {&backends[0], &backends[1], &backends[2]}, .collective = &collective};
+  EXPECT_EQ(Engine::load(file.path(), {}, three).error().code, ErrorCode::kModelIncompatible);
+  EXPECT_EQ(Engine::load(file.path(), {}, Devices{}).error().code, ErrorCode::kInvalidParams);
+}
+
+}  // namespace
+}  // namespace llorch::engine::inference::parallel

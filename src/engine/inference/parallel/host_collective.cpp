@@ -1,0 +1,68 @@
+#include "engine/inference/parallel/host_collective.h"
+
+#include "base/assert.h"
+
+namespace llorch::engine::inference::parallel {
+
+using contract::Status;
+
+HostCollective::HostCollective(std::span<contract::Backend* const> backends)
+    : backends_(backends.begin(), backends.end()), brought_(backends.size()) {}
+
+base::Result<> HostCollective::reserve(std::uint64_t values_max) {
+  for (std::vector<float>& values : brought_) values.resize(values_max);
+  sums_.resize(values_max);
+  return {};
+}
+
+void HostCollective::release() noexcept {
+  for (std::vector<float>& values : brought_) values = {};
+  sums_ = {};
+}
+
+base::Result<> HostCollective::begin() {
+  const std::lock_guard lock(mutex_);
+  arrived_ = 0;
+  aborted_ = false;
+  return {};
+}
+
+Status HostCollective::sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept {
+  ASSERT(count <= sums_.size(), "a sum of {} values, {} were reserved", count, sums_.size());
+  contract::Backend& backend = *backends_[rank];
+  backend.copy_to_host(std::as_writable_bytes(std::span(brought_[rank]).first(count)),
+                       reinterpret_cast<const std::byte*>(values));
+  if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
+  for (std::uint64_t i = count * rank / ranks(), end = count * (rank + std::uint64_t{1}) / ranks(); i < end; ++i) {
+    float sum = brought_[0][i];
+    for (std::uint32_t r = 1; r < ranks(); ++r) sum += brought_[r][i];
+    sums_[i] = sum;
+  }
+  // Nobody writes what another still reads: the next addends are brought after this meeting, the next sums made after the
+  // next one, to which everybody comes with this sum taken.
+  if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
+  backend.copy_to_device(reinterpret_cast<std::byte*>(values), std::as_bytes(std::span(sums_).first(count)));
+  return Status::ok();
+}
+
+bool HostCollective::meet() noexcept {
+  std::unique_lock lock(mutex_);
+  if (aborted_) return false;
+  const std::uint64_t meeting = meetings_;
+  if (++arrived_ == ranks()) {
+    arrived_ = 0;
+    ++meetings_;
+    changed_.notify_all();
+    return true;
+  }
+  changed_.wait(lock, [&] { return aborted_ || meetings_ != meeting; });
+  return meetings_ != meeting;
+}
+
+void HostCollective::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  aborted_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace llorch::engine::inference::parallel

@@ -1,0 +1,43 @@
+#pragma once
+// Sums over host memory: for devices without a link of their own, which are those of tests.
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "engine/contract/backend.h"
+#include "engine/contract/collective.h"
+
+namespace llorch::engine::inference::parallel {
+
+// Every rank brings its values to the host, adds up its stretch of everybody's in rank order, and takes the whole back.
+class HostCollective final : public contract::Collective {
+ public:
+  // The backends, in rank order, outlive this.
+  explicit HostCollective(std::span<contract::Backend* const> backends);
+
+  std::uint32_t ranks() const override { return static_cast<std::uint32_t>(backends_.size()); }
+  std::uint64_t device_bytes(std::uint64_t) const override { return 0; }
+  base::Result<> reserve(std::uint64_t values_max) override;
+  void release() noexcept override;
+  base::Result<> begin() override;
+  contract::Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept override;
+  void abort() noexcept override;
+
+ private:
+  // Waits for all ranks; false once the step was aborted.
+  bool meet() noexcept;
+
+  std::vector<contract::Backend*> backends_;
+  std::vector<std::vector<float>> brought_;  // [ranks][values_max]
+  std::vector<float> sums_;                  // [values_max]
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint32_t arrived_ = 0;   // guarded by mutex_
+  std::uint64_t meetings_ = 0;  // guarded by mutex_
+  bool aborted_ = false;        // guarded by mutex_
+};
+
+}  // namespace llorch::engine::inference::parallel

@@ -1,0 +1,119 @@
+#include "engine/inference/parallel/host_collective.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "base/testing/allocation_counter.h"
+#include "engine/inference/parallel/rank_threads.h"
+#include "engine/inference/testing/recording_backend.h"
+
+namespace llorch::engine::inference::parallel {
+namespace {
+
+using contract::Status;
+using testing::RecordingBackend;
+
+constexpr std::uint64_t kValuesMax = 1000;
+
+// Ranks with a buffer of values each, on devices without arithmetic.
+struct Ranks {
+  explicit Ranks(std::uint32_t count) : threads(count) {
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      backends.push_back(std::make_unique<RecordingBackend>());
+      pointers.push_back(backends.back().get());
+      buffers.push_back(contract::DeviceBuffer::allocate(*backends.back(), kValuesMax * sizeof(float),
+                                                         contract::MemoryPurpose::kActivations)
+                            .value());
+    }
+    collective = std::make_unique<HostCollective>(pointers);
+    EXPECT_TRUE(collective->reserve(kValuesMax));
+    EXPECT_TRUE(collective->begin());
+  }
+  float* values(std::uint32_t rank) { return reinterpret_cast<float*>(buffers[rank].data()); }
+
+  RankThreads threads;
+  std::vector<std::unique_ptr<RecordingBackend>> backends;
+  std::vector<contract::Backend*> pointers;
+  std::vector<contract::DeviceBuffer> buffers;
+  std::unique_ptr<HostCollective> collective;
+};
+
+float number(std::uint32_t rank, std::uint64_t i) {
+  std::uint32_t x = static_cast<std::uint32_t>(i) * 2654435761U + rank * 40503U + 1;
+  x ^= x >> 15;
+  x *= 2246822519U;
+  x ^= x >> 13;
+  const float magnitude = static_cast<float>(x % 7) * 1e6F + 1e-3F;
+  return (static_cast<float>(x >> 8) / 16777216.0F - 0.5F) * magnitude;
+}
+
+// Magnitudes differ so much that another order would have other bits; who comes when is different every time.
+TEST(HostCollective, AddsInRankOrderWhoeverComesFirst) {
+  for (std::uint32_t ranks : {2U, 3U, 4U}) {
+    Ranks group(ranks);
+    for (std::uint32_t round = 0; round < 20; ++round) {
+      const std::uint64_t count = 1 + round * 37;
+      group.threads.run([&](std::uint32_t rank) {
+        for (std::uint64_t i = 0; i < count; ++i) group.values(rank)[i] = number(rank, i);
+        std::this_thread::sleep_for(std::chrono::microseconds((rank + round) % ranks * 100));
+        EXPECT_TRUE(group.collective->sum(rank, group.values(rank), count).is_ok());
+      });
+      std::uint64_t reordered = 0;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        float expected = number(0, i), backwards = number(ranks - 1, i);
+        for (std::uint32_t rank = 1; rank < ranks; ++rank) {
+          expected += number(rank, i);
+          backwards += number(ranks - 1 - rank, i);
+        }
+        reordered += expected != backwards ? 1 : 0;
+        for (std::uint32_t rank = 0; rank < ranks; ++rank)
+          EXPECT_EQ(std::memcmp(&group.values(rank)[i], &expected, sizeof expected), 0) << rank << " " << i;
+      }
+      if (ranks > 2 && count > 100) {
+        EXPECT_GT(reordered, 0U);  // else this test could not fail
+      }
+    }
+  }
+}
+
+TEST(HostCollective, OneSumAfterTheOther) {
+  Ranks group(2);
+  group.threads.run([&](std::uint32_t rank) {
+    for (std::uint64_t i = 0; i < kValuesMax; ++i) group.values(rank)[i] = 1;
+    for (int step = 0; step < 20; ++step)
+      EXPECT_TRUE(group.collective->sum(rank, group.values(rank), kValuesMax).is_ok());
+  });
+  for (std::uint32_t rank = 0; rank < 2; ++rank)
+    for (std::uint64_t i = 0; i < kValuesMax; ++i) EXPECT_EQ(group.values(rank)[i], 1048576.0F);
+}
+
+TEST(HostCollective, NobodyWaitsForARankThatWillNotCome) {
+  Ranks group(3);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(group.collective->begin());
+    group.threads.run([&](std::uint32_t rank) {
+      EXPECT_TRUE(group.collective->sum(rank, group.values(rank), 5).is_ok());
+      if (rank == 1) {
+        group.collective->abort();
+      } else {
+        EXPECT_EQ(group.collective->sum(rank, group.values(rank), 5).error(), base::ErrorCode::kCancelled);
+      }
+      EXPECT_FALSE(group.collective->sum(rank, group.values(rank), 5).is_ok());
+    });
+  }
+}
+
+TEST(HostCollective, ASumAllocatesNothing) {
+  Ranks group(2);
+  const auto add = [&](std::uint32_t rank) { (void)group.collective->sum(rank, group.values(rank), kValuesMax); };
+  group.threads.run(add);
+  const auto before = base::testing::allocations_count();
+  group.threads.run(add);
+  EXPECT_EQ(base::testing::allocations_count(), before);
+}
+
+}  // namespace
+}  // namespace llorch::engine::inference::parallel

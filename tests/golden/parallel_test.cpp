@@ -1,0 +1,192 @@
+// Every family shared by two and by four devices: against the float64 references with the tolerances of one device, and
+// against itself: for a number of devices there is one set of bits, whatever the chunks, threads, neighbours and repetitions.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/inference/parallel/host_collective.h"
+#include "golden_support.h"
+
+namespace llorch::golden {
+namespace {
+
+using base::ErrorCode;
+using engine::contract::DType;
+using engine::inference::Engine;
+using engine::inference::EngineOptions;
+using engine::inference::RowsWanted;
+using engine::inference::SlotRows;
+using engine::inference::parallel::Devices;
+using engine::inference::parallel::HostCollective;
+
+// CPU devices that share a model.
+class Group {
+ public:
+  explicit Group(std::uint32_t count, std::uint32_t threads = 1, const std::string& isa = {}) {
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      owned_.push_back(engine::compute::cpu::make_cpu_backend(
+                           {.threads_count = threads, .memory_budget_bytes = 1ULL << 30, .isa = isa})
+                           .value());
+      backends_.push_back(owned_.back().get());
+    }
+    collective_ = std::make_unique<HostCollective>(backends_);
+  }
+  Devices devices() const { return {.backends = backends_, .collective = collective_.get()}; }
+  engine::contract::Backend& backend(std::uint32_t rank) { return *backends_[rank]; }
+
+ private:
+  std::vector<std::unique_ptr<engine::contract::Backend>> owned_;
+  std::vector<engine::contract::Backend*> backends_;
+  std::unique_ptr<HostCollective> collective_;
+};
+
+struct Case {
+  std::string name;
+  std::filesystem::path model;
+  std::filesystem::path reference;
+  std::uint32_t devices = 2;
+  double tolerance_f32 = 5e-5;  // of one device, with an F32 cache; DECISIONS.md §6
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::unique_ptr<Engine> load(const Case& c, const RunOptions& options, const Group& group) {
+  auto loaded = Engine::load(c.model,
+                             {.slots = options.slots,
+                              .kv_dtype = options.kv_dtype,
+                              .prefill_chunk = options.chunk,
+                              .output_rows_max = options.chunk},
+                             group.devices());
+  EXPECT_TRUE(loaded) << loaded.error().message;
+  return *std::move(loaded);
+}
+
+class Parallel : public testing::TestWithParam<Case> {
+ protected:
+  std::vector<float> run(const RunOptions& options) const {
+    const Group group(GetParam().devices, options.threads, options.isa);
+    const auto engine = load(GetParam(), options, group);
+    std::vector<float> logits;
+    const auto done = engine->score(0, golden_.tokens, [&](std::size_t, std::span<const float> row) {
+      logits.insert(logits.end(), row.begin(), row.end());
+    });
+    EXPECT_TRUE(done) << done.error().message;
+    return logits;
+  }
+
+  Golden golden_ = read_golden(GetParam().reference);
+};
+
+// The partial sums are rounded once per device more than one sum would be: R - 1 roundings of 2^-24 in each of 2 L sums, far
+// below what the products of these widths round, so the tolerance of one device holds.
+TEST_P(Parallel, AgreesWithTheReference) {
+  const std::vector<float> logits = run({});
+  const double error = relative_error(logits, golden_.logits);
+  RecordProperty("relative_error", fmt::format("{:.3g}", error));
+  EXPECT_LE(error, GetParam().tolerance_f32);
+  const double with_f16 = relative_error(run({.kv_dtype = DType::kF16}), golden_.logits);
+  EXPECT_LE(with_f16, std::max(2e-3, GetParam().tolerance_f32));
+}
+
+// SYS-2.3.2, SYS-2.3.4
+TEST_P(Parallel, OneSetOfBits) {
+  const std::vector<float> reference = run({});
+  EXPECT_TRUE(same_bits(run({}), reference)) << "again";
+  for (const std::uint32_t chunk : {1U, 7U})
+    EXPECT_TRUE(same_bits(run({.chunk = chunk}), reference)) << "chunks of " << chunk;
+  EXPECT_TRUE(same_bits(run({.threads = 2}), reference)) << "2 threads per device";
+  for (const char* isa : {"avx2", "avx512"}) {
+    if (!processor_has(isa)) continue;
+    EXPECT_TRUE(same_bits(run({.chunk = 9, .isa = isa}), reference)) << isa;
+  }
+}
+
+// SYS-2.3.4: a slot between two others, whose rows come in steps cut otherwise.
+TEST_P(Parallel, NeighboursDoNotMatter) {
+  const std::vector<float> alone = run({});
+  const Group group(GetParam().devices);
+  const auto engine = load(GetParam(), {.kv_dtype = DType::kF32, .chunk = 48, .slots = 3}, group);
+  const std::span<const base::TokenId> tokens = golden_.tokens;
+  std::vector<float> got;
+  for (std::size_t done = 0, step = 0; done < tokens.size(); ++step) {
+    const std::size_t count = std::min<std::size_t>(std::array{5, 1, 9}[step % 3], tokens.size() - done);
+    std::vector<SlotRows> requests;
+    if (step % 3 != 0) requests.push_back({0, tokens.subspan(step % 7, 1 + step % 4), RowsWanted::kLast});
+    requests.push_back({1, tokens.subspan(done, count), RowsWanted::kAll});
+    if (step % 2 != 0) requests.push_back({2, tokens.first(1 + step % 5), RowsWanted::kNone});
+    const auto output = engine->step(requests);
+    ASSERT_TRUE(output) << output.error().message;
+    for (std::size_t r = 0; r < count; ++r) {
+      const auto row = output->row((step % 3 != 0 ? 1 : 0) + r);
+      got.insert(got.end(), row.begin(), row.end());
+    }
+    done += count;
+    if (step % 4 == 3) {
+      ASSERT_TRUE(engine->reset(0));
+      ASSERT_TRUE(engine->reset(2));
+    }
+  }
+  EXPECT_TRUE(same_bits(got, alone));
+}
+
+// SYS-6.3.3
+TEST_P(Parallel, EveryDeviceTakesWhatWasPredicted) {
+  Group group(GetParam().devices);
+  const EngineOptions options{.context_tokens = 65, .slots = 3, .prefill_chunk = 7};
+  const auto predicted = Engine::predict(GetParam().model, options, group.devices());
+  ASSERT_TRUE(predicted) << predicted.error().message;
+  const auto engine = Engine::load(GetParam().model, options, group.devices()).value();
+  for (std::uint32_t rank = 0; rank < GetParam().devices; ++rank)
+    EXPECT_EQ((*predicted)[rank].total_bytes(), group.backend(rank).memory_used_bytes()) << "device " << rank;
+  EXPECT_EQ(engine->facts().numerics, fmt::format("cpu-1/tp{}", GetParam().devices));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](const std::string& family, std::uint32_t devices) {
+    for (const auto& [format, suffix] : {std::pair{Format::kGguf, "gguf"}, {Format::kHuggingFace, "hf"}}) {
+      const auto model = family_model(family, format);
+      if (!model) continue;
+      all.push_back({.name = fmt::format("{}_{}_tp{}", family, suffix, devices),
+                     .model = *model,
+                     .reference = family_folder(family) / "golden.bin",
+                     .devices = devices});
+    }
+  };
+  for (const char* family :
+       {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "qwen3_moe",
+        "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "lfm2", "deepseek_v2", "deepseek_v3"})
+    add(family, 2);
+  for (const char* family : {"llama_tied", "deepseek_v2", "deepseek_v3"}) add(family, 4);
+  // Quantised weights meet activations of eight bits, in blocks that no device's part cuts.
+  for (const std::uint32_t devices : {2U, 4U}) {
+    for (const char* type : {"f16", "q8_0", "q4_0"}) {
+      all.push_back({.name = fmt::format("demo_{}_tp{}", type, devices),
+                     .model = demo_model(type),
+                     .reference = repository() / "tests/golden/demo" / fmt::format("tale-{}.bin", type),
+                     .devices = devices,
+                     .tolerance_f32 = std::string_view(type) == "f16" ? 5e-5 : 2e-2});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
+
+// SYS-3.3.1
+TEST(ParallelRefusals, SayWhatDoesNotDivide) {
+  const auto refusal = [](const std::filesystem::path& model, std::uint32_t devices) {
+    const Group group(devices);
+    const auto loaded = Engine::load(model, {}, group.devices());
+    EXPECT_FALSE(loaded);
+    return loaded ? base::Error{} : loaded.error();
+  };
+  const base::Error heads = refusal(*family_model("llama3", Format::kGguf), 4);
+  EXPECT_EQ(heads.code, ErrorCode::kModelIncompatible);
+  EXPECT_EQ(heads.message, "2 key-value heads cannot be shared out evenly over 4 devices");
+  const base::Error nothing = refusal(*family_model("mamba2", Format::kGguf), 2);
+  EXPECT_EQ(nothing.code, ErrorCode::kModelIncompatible);
+  EXPECT_EQ(nothing.message, "mamba2 has neither attention nor a feed-forward to share out over 2 devices; use one");
+}
+
+}  // namespace
+}  // namespace llorch::golden
