@@ -135,6 +135,12 @@ TEST_P(Families, MemoryIsPredictedToTheByte) {
 INSTANTIATE_TEST_SUITE_P(Cuda, Families, testing::ValuesIn(model_names()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
+// The demonstration model.
+Model read_demo(const std::string& type) {
+  const auto path = golden::repository() / "tests/golden/demo" / ("tale-" + type + ".bin");
+  return {.name = "demo_" + type, .path = golden::demo_model(type), .reference = golden::read_golden(path)};
+}
+
 struct Costs {
   std::uint64_t prefill_launches = 0, decode_launches = 0, batch_launches = 0, buffers = 0;
 };
@@ -188,8 +194,12 @@ TEST(Launches, AsCommitted) {
       "buffers of a\n"
       "# plan.\n"
       "# model prefill decode batch buffers\n";
-  for (const std::string& name : model_names()) {
-    const Costs costs = costs_of(read_model(name));
+  std::vector<Model> models;
+  for (const std::string& name : model_names()) models.push_back(read_model(name));
+  models.push_back(read_demo("q8_0"));
+  for (const Model& model : models) {
+    const Costs costs = costs_of(model);
+    const std::string& name = model.name;
     table += fmt::format("{} {} {} {} {}\n", name, costs.prefill_launches, costs.decode_launches, costs.batch_launches,
                          costs.buffers);
     EXPECT_LE(costs.batch_launches, costs.prefill_launches) << name;
@@ -225,8 +235,7 @@ TEST(Overlap, MovesNoBit) {
 class Demo : public testing::TestWithParam<std::string> {};
 
 TEST_P(Demo, IsTheCpuDevices) {
-  const auto path = golden::repository() / "tests/golden/demo" / ("tale-" + GetParam() + ".bin");
-  Model model{.name = GetParam(), .path = golden::demo_model(GetParam()), .reference = golden::read_golden(path)};
+  Model model = read_demo(GetParam());
   model.reference.tokens.resize(std::min<std::size_t>(model.reference.tokens.size(), engine::contract::kPageTokens));
   const auto cpu =
       engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();

@@ -79,6 +79,21 @@ class Cache {
   std::vector<float> rows_;
 };
 
+struct Blocks {
+  Blocks(std::uint32_t count, std::uint32_t width)
+      : q(count * width),
+        scales(q.size() / kernels::kBlockElements),
+        sums(scales.size()),
+        rows{.q = q.data(), .scales = scales.data(), .sums = sums.data(), .width = width} {}
+  bool operator==(const Blocks& other) const {
+    return q == other.q && same_bits(scales, other.scales) && sums == other.sums;
+  }
+  std::vector<std::int8_t> q;
+  std::vector<float> scales;
+  std::vector<std::uint32_t> sums;
+  kernels::ByteRows rows;
+};
+
 template <DType kKv>
 void check(const Case& shape, std::uint32_t positions, Random& random) {
   const Cache<kKv> cache(shape, positions, random);
@@ -113,6 +128,20 @@ void check(const Case& shape, std::uint32_t positions, Random& random) {
     adapters::attend<kernels::PagedKeys<kKv>>(other, args, rows, positions, {parts.data(), parts.size()});
     EXPECT_EQ(counters.total, sizes.parts(positions) > 1 ? 2U : 1U);
     EXPECT_TRUE(same_bits(split, whole)) << positions << " positions, " << rows << " rows";
+    if (shape.d_v % kernels::kBlockElements == 0) {
+      // Either way the int8 blocks left are those of what was attended.
+      const std::uint32_t width = shape.heads * shape.d_v;
+      Blocks apart(rows, width), of_whole(rows, width), of_split(rows, width);
+      stream.launch<kernels::Quantise>(
+          {adapters::blocks_of(width / kernels::kBlockElements, kernels::Quantise::kThreads), rows},
+          {.from = {.x = whole.data(), .x_stride = width}, .out = apart.rows});
+      args.narrowed = of_whole.rows;
+      adapters::attend<kernels::PagedKeys<kKv>>(stream, args, rows, positions, {});
+      args.narrowed = of_split.rows;
+      adapters::attend<kernels::PagedKeys<kKv>>(other, args, rows, positions, {parts.data(), parts.size()});
+      EXPECT_EQ(of_whole, apart);
+      EXPECT_EQ(of_split, apart);
+    }
     for (std::uint32_t r = 0; r < rows; ++r)
       for (std::uint32_t h = 0; h < shape.heads; ++h) {
         const std::uint32_t kv_head = h / (shape.heads / shape.kv_heads);

@@ -59,6 +59,7 @@ struct AttentionArgs {
   Softmax* parts = nullptr;
   float* part_values = nullptr;
   std::uint32_t parts_max = 0;
+  ByteRows narrowed;  // rows of out, or null. REQUIRES: a head is whole blocks
   bool operator==(const AttentionArgs&) const = default;
 
   LLORCH_KERNEL std::uint32_t head_groups() const {
@@ -249,6 +250,18 @@ LLORCH_KERNEL Joining with_sink(Softmax& row, const float* sinks, std::uint32_t 
   return join(row, {sinks[head], 1.0f});
 }
 
+// What a block has written of row `row` of out, `count` elements from `first` on, as int8 blocks where they are wanted.
+template <class Block>
+LLORCH_KERNEL void leave_heads(Block& block, const AttentionArgs& args, std::uint64_t row, std::uint32_t first,
+                               std::uint32_t count) {
+  if (args.narrowed.q == nullptr) return;
+  const float* out = args.out + row * args.heads * args.d_v + first;
+  block.own([&](std::uint32_t thread) {
+    for (std::uint32_t b = thread; b < count / kBlockElements; b += Block::kThreads)
+      quantise_block(out + b * kBlockElements, args.narrowed, row, first / kBlockElements + b);
+  });
+}
+
 // All splits of a row in one block. Grid: kv heads * head_groups, rows.
 template <class Keys>
 struct AttentionWhole {
@@ -283,6 +296,7 @@ struct AttentionWhole {
       for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kThreads)
         out[i] = divide(out[i] * shared.by[i / args.d_v].before, shared.row[i / args.d_v].sum);
     });
+    leave_heads(block, args, block.y(), heads.first * args.d_v, heads.count * args.d_v);
   }
 };
 
@@ -334,6 +348,7 @@ struct AttentionJoin {
         args.out[unit * args.d_v + i] = divide(value * by.before, row.sum);
       }
     });
+    leave_heads(block, args, block.y(), block.x() * args.d_v, args.d_v);
   }
 };
 

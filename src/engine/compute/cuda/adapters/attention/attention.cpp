@@ -87,8 +87,9 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
   }
 }
 
+// In `attended`, what the output projection takes.
 void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
-                 const Scratch& scratch, const contract::Workspace& rest) {
+                 const Scratch& scratch, const Carver::Left& attended, const contract::Workspace& rest) {
   const CudaStream& stream = stream_of(ctx);
   const AttentionColumns columns(p);
   kernels::AttentionArgs args{.q = scratch.qkv,
@@ -101,7 +102,8 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
                               .scale = p.scale,
                               .softcap = p.logit_softcap,
                               .window = p.window,
-                              .sinks = vector_of(insn.weight(AttentionSlot::kSinks))};
+                              .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
+                              .narrowed = attended.bytes};
   if (p.causal != 0) {
     args.cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
     if (static_cast<DType>(p.kv_dtype) == DType::kF32)
@@ -116,6 +118,7 @@ void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const At
     args.q = scratch.qkv + args.first_row * columns.count;
     args.out = scratch.attended + std::uint64_t{args.first_row} * p.heads * p.d_v;
     args.frames = frames;
+    args.narrowed = attended.from_row(args.first_row).bytes;
     const std::uint32_t units = p.kv_heads * args.head_groups();
     stream.launch<kernels::AttentionWhole<kernels::SpanKeys>>({units, rows_of(frames)}, args);
   });
@@ -145,14 +148,19 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
                      Projection{weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
                      Projection{weight_of(insn.weight(kV)), scratch.qkv + columns.v, vector_of(insn.weight(kVBias))}});
   finish_heads(ctx, insn, p, scratch);
-  attend_rows(ctx, insn, p, scratch, carver.rest());
+  // A row's heads are several blocks': they can leave int8 blocks, but no F16 with one scale for the row.
+  const CudaWeight* o = weight_of(insn.weight(kO));
+  const bool leaves = form_of(o->dtype) == Form::kBytes && p.d_v % kernels::kBlockElements == 0;
+  const Carver::Left attended = leaves ? left_in(scratch.attended_narrowed, Form::kBytes) : Carver::Left{};
+  attend_rows(ctx, insn, p, scratch, attended, carver.rest());
   project(stream,
           {.x = scratch.attended,
            .x_stride = std::uint64_t{p.heads} * p.d_v,
            .rows = ctx.total_rows,
            .narrowed = scratch.attended_narrowed,
+           .left = attended,
            .y_stride = p.width},
-          std::array{Projection{weight_of(insn.weight(kO)), insn.output(0), vector_of(insn.weight(kOBias))}});
+          std::array{Projection{o, insn.output(0), vector_of(insn.weight(kOBias))}});
   return stream.status();
 }
 
