@@ -17,7 +17,7 @@ namespace {
 // Changes of the disk that one commit, or the opening of the store, makes; a death strikes among them.
 constexpr std::int64_t kChangesPerCommit = 40;
 // Per mille of the commits that leave an admission in doubt, and of the starts, if there are deaths in commits at all.
-constexpr int kCrashInDoubt = 100;
+constexpr int kCrashInDoubt = 300;
 constexpr int kCrashInOpen = 100;
 
 // Bug put in on purpose: what would overwrite a key does nothing.
@@ -114,6 +114,12 @@ base::Result<store::RestoredState> Store::open() {
   std::reverse(found.begin(), found.end());
   world_.disk_check.opened({.state = *state, .rows = found, .cleaned = cleaned});
   arm_timer();
+  if (world_.power_fails_next) {
+    // What it found in the log may not be on the medium, and it builds on it.
+    world_.loop.at(world_.loop.now_us() + world_.dice_store.between(50, 2'500) * kMs, [&world = world_] {
+      if (!world.healed()) world.crash_orchestrator();
+    });
+  }
   return state;
 }
 
@@ -135,7 +141,7 @@ void Store::crash() {
   }
   for (const WritePtr& write : unanswered_) world_.disk_check.left_open(*write);
   drop();
-  const bool power = dice.chance(world_.options.power_failures);
+  const bool power = std::exchange(world_.power_fails_next, false) || dice.chance(world_.options.power_failures);
   if (power) world_.oracle.reached("power failure");
   world_.device.restart(power ? Crash::kPowerFailure : Crash::kKill);
 }
@@ -243,7 +249,10 @@ void Store::end() {
   arm_timer();
   const bool in_doubt =
       std::any_of(unanswered_.begin(), unanswered_.end(), [](const WritePtr& write) { return write->admission; });
-  if (in_doubt && !world_.healed() && world_.dice_store.chance(kCrashInDoubt)) world_.crash_orchestrator();
+  if (in_doubt && !world_.healed() && world_.dice_store.chance(kCrashInDoubt)) {
+    world_.crash_orchestrator();
+    world_.power_fails_next = world_.options.power_failures > 0;
+  }
 }
 
 // Steps the core; its answers wait in `answers_`.

@@ -67,6 +67,7 @@ struct World {
   Oracle oracle;
   orchestratord::state_store::testing::FaultyDisk device;  // of orchestratord's host
   KeyWatch store_entropy;
+  bool power_fails_next = false;  // the next crash of orchestratord takes the machine with it
   Disk disk;
   DiskCheck disk_check{*this};
   std::int64_t store_groups = 0;

@@ -24,6 +24,8 @@ namespace {
 
 using Kind = PoolCommit::Kind;
 
+// Purged workers remembered per pool at least: an order to start one may arrive after the purge, however late.
+constexpr std::size_t kPurgedKeptMax = 64;
 constexpr const char* kBusy = "The pool is being reloaded or drained. Try again when that is over.";
 
 Error not_found(const base::PoolId& id) {
@@ -265,8 +267,6 @@ void Brain::State::on(PurgePool& e) {
                     .orders = control.orders,
                     .workers = {},
                     .force = e.force};
-  std::erase_if(commit.orders.purged,
-                [&](const std::string& id) { return !pool->workers.contains(base::WorkerId(id)); });
   std::int64_t busy = 0;
   for (const auto& [id, w] : pool->workers) {
     const auto is_it = [&](const std::string& name) { return name == w.info.model_ref || name == w.info.model_digest; };
@@ -275,6 +275,9 @@ void Brain::State::on(PurgePool& e) {
     if (!w.retiring) commit.orders.purged.push_back(id.value);
     busy += w.slots_in_use > 0;
   }
+  auto& purged = commit.orders.purged;
+  const std::size_t kept = std::min(purged.size(), std::max(kPurgedKeptMax, commit.workers.size()));
+  purged.erase(purged.begin(), purged.end() - static_cast<std::ptrdiff_t>(kept));
   if (busy > 0 && !e.drain_first && !e.force) {
     return refuse_order(e.request,
                         conflict(e.pool_id, fmt::format("{} of {} workers are busy, so none is stopped. Let their "

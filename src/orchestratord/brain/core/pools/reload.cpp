@@ -58,7 +58,6 @@ void Brain::State::on(ReloadPool& e) {
                     .orders = control.orders,
                     .deadline_ms = e.deadline_ms,
                     .workers = {}};
-  commit.orders.purged.clear();  // everybody leaves
   contract::ReloadOrder& order = commit.orders.reload.emplace();
   order.model = e.model;
   for (const auto& [id, w] : pool->workers) {
