@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "cuda_support.h"
+#include "draw_support.h"
 #include "engine/compute/cuda/backend.h"
 
 namespace llorch::cuda_test {
@@ -106,6 +107,27 @@ TEST_P(Gpu, AnyBatchHasOneSetOfBits) {
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Gpu, testing::ValuesIn(model_names()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+// Draws have a written order throughout: no tolerance. Rows as wide as vocabularies too.
+TEST(GpuDraws, AreTheHosts) {
+  std::uint32_t seed = 40;
+  for (const std::uint32_t width : {1U, 33U, 2049U, 32'000U, 152'064U}) {
+    auto made = engine::compute::cuda::make_cuda_backend({.device = 0, .memory_budget_bytes = kBudgetBytes});
+    if (!made) GTEST_SKIP() << made.error().message;
+    std::mt19937 random(++seed);
+    DrawMachine machine(*std::move(made), 64, width);
+    for (const std::size_t batch : {1U, 9U, 64U}) {
+      std::vector<DrawRequest> requests;
+      for (std::size_t i = 0; i < batch; ++i) requests.push_back(random_draw(random, width));
+      const auto drawn = machine.draw(requests);
+      for (std::size_t i = 0; i < batch; ++i) {
+        SCOPED_TRACE(testing::Message() << "width " << width << " seed " << seed << " batch " << batch << " draw "
+                                        << i);
+        expect_host(requests[i], drawn[i]);
+      }
+    }
+  }
+}
 
 TEST(GpuMemory, AFullDeviceRefusesAndGoesOn) {
   auto made = engine::compute::cuda::make_cuda_backend({.device = 0, .memory_budget_bytes = 1ULL << 50});
