@@ -87,6 +87,33 @@ void measure(CudaBackend& backend, DType dtype, const Case& shape, std::uint32_t
   for (void* weight : weights) backend.release_weight(weight);
 }
 
+// A draw from each of some rows, from the copy that gives them back their values to the ids on the host.
+void measure_draws(CudaBackend& backend, const char* name, float spread, std::uint32_t rows, float temperature) {
+  constexpr std::uint32_t kWidth = 152'064;
+  const engine::contract::DrawLimits limits{.rows_max = rows, .width = kWidth, .edits_max = 1};
+  const auto drawer = backend.make_drawer(limits).value();
+  const std::uint64_t bytes = std::uint64_t{rows} * kWidth * sizeof(float);
+  std::vector<float> values(std::size_t{rows} * kWidth);
+  std::uint32_t state = 1;
+  for (float& value : values) {
+    state = state * 1'664'525u + 1'013'904'223u;
+    value = -spread * static_cast<float>(state >> 8) * 0x1p-24f;
+  }
+  std::byte* kept = backend.allocate(bytes, MemoryPurpose::kWorkspace).value();
+  std::byte* drawn_from = backend.allocate(bytes, MemoryPurpose::kWorkspace).value();
+  backend.copy_to_device(kept, std::as_bytes(std::span(values)));
+  std::vector<engine::contract::RowDraw> draws(rows);
+  for (std::uint32_t i = 0; i < rows; ++i) draws[i] = {.row = i, .temperature = temperature, .top_p = 0.95f, .uniform = 0.5f};
+  const double seconds = time(backend, [&] {
+    backend.copy_on_device(drawn_from, kept, bytes);
+    drawer->draw(reinterpret_cast<float*>(drawn_from), draws);
+    if (!drawer->wait()) return;
+  });
+  fmt::print("draw  {:8} {} rows {:4}: {:9.1f} us\n", name, kWidth, rows, seconds * 1e6);
+  backend.release(kept);
+  backend.release(drawn_from);
+}
+
 }  // namespace
 
 int main() {
@@ -101,6 +128,12 @@ int main() {
   for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
     for (const Case& shape : kCases)
       for (const std::uint32_t rows : {1u, 8u, 64u, 512u, 2048u}) measure(backend, dtype, shape, rows, limit);
+  // Every entry a candidate, about a sixth of them, and the largest.
+  for (const std::uint32_t rows : {1u, 64u}) {
+    measure_draws(backend, "flat", 3, rows, 1.0f);
+    measure_draws(backend, "spread", 100, rows, 1.0f);
+    measure_draws(backend, "largest", 100, rows, 0.0f);
+  }
   if (const auto healthy = backend.synchronize(); !healthy) {
     fmt::print("{}\n", healthy.error().message);
     return 1;

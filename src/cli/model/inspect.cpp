@@ -29,9 +29,9 @@ struct MemoryRow {
 // What a worker of one slot would need at a few context lengths, the model's own last.
 base::Result<std::vector<MemoryRow>> memory_rows(const std::string& file, engine::contract::Backend& backend) {
   std::vector<MemoryRow> rows;
-  const auto full = TRY(Engine::predict(file, EngineOptions{}, backend));
+  const auto full = TRY(Engine::predict(file, EngineOptions{.draws = true}, backend));
   for (std::uint32_t context = 512; context < full.context_tokens; context *= 4) {
-    const auto plan = TRY(Engine::predict(file, EngineOptions{.context_tokens = context}, backend));
+    const auto plan = TRY(Engine::predict(file, EngineOptions{.context_tokens = context, .draws = true}, backend));
     rows.push_back({context, plan.total_bytes()});
   }
   rows.push_back({full.context_tokens, full.total_bytes()});
