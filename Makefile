@@ -49,9 +49,10 @@ gpu-sanitize: build ## the same tests under compute-sanitizer (memory, races, un
 	cmake --build $(BUILD) -j $(JOBS) --target gpu_test
 	@tools/gpu_sanitize $(BUILD)/test/gpu_test
 
-gpu-bench: build ## what the CUDA kernels reach on this GPU; says so when there is none
-	cmake --build $(BUILD) -j $(JOBS) --target gpu_bench
+gpu-bench: build ## what the CUDA kernels and whole models (MODELS=...) reach on this GPU; says so when there is none
+	cmake --build $(BUILD) -j $(JOBS) --target gpu_bench gpu_decode
 	$(BUILD)/bench/gpu_bench
+	$(BUILD)/bench/gpu_decode models/demo/fairytale-5m-f16.gguf models/demo/fairytale-5m-q8_0.gguf $(MODELS)
 
 clean: ## remove everything built
 	rm -rf build
