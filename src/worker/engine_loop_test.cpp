@@ -253,7 +253,7 @@ class LeakyBackend final : public engine::inference::testing::RecordingBackend {
   std::atomic<bool> moved{false};
 };
 
-// M0-W-1012, SYS-6.3.1: looked at again and again, also while nobody asks for anything; a worker outside its device's memory
+// SYS-6.3.1: looked at again and again, also while nobody asks for anything; a worker outside its device's memory
 // gives its jobs back for others to run, takes no new one, says so in its health and leaves.
 TEST_F(EngineLoopTest, MemoryThatLeftTheDeviceEndsTheWorker) {
   auto backend = std::make_unique<LeakyBackend>();
