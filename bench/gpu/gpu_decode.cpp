@@ -44,7 +44,8 @@ double copy_bandwidth(CudaBackend& backend) {
 }
 
 struct Steps {
-  double seconds = 0;  // of one
+  double seconds = 0;         // of one
+  double device_seconds = 0;  // of that, its kernels
   double launches = 0;
   std::uint64_t replayed = 0;
 };
@@ -62,11 +63,15 @@ base::Result<Steps> decode(CudaBackend& backend, Engine& engine, std::uint32_t s
   const std::uint64_t replayed_before = backend.graphs().counters().replayed;
   LaunchCounters counters;
   backend.count_launches(&counters);
+  backend.time_steps(true);
   const auto begin = std::chrono::steady_clock::now();
   for (std::uint32_t step = 0; step < kSteps; ++step) TRY(engine.step(rows));
   const double seconds = seconds_since(begin);
   backend.count_launches(nullptr);
+  const double device_seconds = backend.take_step_times().seconds;
+  backend.time_steps(false);
   return Steps{.seconds = seconds / kSteps,
+               .device_seconds = device_seconds / kSteps,
                .launches = counters.per_step(),
                .replayed = backend.graphs().counters().replayed - replayed_before};
 }
@@ -77,9 +82,11 @@ base::Result<> measure(CudaBackend& backend, const char* path, double bandwidth)
   for (const std::uint32_t slots : kBatches)
     for (const std::size_t graphs_max : {StepGraphs::kStepsMax, std::size_t{0}}) {
       const Steps steps = TRY(decode(backend, *engine, slots, graphs_max));
-      fmt::print("{} batch {:2} graphs {:3}: {:9.1f} us a step {:9.1f} tokens/s {:6.1f} launches a step, {} of {} replayed, {:5.1f} % of copy\n",
-                 path, slots, graphs_max != 0 ? "on" : "off", steps.seconds * 1e6, slots / steps.seconds,
-                 steps.launches, steps.replayed, kSteps, 100 * weights / steps.seconds / bandwidth);
+      fmt::print(
+          "{} batch {:2} graphs {:3}: {:9.1f} us a step, {:9.1f} on the device, {:9.1f} tokens/s {:6.1f} launches a "
+          "step, {} of {} replayed, {:5.1f} % of copy\n",
+          path, slots, graphs_max != 0 ? "on" : "off", steps.seconds * 1e6, steps.device_seconds * 1e6,
+          slots / steps.seconds, steps.launches, steps.replayed, kSteps, 100 * weights / steps.seconds / bandwidth);
     }
   return {};
 }

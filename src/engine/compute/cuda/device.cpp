@@ -56,16 +56,28 @@ void CudaBackend::begin_step(const contract::ExecutionContext& ctx) noexcept {
   if (stream_.holds()) stop_holding();
   stream_.count_step(ctx.total_rows);
   stream_.forget_left();
-  if (ctx.mode == contract::ExecutionMode::kDecode && graphs_.is_on()) stream_.hold(&graphs_.record());
+  if (ctx.mode == contract::ExecutionMode::kDecode && graphs_.is_on()) {
+    stream_.hold(&graphs_.record());
+  } else if (times_) {
+    times_->begin();
+  }
 }
 void CudaBackend::end_step() noexcept {
-  if (!stream_.holds()) return;
-  stream_.hold(nullptr);
-  graphs_.send();
+  if (stream_.holds()) {
+    stream_.hold(nullptr);
+    if (times_) times_->begin();
+    graphs_.send();
+  }
+  if (times_) times_->end();
 }
 void CudaBackend::stop_holding() noexcept {
   stream_.hold(nullptr);
+  if (times_) times_->begin();
   graphs_.send_plainly();
+}
+void CudaBackend::time_steps(bool on) {
+  times_.reset();
+  if (on) times_.emplace(*driver_);
 }
 void CudaBackend::limit_graphs(std::size_t steps_max) {
   if (stream_.holds()) stop_holding();

@@ -3,10 +3,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "engine/compute/cuda/graphs/step_graphs.h"
+#include "engine/compute/cuda/graphs/step_times.h"
 #include "engine/compute/cuda/stream.h"
 #include "engine/contract/backend.h"
 
@@ -59,6 +61,10 @@ class CudaBackend final : public contract::Backend {
   std::size_t allocations_count(contract::MemoryPurpose purpose) const;
   // Counts launches into `counters` from here on; null = not counted, which is the default.
   void count_launches(LaunchCounters* counters) { stream_.count(counters); }
+  // Times steps on the device from here on, which it does not do by itself.
+  void time_steps(bool on);
+  // Of the steps since the last call; none when they are not timed. Waits for the last of them.
+  StepTimes::Sum take_step_times() { return times_ ? times_->take() : StepTimes::Sum{}; }
   // Steps of decode that are remembered to be replayed as graphs; 0 = every kernel is launched by itself. No bit depends on it.
   void limit_graphs(std::size_t steps_max);
   const StepGraphs& graphs() const { return graphs_; }
@@ -86,6 +92,7 @@ class CudaBackend final : public contract::Backend {
   std::array<std::uint32_t, 3> matrices_by_form_{};  // by Form; those uploaded so far
   CudaStream stream_;
   StepGraphs graphs_;
+  std::optional<StepTimes> times_;
 };
 
 }  // namespace llorch::engine::compute::cuda

@@ -78,6 +78,10 @@ class Driver {
   // Null when the host has no more memory to lock. Both end before the driver.
   virtual std::unique_ptr<Staging> make_staging(std::uint64_t bytes) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
+  // One that knows when it was passed.
+  virtual std::unique_ptr<Event> make_timed_event() = 0;
+  // Of the device's time. REQUIRES: both timed, recorded and waited for.
+  virtual double seconds_between(Event& from, Event& to) = 0;
   // Enqueued like the others, and return at once: the staged bytes belong to the copy until an event recorded behind it has
   // been waited for. REQUIRES: within one Staging of this driver.
   virtual void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept = 0;

@@ -23,6 +23,8 @@ class NoDevice final : public Driver {
   void zero(std::byte*, std::uint64_t) noexcept override { no_device(); }
   std::unique_ptr<Staging> make_staging(std::uint64_t) override { return nullptr; }
   std::unique_ptr<Event> make_event() override { return nullptr; }
+  std::unique_ptr<Event> make_timed_event() override { return nullptr; }
+  double seconds_between(Event&, Event&) override { return 0; }
   void copy_from_staging(std::byte*, std::span<const std::byte>) noexcept override { no_device(); }
   void copy_to_staging(std::span<std::byte>, const std::byte*) noexcept override { no_device(); }
   void record(Event&) noexcept override { no_device(); }

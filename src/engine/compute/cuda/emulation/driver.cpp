@@ -108,6 +108,7 @@ class EmulatedStaging final : public Staging {
 
 struct EmulatedEvent final : Event {
   std::uint64_t copies_before = 0;
+  std::uint64_t kernels_before = 0;
 };
 
 // A copy to staging that nobody has waited for yet.
@@ -179,6 +180,12 @@ class EmulatedDriver final : public Driver {
     return std::make_unique<EmulatedStaging>(std::span(static_cast<std::byte*>(memory), bytes), staging_);
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<EmulatedEvent>(); }
+  std::unique_ptr<Event> make_timed_event() override { return make_event(); }
+  // A kernel takes a microsecond.
+  double seconds_between(Event& from, Event& to) override {
+    return 1e-6 * static_cast<double>(static_cast<EmulatedEvent&>(to).kernels_before -
+                                      static_cast<EmulatedEvent&>(from).kernels_before);
+  }
   void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
     check_staged(staged);
     std::memcpy(device, staged.data(), staged.size());
@@ -190,6 +197,7 @@ class EmulatedDriver final : public Driver {
   }
   void record(Event& event) noexcept override {
     static_cast<EmulatedEvent&>(event).copies_before = copies_done_ + open_copies_.size();
+    static_cast<EmulatedEvent&>(event).kernels_before = kernels_count_;
   }
   void wait(Event& event) noexcept override { end_copies(static_cast<EmulatedEvent&>(event).copies_before); }
 
@@ -197,6 +205,7 @@ class EmulatedDriver final : public Driver {
     // What a device would refuse.
     ASSERT(grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= 0x7FFFFFFFu && grid.y <= 0xFFFFu && grid.z <= 0xFFFFu,
            "a grid of {} x {} x {} for kernel {}", grid.x, grid.y, grid.z, static_cast<int>(kernel));
+    ++kernels_count_;
     if (options_.overlapping) overlap_.begin_kernel();
     for (EmulatedStaging* staging : staging_) staging->forbid(true);
     run_[static_cast<std::size_t>(kernel)](grid, args, options_.backwards, options_.overlapping ? &overlap_ : nullptr);
@@ -235,6 +244,7 @@ class EmulatedDriver final : public Driver {
   std::set<EmulatedStaging*> staging_;
   std::deque<OpenCopy> open_copies_;
   std::uint64_t copies_done_ = 0;
+  std::uint64_t kernels_count_ = 0;
   Overlap overlap_{allocations_};
   std::uint64_t used_bytes_ = 0;
 };

@@ -26,6 +26,8 @@ class ForwardingDriver : public Driver {
   void zero(std::byte* device, std::uint64_t bytes) noexcept override { inner_->zero(device, bytes); }
   std::unique_ptr<Staging> make_staging(std::uint64_t bytes) override { return inner_->make_staging(bytes); }
   std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
+  std::unique_ptr<Event> make_timed_event() override { return inner_->make_timed_event(); }
+  double seconds_between(Event& from, Event& to) override { return inner_->seconds_between(from, to); }
   void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
     inner_->copy_from_staging(device, staged);
   }

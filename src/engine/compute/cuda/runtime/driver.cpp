@@ -140,11 +140,14 @@ class CudaDriver final : public Driver {
     }
     return std::make_unique<LockedStaging>(std::span(static_cast<std::byte*>(ptr), bytes));
   }
-  std::unique_ptr<Event> make_event() override {
+  std::unique_ptr<Event> make_event() override { return make_event(cudaEventDisableTiming); }
+  std::unique_ptr<Event> make_timed_event() override { return make_event(cudaEventDefault); }
+  double seconds_between(Event& from, Event& to) override {
     make_current();
-    cudaEvent_t event = nullptr;
-    note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    return std::make_unique<CudaEvent>(event);
+    float milliseconds = 0;
+    note(cudaEventElapsedTime(&milliseconds, static_cast<CudaEvent&>(from).handle, static_cast<CudaEvent&>(to).handle),
+         "reading a time");
+    return milliseconds / 1e3;
   }
   void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
     make_current();
@@ -227,6 +230,12 @@ class CudaDriver final : public Driver {
     config.numAttrs = info_.compute_major >= kOverlapMajor ? 1 : 0;
     void* parameters[] = {const_cast<void*>(args)};
     return cudaLaunchKernelExC(&config, entry.function, parameters);
+  }
+  std::unique_ptr<Event> make_event(unsigned flags) {
+    make_current();
+    cudaEvent_t event = nullptr;
+    note(cudaEventCreateWithFlags(&event, flags), "making an event");
+    return std::make_unique<CudaEvent>(event);
   }
   void note(cudaError_t error, const char* doing) noexcept {
     if (error == cudaSuccess || error_ != cudaSuccess) return;

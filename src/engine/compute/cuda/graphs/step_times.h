@@ -1,0 +1,54 @@
+#pragma once
+// What steps take on the device. Marks lie in the stream that computes and are read many steps later, when they have long been passed:
+// measuring enqueues no work, on this stream or another, and nobody waits for it in a step.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "engine/compute/cuda/driver.h"
+
+namespace llorch::engine::compute::cuda {
+
+class StepTimes {
+ public:
+  struct Sum {
+    std::uint64_t steps = 0;
+    double seconds = 0;
+  };
+  explicit StepTimes(Driver& driver) : driver_(driver) {
+    for (Marks& marks : pending_) marks = {driver.make_timed_event(), driver.make_timed_event()};
+  }
+
+  // Around what a step enqueues.
+  void begin() {
+    if (ended_ - read_ == pending_.size()) read_oldest();
+    driver_.record(*pending_[ended_ % pending_.size()].begin);
+  }
+  void end() { driver_.record(*pending_[ended_++ % pending_.size()].end); }
+  // Of the steps since the last call. Waits for the last of them.
+  Sum take() {
+    while (read_ != ended_) read_oldest();
+    return std::exchange(sum_, {});
+  }
+
+ private:
+  struct Marks {
+    std::unique_ptr<Event> begin, end;
+  };
+  void read_oldest() {
+    const Marks& marks = pending_[read_++ % pending_.size()];
+    driver_.wait(*marks.begin);
+    driver_.wait(*marks.end);
+    ++sum_.steps;
+    sum_.seconds += driver_.seconds_between(*marks.begin, *marks.end);
+  }
+
+  Driver& driver_;
+  std::array<Marks, 8> pending_;
+  std::uint64_t ended_ = 0, read_ = 0;
+  Sum sum_;
+};
+
+}  // namespace llorch::engine::compute::cuda
