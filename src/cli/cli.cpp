@@ -223,7 +223,7 @@ int run_cli(int argc, const char* const* argv) {
   up_command->callback([&] { code = up(global, up_options); });
   app.add_subcommand("down", "Stop what `up` started")->callback([&] { code = down(global); });
   std::string backup_file;
-  CLI::App* backup = app.add_subcommand("backup", "Write the jobs of the stopped stack to a file");
+  CLI::App* backup = app.add_subcommand("backup", "Write the jobs to a file, whether the stack serves or not");
   backup->add_option("FILE", backup_file, "A new file; it opens the prompts of waiting jobs")->required();
   backup->callback([&] { code = copy_store(global, StoreCopy::kBackup, backup_file); });
   CLI::App* restore = app.add_subcommand("restore", "Read jobs from such a file into an empty state folder");

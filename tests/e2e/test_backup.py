@@ -1,20 +1,24 @@
 """llorch backup and restore."""
 
 import json
+import pathlib
+import resource
+import signal
 import tempfile
+import threading
+import time
 
-from stack import Stack, llorch
+from stack import Stack, llorch, wait_for
 
 
 def test_waiting_jobs_move_with_a_backup():
-    """SYS-6.1.3: what waits goes on from a backup, with its prompt; a running stack is neither read nor overwritten."""
+    """SYS-6.1.3: what waits goes on from a backup, with its prompt; a running stack is not overwritten."""
     with Stack(slow=True) as stack, tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/jobs.backup"
         stack.submit(max_tokens=300)
         jobs = [stack.submit(prompt=f"job {n}", max_tokens=8, seed=n)["job_id"] for n in range(3)]
-        for command in ("backup", "restore"):
-            refused = llorch(command, file, state_dir=stack.dir)
-            assert refused.returncode == 1 and b"ALREADY_RUNNING" in refused.stderr, refused.stderr
+        refused = llorch("restore", file, state_dir=stack.dir)
+        assert refused.returncode == 1 and b"ALREADY_RUNNING" in refused.stderr, refused.stderr
         stack.orchestrator.terminate()
         stack.orchestrator.wait(20)
         written = llorch("--json", "backup", file, state_dir=stack.dir)
@@ -31,3 +35,70 @@ def test_waiting_jobs_move_with_a_backup():
         stack.start_orchestrator()
         for job in jobs:
             assert stack.wait_terminal(job)["status"] == "completed"
+
+
+class Load:
+    """Submits short jobs, fifty a second, until it is told to stop; none may be refused."""
+
+    def __init__(self, stack):
+        self.stack = stack
+        self.jobs = []
+        self.over = False
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        while not self.over:
+            number = len(self.jobs)
+            self.jobs.append(self.stack.submit(prompt=f"job {number} ", max_tokens=2, seed=number)["job_id"])
+            time.sleep(0.02)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over = True
+        self.thread.join()
+
+
+def left_beside(file):
+    return sorted(path.name for path in pathlib.Path(file).parent.iterdir())
+
+
+def small_files():
+    """For a process whose disk has no room for a backup."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+
+def test_a_backup_while_the_stack_serves():
+    """SYS-6.1.3: jobs come and end while it is made; all that live in it run from it, and the stack goes on."""
+    with Stack({"orchestratord.queue.capacity": "5000"}, slow=True) as stack, tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/jobs.backup"
+        long_job = stack.submit(max_tokens=300)["job_id"]
+        with Load(stack) as load:
+            wait_for("some jobs", lambda: len(load.jobs) >= 30, 20)
+            full = llorch("backup", file, state_dir=stack.dir, preexec_fn=small_files)
+            assert full.returncode == 1 and b"IO_ERROR" in full.stderr, full.stderr
+            assert left_beside(file) == []
+            written = llorch("--json", "backup", file, state_dir=stack.dir)
+            assert written.returncode == 0, written.stderr
+            again = llorch("backup", file, state_dir=stack.dir)
+            assert again.returncode == 1 and b"CONFLICT" in again.stderr, again.stderr
+        assert left_beside(file) == ["jobs.backup"]
+        assert not (stack.dir / "backup.request").exists()
+        live = json.loads(written.stdout)["live_jobs"]
+        assert live > 0
+        for job in [long_job, *load.jobs]:
+            assert stack.wait_terminal(job)["status"] == "completed"
+        stack.stop_daemons()
+
+        with tempfile.TemporaryDirectory() as elsewhere:
+            restored = llorch("--json", "restore", file, state_dir=elsewhere)
+            assert restored.returncode == 0, restored.stderr
+            assert json.loads(restored.stdout)["live_jobs"] == live
+            with Stack({"orchestratord.queue.capacity": "5000"}, slow=True, state_dir=elsewhere) as other:
+                jobs = [job["job_id"] for job in other.request("GET", "/v2/tasks?limit=1000").json["tasks"]]
+                assert long_job in jobs
+                for job in jobs:
+                    assert other.wait_terminal(job)["status"] == "completed"

@@ -1,6 +1,7 @@
 #pragma once
 // What every handler needs. Everything pointed to outlives the server.
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -34,6 +35,7 @@ struct Context {
   JobDirectory* jobs = nullptr;
   telemetry::Metrics* metrics = nullptr;
   const std::atomic<bool>* stopping = nullptr;
+  std::filesystem::path state_directory;
   std::int64_t started_mono_ms = 0;
   std::map<std::string, std::string> tenants;  // id by the identity that the server gives its token
 

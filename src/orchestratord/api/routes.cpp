@@ -51,6 +51,7 @@ std::vector<Api::Route> Api::routes() {
       {"POST", "/v2/pools/{id}/reload", handler(pool_control_, &PoolControl::reload)},
       {"POST", "/v2/pools/{id}/purge", handler(pool_control_, &PoolControl::purge)},
       {"GET", "/v2/pools/{id}/health", handler(pool_control_, &PoolControl::health)},
+      {"POST", "/v2/store/backup", handler(backups_, &Backups::make)},
       {"POST", "/v2/internal/workers/ready", handler(pools_, &Pools::worker_ready)},
       {"POST", "/v2/internal/workers/failed", handler(pools_, &Pools::worker_failed)},
       {"GET", "/v2/catalog/models", handler(meta_, &Meta::models)},

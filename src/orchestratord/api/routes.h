@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "orchestratord/api/backups.h"
 #include "orchestratord/api/context.h"
 #include "orchestratord/api/meta.h"
 #include "orchestratord/api/pool_control.h"
@@ -24,6 +25,7 @@ class Api {
         sessions_(context),
         pools_(context),
         pool_control_(context),
+        backups_(context),
         meta_(context) {}
 
   struct Route {
@@ -41,6 +43,7 @@ class Api {
   Sessions sessions_;
   Pools pools_;
   PoolControl pool_control_;
+  Backups backups_;
   Meta meta_;
 };
 

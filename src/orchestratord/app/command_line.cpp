@@ -17,6 +17,7 @@
 #include "contract/json.h"
 #include "contract/task.h"
 #include "net/http/auth.h"
+#include "orchestratord/app/online_backup.h"
 #include "orchestratord/state_store/backup/backup.h"
 #include "orchestratord/state_store/sqlite_store.h"
 
@@ -59,12 +60,13 @@ base::Result<state_store::backup::Summary> copy_store(const CommandLine& command
                       fmt::format("the jobs are in PostgreSQL: {} them with {}, and keep payload.keys with it", verb,
                                   verb == "restore" ? "pg_restore" : "pg_dump"));
   }
+  const state_store::backup::Paths paths{.directory = options.state_directory, .file = file};
   auto lock = state_store::lock_state_directory(options.state_directory);
   if (!lock && lock.error().code == base::ErrorCode::kAlreadyRunning) {
+    if (verb == "backup") return online_backup(options, paths);
     lock.error().message = "orchestratord runs here; stop it first (llorch down): what waits goes on afterwards";
   }
   TRY(lock);
-  const state_store::backup::Paths paths{.directory = options.state_directory, .file = file};
   return verb == "restore" ? state_store::backup::restore(paths) : state_store::backup::write(paths);
 }
 

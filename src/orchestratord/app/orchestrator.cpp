@@ -171,6 +171,7 @@ void Orchestrator::Parts::make_parts() {
   context.jobs = &jobs;
   context.metrics = &*metrics;
   context.stopping = &stopping;
+  context.state_directory = options.state_directory;
   context.started_mono_ms = clock.now().mono_ms;
   for (const contract::TenantToken& tenant : options.tenants) {
     context.tenants[net::http::identity_of(tenant.token)] = tenant.tenant_id;

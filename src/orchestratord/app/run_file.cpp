@@ -1,16 +1,35 @@
 #include "orchestratord/app/run_file.h"
 
+#include <boost/json.hpp>
+
 #include "base/file.h"
 #include "base/run_file.h"
 
 namespace llorch::orchestratord::app {
 
+namespace {
+constexpr const char* kFolder = "run";
+constexpr const char* kName = "orchestratord.json";
+}  // namespace
+
 base::Result<RunFile> RunFile::write(const std::filesystem::path& state_directory, const std::string& bind) {
-  const auto folder = state_directory / "run";
+  const auto folder = state_directory / kFolder;
   TRY(base::ensure_private_directory(folder));
-  const auto path = folder / "orchestratord.json";
+  const auto path = folder / kName;
   TRY(base::write_run_file(path, bind));
   return RunFile(path);
+}
+
+base::Result<std::string> RunFile::bind_of(const std::filesystem::path& state_directory) {
+  const auto text = base::read_file(state_directory / kFolder / kName, 65'536);
+  boost::json::error_code failed;
+  const boost::json::value record = text ? boost::json::parse(*text, failed) : boost::json::value();
+  const auto* bind = record.is_object() ? record.get_object().if_contains("bind") : nullptr;
+  if (failed || bind == nullptr || !bind->is_string()) {
+    return base::fail(base::ErrorCode::kUnreachable,
+                      "orchestratord runs here and does not say yet where it listens; try again when it serves");
+  }
+  return std::string(bind->get_string());
 }
 
 RunFile::~RunFile() {

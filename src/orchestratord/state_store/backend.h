@@ -1,6 +1,7 @@
 #pragma once
 // The seam between what a store means (group commit, keys, refused jobs, retention) and the database that holds the rows.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -75,6 +76,16 @@ struct Retention {
   std::int64_t count_max = 0;
 };
 
+// A copy of all rows under way, in a file of its own.
+class DatabaseCopy {
+ public:
+  virtual ~DatabaseCopy() = default;
+  // Copies so many more pages; all of them if negative. True: it is whole, and as the rows are now; nothing but destruction
+  // follows, as after an error.
+  virtual base::Result<bool> step(int pages_count) = 0;
+  virtual BackupProgress progress() const = 0;
+};
+
 // The rows, and whatever it takes to reach them again after an error. Belongs to one thread.
 class Backend {
  public:
@@ -94,6 +105,9 @@ class Backend {
   virtual base::Result<std::vector<sessions::RestoredSession>> sessions() = 0;
   // What jobs have used that ended at this time or later; by tenant.
   virtual base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) = 0;
+
+  // Into an existing file. REQUIRES: the backend outlives it. INVALID_PARAMS: this database has tools of its own.
+  virtual base::Result<std::unique_ptr<DatabaseCopy>> copy_into(const std::string& path) = 0;
 
   // Leaves as little work as possible to the next start; best effort. REQUIRES: nothing but destruction follows.
   virtual void close() {}

@@ -26,6 +26,10 @@ constexpr std::int64_t kProgressDelayMs = 50;
 constexpr std::int64_t kRetryDelayMs = 200;
 // Retention looks for work this often.
 constexpr std::int64_t kCleanUpPeriodMs = 60'000;
+// A backup copies so much at a time and then waits for so long: 64 MiB/s, and who comes meanwhile waits for a fraction of a
+// millisecond.
+constexpr int kBackupStepPages = 32;
+constexpr std::int64_t kBackupPauseMs = 2;
 constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
 
 // An admission with its key.
@@ -69,6 +73,9 @@ class GroupCore final : public StoreCore {
   base::Result<RestoredState> read_live();
   void sync_erasures();
   void clean_up();
+  void begin_backup(BackupOrder order);
+  void step_backup();
+  void end_backup(base::Result<std::string> result);
 
   GroupCoreOptions options_;
   std::optional<payload::PayloadKeys> keys_;
@@ -83,6 +90,12 @@ class GroupCore final : public StoreCore {
   std::int64_t erasure_due_ms_ = kNever;
   std::int64_t progress_due_ms_ = kNever;
   std::int64_t clean_up_due_ms_ = 0;
+  struct Backup {
+    BackupOrder order;
+    std::unique_ptr<DatabaseCopy> copy;
+  };
+  std::optional<Backup> backup_;  // destroyed before the backend
+  std::int64_t backup_due_ms_ = kNever;
 };
 
 base::Result<> GroupCore::open() {
@@ -124,6 +137,8 @@ void GroupCore::run(std::vector<Operation> group) {
             batch.noters.push_back(std::move(op.done));
           } else if constexpr (std::is_same_v<Op, ForgetSession>) {
             batch.notes.emplace_back(SessionGone{op.session_key});
+          } else if constexpr (std::is_same_v<Op, BackupOrder>) {
+            begin_backup(std::move(op));
           } else {
             batch.queries.emplace_back(std::move(op));
           }
@@ -140,10 +155,11 @@ void GroupCore::run(std::vector<Operation> group) {
   for (const Query& query : batch.queries) answer(query);
   sync_erasures();
   if (now_ms() >= clean_up_due_ms_) clean_up();
+  if (now_ms() >= backup_due_ms_) step_backup();
 }
 
 std::int64_t GroupCore::due_mono_ms() const {
-  return std::min({retry_due_ms_, erasure_due_ms_, progress_due_ms_, clean_up_due_ms_});
+  return std::min({retry_due_ms_, erasure_due_ms_, progress_due_ms_, clean_up_due_ms_, backup_due_ms_});
 }
 
 // Progress joins whatever is written, or goes alone when it has waited long enough.
@@ -159,6 +175,7 @@ void GroupCore::release_progress(Batch& batch) {
 }
 
 void GroupCore::close() {
+  if (backup_) end_backup(base::fail(ErrorCode::kShuttingDown, "orchestratord stopped before the backup was whole"));
   progress_due_ms_ = progress_.empty() ? kNever : now_ms();
   run({});
   for (const Prepared& p : std::exchange(in_doubt_, {})) {
@@ -386,6 +403,40 @@ void GroupCore::clean_up() {
       {.finished_before_unix_ms = now.unix_ms - options_.retention_ms, .count_max = kRetentionSliceJobs});
   const bool more = removed && *removed == kRetentionSliceJobs;
   clean_up_due_ms_ = more ? now.mono_ms : now.mono_ms + kCleanUpPeriodMs;
+}
+
+// ---- backup ---------------------------------------------------------------------------------------------------------
+
+void GroupCore::begin_backup(BackupOrder order) {
+  if (backup_) return order.done(base::fail(ErrorCode::kConflict, "another backup is being made; wait for its end"));
+  auto copy = options_.backend->copy_into(order.database_file);
+  if (!copy) return order.done(base::fail(std::move(copy).error()));
+  backup_ = Backup{std::move(order), std::move(*copy)};
+  backup_due_ms_ = now_ms();
+}
+
+// The last step sees the rows as every commit so far has left them, and `slots_` is theirs: no commit is under way.
+void GroupCore::step_backup() {
+  if (!backup_->order.progress(backup_->copy->progress())) {
+    return end_backup(base::fail(ErrorCode::kCancelled, "nobody waits for the backup any more"));
+  }
+  const auto whole = backup_->copy->step(kBackupStepPages);
+  if (!whole) return end_backup(base::fail(whole.error()));
+  if (!*whole) {
+    backup_due_ms_ = now_ms() + kBackupPauseMs;
+    return;
+  }
+  std::set<payload::Slot> live;
+  for (const auto& [job, slot] : slots_) live.insert(slot);
+  end_backup(keys_->image(live));
+}
+
+void GroupCore::end_backup(base::Result<std::string> result) {
+  backup_due_ms_ = kNever;
+  backup_->copy.reset();  // closes its file
+  const auto done = std::move(backup_->order.done);
+  backup_.reset();
+  done(std::move(result));
 }
 
 }  // namespace

@@ -98,6 +98,20 @@ struct RestoredState {
   std::map<base::PoolId, contract::PoolOrders> pool_orders;  // of pools that have any
 };
 
+struct BackupProgress {
+  std::int64_t pages_done = 0;
+  std::int64_t pages_total = 0;  // grows with the store
+};
+// A copy of the store, made while it serves.
+struct BackupOrder {
+  std::string database_file;  // exists; whole once it is done, and not synced
+  // Called now and then; false: never mind.
+  std::function<bool(BackupProgress)> progress;
+  // With the keys of the jobs that are live in the copy, as they stand in payload.keys. CONFLICT: another backup is being
+  // made. INVALID_PARAMS: this database has tools of its own. CANCELLED, STORE_UNAVAILABLE.
+  std::function<void(base::Result<std::string>)> done;
+};
+
 // Thread-safe. Callbacks run on the store's thread, in order of commit, and must not block; every callback is called
 // exactly once, also by stop().
 class Store {
@@ -134,6 +148,8 @@ class Store {
   virtual void find_task(std::string id, Found done) = 0;
   // The newest first.
   virtual void list(std::int64_t count_max, Listed done) = 0;
+  // A few pages behind each commit, so that nobody waits for more than these.
+  virtual void backup(BackupOrder order) = 0;
   // Blocks. REQUIRES: not on the store's thread.
   virtual base::Result<RestoredState> restore() = 0;
 

@@ -56,7 +56,7 @@ struct Restore {
   std::function<void(base::Result<RestoredState>)> done;
 };
 using Operation = std::variant<Admit, Move, SaveCheckpoints, RememberSession, ForgetSession, RememberPool, SetOrders,
-                               ForgetPool, Find, FindTask, List, Restore>;
+                               ForgetPool, Find, FindTask, List, BackupOrder, Restore>;
 
 // Not thread-safe. Destroyed without close(), it leaves what a killed process leaves.
 class StoreCore {

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "orchestratord/state_store/payload/sealing.h"
+#include "orchestratord/state_store/sqlite/copy.h"
 #include "orchestratord/state_store/sqlite/database.h"
 #include "orchestratord/state_store/sqlite/migrations.h"
 
@@ -35,13 +36,16 @@ constexpr std::size_t kHeaderBytes = 16 + 8 + 8 + 32;
 constexpr std::size_t kCopyBytes = 1 << 20;
 constexpr const char* kDatabaseName = "orchestrator.db";
 constexpr const char* kKeysName = "payload.keys";
+constexpr const char* kRequestName = "backup.request";
+constexpr std::size_t kPathBytesMax = 4096;
 
 // Closed, and removed unless kept: what a failure leaves is nothing.
 class NewFile {
  public:
-  static base::Result<NewFile> create(const fs::path& path) {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return base::fail(base::io_error("cannot create", path, errno));
+  static base::Result<NewFile> create(const fs::path& path) { return open(path, O_RDWR | O_CREAT | O_TRUNC); }
+  static base::Result<NewFile> open(const fs::path& path, int flags) {
+    const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return base::fail(base::io_error("cannot open", path, errno));
     return NewFile(fd, path);
   }
   NewFile(NewFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
@@ -77,6 +81,8 @@ class NewFile {
     if (!synced) return base::fail(base::io_error("cannot sync", folder, error));
     return {};
   }
+  // Under the name it has.
+  void keep_as_it_is() { ::close(std::exchange(fd_, -1)); }
   const fs::path& path() const { return path_; }
 
  private:
@@ -174,28 +180,24 @@ base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& 
   return keys;
 }
 
-}  // namespace
+base::Result<> check_is_new(const fs::path& file) {
+  if (!fs::exists(file)) return {};
+  return base::fail(ErrorCode::kConflict, fmt::format("{} exists; give another name", file.string()));
+}
 
-base::Result<Summary> write(const Paths& paths) {
-  const fs::path source = paths.directory / kDatabaseName;
-  if (!fs::exists(source)) {
-    return base::fail(ErrorCode::kNotFound, fmt::format("there is no job store in {}", paths.directory.string()));
+// One file of both parts. `parts.keys` may hold more than the keys of the copy's jobs; what is written does not.
+base::Result<Summary> assemble(const fs::path& file, const Parts& parts) {
+  const RemoveJournals remove_journals{parts.database};
+  Summary summary;
+  std::string keys;
+  {
+    auto database = TRY(sqlite::Database::open({.path = parts.database.string()}));
+    summary = TRY(summarise(database));
+    keys = TRY(live_keys(database, parts.keys));
   }
-  if (fs::exists(paths.file)) {
-    return base::fail(ErrorCode::kConflict, fmt::format("{} exists; give another name", paths.file.string()));
-  }
-  auto database = TRY(sqlite::Database::open({.path = source.string()}));
-  TRY(database.execute("PRAGMA wal_checkpoint(TRUNCATE)"));
-  Summary summary = TRY(summarise(database));
-  const std::string keys = TRY(live_keys(database, paths.directory / kKeysName));
-
-  const NewFile copy = TRY(NewFile::create(paths.file.string() + ".database"));
-  const RemoveJournals remove_journals{copy.path()};
-  TRY(database.copy_to(copy.path().string()));
-  const base::MappedFile mapped = TRY(base::MappedFile::open(copy.path()));
+  const base::MappedFile mapped = TRY(base::MappedFile::open(parts.database));
   const std::string_view image = view(mapped.bytes());
-
-  NewFile out = TRY(NewFile::create(paths.file.string() + ".part"));
+  NewFile out = TRY(NewFile::create(file.string() + ".part"));
   Header header{.keys_bytes = keys.size(), .database_bytes = image.size()};
   base::Sha256 hash;
   const Sink append = [&](std::string_view part) {
@@ -207,9 +209,75 @@ base::Result<Summary> write(const Paths& paths) {
   TRY(for_each_part(image, append));
   header.digest = hash.digest();
   TRY(out.overwrite_start(encode(header)));
-  TRY(out.keep(paths.file));
+  TRY(out.keep(file));
   summary.bytes = static_cast<std::int64_t>(kHeaderBytes + keys.size() + image.size());
   return summary;
+}
+
+}  // namespace
+
+base::Result<Summary> write(const Paths& paths) {
+  const fs::path source = paths.directory / kDatabaseName;
+  if (!fs::exists(source)) {
+    return base::fail(ErrorCode::kNotFound, fmt::format("there is no job store in {}", paths.directory.string()));
+  }
+  TRY(check_is_new(paths.file));
+  const NewFile copy = TRY(NewFile::create(parts_of(paths.file).database));
+  {
+    auto database = TRY(sqlite::Database::open({.path = source.string()}));
+    TRY(database.execute("PRAGMA wal_checkpoint(TRUNCATE)"));
+    TRY(TRY(sqlite::Copy::begin(database, {.path = copy.path().string(), .vfs = {}}))->step(-1));
+  }
+  return assemble(paths.file, {.database = copy.path(), .keys = paths.directory / kKeysName});
+}
+
+// ---- beside an orchestratord that serves ----------------------------------------------------------------------------
+
+Parts parts_of(const fs::path& file) {
+  return {.database = file.string() + ".database", .keys = file.string() + ".keys"};
+}
+
+void remove(const Parts& parts) {
+  for (const fs::path& part : {parts.database, parts.keys}) ::unlink(part.c_str());
+}
+
+base::Result<> fill(const fs::path& part, std::string_view bytes) {
+  auto file = TRY(NewFile::open(part, O_WRONLY | O_TRUNC));
+  TRY(file.append(bytes));
+  file.keep_as_it_is();
+  return {};
+}
+
+base::Result<Online> Online::prepare(const Paths& paths) {
+  const Paths absolute{.directory = paths.directory, .file = fs::absolute(paths.file)};
+  TRY(check_is_new(absolute.file));
+  const Parts parts = parts_of(absolute.file);
+  auto database = TRY(NewFile::create(parts.database));
+  auto keys = TRY(NewFile::create(parts.keys));
+  TRY(base::write_file_atomic(absolute.directory / kRequestName, absolute.file.string()));
+  database.keep_as_it_is();
+  keys.keep_as_it_is();
+  return Online(absolute);
+}
+
+Online::~Online() {
+  if (paths_.file.empty()) return;
+  remove(parts_of(paths_.file));
+  ::unlink((paths_.directory / kRequestName).c_str());
+}
+
+base::Result<Summary> Online::finish() const { return assemble(paths_.file, parts_of(paths_.file)); }
+
+base::Result<fs::path> take_request(const fs::path& directory) {
+  const fs::path request = directory / kRequestName;
+  auto file = base::read_file(request, kPathBytesMax);
+  if (!file) {
+    return base::fail(
+        ErrorCode::kNotFound,
+        "nobody has left the name of a file in the state folder; `llorch backup FILE` does, and asks then");
+  }
+  ::unlink(request.c_str());
+  return fs::path(*std::move(file));
 }
 
 base::Result<Summary> restore(const Paths& paths) {

@@ -3,13 +3,16 @@
 // reads the file reads the prompts of the jobs that were live then.
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "base/result.h"
 
 namespace llorch::orchestratord::state_store::backup {
 
 struct Paths {
-  std::filesystem::path directory;  // REQUIRES: the caller holds its lock (see lock_state_directory)
+  std::filesystem::path
+      directory;  // REQUIRES: the caller holds its lock (see lock_state_directory), if not said otherwise
   std::filesystem::path file;
 };
 struct Summary {
@@ -19,8 +22,38 @@ struct Summary {
 };
 
 // Moves the log into the database and copies both parts to a new file of mode 0600; nobody sees a part of it. NOT_FOUND:
-// there is no job store. CONFLICT: the file exists. CORRUPT_FILE, STORE_UNAVAILABLE, IO_ERROR.
+// there is no job store. CONFLICT: the file exists. CORRUPT_FILE, STORE_UNAVAILABLE, IO_ERROR. While orchestratord runs,
+// see Online.
 base::Result<Summary> write(const Paths& paths);
+
+// What becomes one file, while it is being made beside it: rows, and the keys of the jobs that are live in them.
+struct Parts {
+  std::filesystem::path database, keys;
+};
+Parts parts_of(const std::filesystem::path& file);
+void remove(const Parts& parts);
+// Writes a part that is there and empty. IO_ERROR.
+base::Result<> fill(const std::filesystem::path& part, std::string_view bytes);
+
+// A backup whose parts the orchestratord that owns the directory writes. Only who can write the directory can say where to.
+// The parts and what was asked go with this value.
+class Online {
+ public:
+  // Makes the parts, empty, and leaves the file's name in the directory. CONFLICT: the file exists. IO_ERROR.
+  // `paths.directory` need not be locked here.
+  static base::Result<Online> prepare(const Paths& paths);
+  Online(Online&& other) noexcept : paths_(std::exchange(other.paths_, {})) {}
+  Online& operator=(Online&&) = delete;
+  ~Online();
+  // REQUIRES: both parts are whole. Errors: as of write().
+  base::Result<Summary> finish() const;
+
+ private:
+  explicit Online(Paths paths) : paths_(std::move(paths)) {}
+  Paths paths_;
+};
+// For orchestratord: the file that `prepare` names, once. NOT_FOUND.
+base::Result<std::filesystem::path> take_request(const std::filesystem::path& directory);
 
 // Into a directory without a job store. The jobs go on from where they were: what has ended since runs again.
 // CONFLICT: there is a job store. CORRUPT_FILE: the file is damaged or none of ours. UNSUPPORTED_FORMAT_VERSION: it was

@@ -4,6 +4,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <set>
+#include <thread>
 
 #include "base/file.h"
 #include "orchestratord/state_store/sqlite/database.h"
@@ -105,6 +110,120 @@ TEST_F(BackupTest, RefusesWhatANewerProgramWrote) {
   ASSERT_TRUE(write_backup());
   EXPECT_EQ(restore_backup().error().code, ErrorCode::kUnsupportedFormatVersion);
   EXPECT_TRUE(std::filesystem::is_empty(to_.path()));
+}
+
+// ---- while the store serves -----------------------------------------------------------------------------------------
+
+// What orchestratord does between `prepare` and `finish`.
+base::Result<> copy_parts(Store& store, const std::filesystem::path& directory,
+                          const std::function<bool(BackupProgress)>& progress) {
+  const Parts parts = parts_of(TRY(take_request(directory)));
+  std::promise<base::Result<std::string>> keys;
+  store.backup({.database_file = parts.database.string(),
+                .progress = progress,
+                .done = [&](base::Result<std::string> result) { keys.set_value(std::move(result)); }});
+  return fill(parts.keys, TRY(keys.get_future().get()));
+}
+constexpr auto kGoOn = [](BackupProgress) { return true; };
+
+// Jobs come and end while it is made. Of whatever moment it is: every job that lives in it has its prompt, and nothing in it
+// opens the prompt of one that has ended in it.
+TEST_F(BackupTest, OfAServingStoreIsOfOneMoment) {
+  auto store = open_in(from_);
+  // Enough pages for many steps.
+  for (int i = 0; i < 60; ++i)
+    ASSERT_TRUE(admit(*store, admission("old-" + std::to_string(i), std::string(40'000, 'x'))));
+  std::atomic<bool> over{false};
+  std::thread load([&] {
+    for (int i = 0; !over; ++i) {
+      const std::string id = "new-" + std::to_string(i);
+      EXPECT_TRUE(admit(*store, admission(id, kNeedle + id)));
+      if (i % 3 != 0) {
+        EXPECT_TRUE(apply(*store, finished(id)));
+      }
+      if (i < 60 && i % 2 == 0) {
+        EXPECT_TRUE(apply(*store, finished("old-" + std::to_string(i))));
+      }
+    }
+  });
+  int steps = 0;
+  {
+    const Online online = Online::prepare({.directory = from_.path(), .file = file()}).value();
+    const auto made = copy_parts(*store, from_.path(), [&](BackupProgress) { return ++steps > 0; });
+    over = true;
+    load.join();
+    ASSERT_TRUE(made) << made.error().message;
+    const Summary written = online.finish().value();
+    EXPECT_GT(written.live_jobs_count, 0);
+    EXPECT_LT(written.live_jobs_count, written.jobs_count);
+  }
+  EXPECT_GT(steps, 10);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 4) << "database, log, keys, backup";
+  EXPECT_EQ(bytes().find(kNeedle), std::string::npos);
+  struct stat st {};
+  ASSERT_EQ(::stat(file().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+
+  const Summary restored = restore_backup().value();
+  // Keys of live jobs and nothing else: as many as there are payloads.
+  std::int64_t keys_count = 0;
+  const std::string keys = key_file_bytes(to_);
+  for (std::size_t at = 0; at < keys.size(); at += payload::kKeyBytes) {
+    keys_count += keys.substr(at, payload::kKeyBytes) != std::string(payload::kKeyBytes, '\0');
+  }
+  EXPECT_EQ(keys_count, restored.live_jobs_count);
+  auto other = open_in(to_);
+  const auto jobs = live_jobs(*other);
+  EXPECT_EQ(static_cast<std::int64_t>(jobs.size()), restored.live_jobs_count);
+  for (const RestoredJob& job : jobs) {
+    ASSERT_TRUE(job.payload) << job.job.job_id.value;
+    if (job.job.job_id.value.starts_with("new-")) {
+      EXPECT_EQ(*job.payload, kNeedle + job.job.job_id.value);
+    }
+    EXPECT_TRUE(apply(*other, finished(job.job.job_id.value)));
+  }
+}
+
+TEST_F(BackupTest, OfAServingStoreIsOneAtATimeAndCanBeGivenUp) {
+  auto store = open_in(from_);
+  for (int i = 0; i < 60; ++i)
+    ASSERT_TRUE(admit(*store, admission("old-" + std::to_string(i), std::string(40'000, 'x'))));
+  const Paths paths{.directory = from_.path(), .file = file()};
+  {
+    const Online online = Online::prepare(paths).value();
+    const auto given_up = copy_parts(*store, from_.path(), [](BackupProgress p) { return p.pages_done == 0; });
+    ASSERT_FALSE(given_up);
+    EXPECT_EQ(given_up.error().code, ErrorCode::kCancelled);
+    EXPECT_EQ(copy_parts(*store, from_.path(), kGoOn).error().code, ErrorCode::kNotFound) << "a request is good once";
+  }
+  {
+    const Online online = Online::prepare(paths).value();
+    base::Result<> second;
+    const auto first = copy_parts(*store, from_.path(), [&, asked = false](BackupProgress) mutable {
+      if (!std::exchange(asked, true)) {
+        store->backup({.database_file = parts_of(file()).database.string(),
+                       .progress = kGoOn,
+                       .done = [&](const base::Result<std::string>& r) { second = base::fail(r.error()); }});
+      }
+      return true;
+    });
+    EXPECT_TRUE(first);
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, ErrorCode::kConflict);
+  }
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 3) << "database, log, keys";
+  // One that stops says so.
+  const Online online = Online::prepare(paths).value();
+  std::thread stop;
+  const auto stopped = copy_parts(*store, from_.path(), [&](BackupProgress) {
+    if (!stop.joinable()) stop = std::thread([&] { store->stop(); });
+    return true;
+  });
+  stop.join();
+  if (!stopped) {
+    EXPECT_EQ(stopped.error().code, ErrorCode::kShuttingDown);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace llorch::orchestratord::state_store::payload {
 namespace {
@@ -48,6 +49,19 @@ base::Result<Key> PayloadKeys::read(Slot slot) {
     return base::fail(base::ErrorCode::kCorruptFile, "the payload's key is not in payload.keys any more");
   }
   return key;
+}
+
+base::Result<std::string> PayloadKeys::image(const std::set<Slot>& slots) {
+  std::vector<std::uint8_t> held(std::min(TRY(file_->size()), offset_of(Slot{slots_count_})));
+  TRY(file_->read(0, held));
+  std::string out(held.size(), '\0');
+  for (const Slot slot : slots) {
+    const std::uint64_t at = offset_of(slot);
+    if (at + kKeyBytes <= held.size())
+      std::copy_n(held.begin() + static_cast<std::ptrdiff_t>(at), kKeyBytes,
+                  out.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  return out;
 }
 
 void PayloadKeys::erase(Slot slot) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/entropy.h"
@@ -34,6 +35,8 @@ class PayloadKeys {
   base::Result<std::pair<Slot, Key>> create();
   // CORRUPT_FILE: the slot is empty or beyond the end, so the key is lost.
   base::Result<Key> read(Slot slot);
+  // The file as it stands, with zeroes in every slot but these.
+  base::Result<std::string> image(const std::set<Slot>& slots);
   // Overwrites the slot now; what the disk refuses is tried again by sync().
   void erase(Slot slot);
   // Makes erasures durable.

@@ -180,6 +180,9 @@ class PostgresBackend final : public Backend {
   base::Result<std::vector<KnownPool>> pools() override;
   base::Result<std::vector<sessions::RestoredSession>> sessions() override;
   base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override;
+  base::Result<std::unique_ptr<DatabaseCopy>> copy_into(const std::string&) override {
+    return base::fail(ErrorCode::kInvalidParams, "the jobs are in PostgreSQL: pg_dump copies them");
+  }
 
  private:
   base::Result<> write(Changes& changes);

@@ -1,5 +1,6 @@
 #include "orchestratord/state_store/sqlite/backend.h"
 
+#include "orchestratord/state_store/sqlite/copy.h"
 #include "orchestratord/state_store/sqlite/job_table.h"
 #include "orchestratord/state_store/sqlite/session_table.h"
 
@@ -47,6 +48,9 @@ class SqliteBackend final : public Backend {
   base::Result<std::vector<sessions::RestoredSession>> sessions() override { return all_sessions(database_); }
   base::Result<std::vector<sessions::TenantUse>> tenants(std::int64_t ended_from_unix_ms) override {
     return tenant_use(database_, ended_from_unix_ms);
+  }
+  base::Result<std::unique_ptr<DatabaseCopy>> copy_into(const std::string& path) override {
+    return TRY(Copy::begin(database_, {.path = path, .vfs = {}}));
   }
   void close() override {
     (void)database_.execute("PRAGMA wal_checkpoint(TRUNCATE)");  // what fails here the next start finds in the log

@@ -183,20 +183,6 @@ base::Result<Statement*> Database::statement(const char* sql) {
   return &statements_.emplace(sql, Statement(raw)).first->second;
 }
 
-base::Result<> Database::copy_to(const std::string& path) {
-  sqlite3* raw = nullptr;
-  const int opened = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-  const Database copy(raw);
-  if (opened != SQLITE_OK) return base::fail(database_error(raw, "cannot open the copy of the job store"));
-  sqlite3_backup* backup = sqlite3_backup_init(raw, "main", db_.get(), "main");
-  if (backup != nullptr) {
-    sqlite3_backup_step(backup, -1);
-    sqlite3_backup_finish(backup);  // repeats the error of the step
-  }
-  if (sqlite3_errcode(raw) != SQLITE_OK) return base::fail(database_error(raw, "cannot copy the job store"));
-  return {};
-}
-
 std::int64_t Database::changes() const { return sqlite3_changes64(db_.get()); }
 
 std::int64_t Database::last_rowid() const { return sqlite3_last_insert_rowid(db_.get()); }

@@ -88,8 +88,7 @@ class Database {
   std::int64_t changes() const;
   // Of the last row inserted.
   std::int64_t last_rowid() const;
-  // Copies all of it into the file `path`, which may be empty or missing, and syncs that.
-  base::Result<> copy_to(const std::string& path);
+  sqlite3* handle() { return db_.get(); }
 
  private:
   explicit Database(sqlite3* db) : db_(db) {}

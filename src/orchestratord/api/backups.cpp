@@ -1,0 +1,65 @@
+#include "orchestratord/api/backups.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "contract/json.h"
+#include "contract/task.h"
+#include "net/sse/sse.h"
+#include "orchestratord/state_store/backup/backup.h"
+
+namespace llorch::orchestratord::api {
+namespace {
+
+namespace backup = state_store::backup;
+
+constexpr std::int64_t kProgressEveryMs = 200;
+
+bool tell(const net::ExchangePtr& exchange, std::string_view event, const std::string& data) {
+  std::string bytes;
+  net::sse::append_event(bytes, {.event = event, .id = {}, .data = data});
+  return exchange->write(bytes);
+}
+
+// Whether the caller has heard of it, and with it a copy that is whole.
+bool finish(const net::ExchangePtr& exchange, const base::CorrelationId& correlation_id, const backup::Parts& parts,
+            const base::Result<std::string>& keys) {
+  base::Result<> written = keys ? backup::fill(parts.keys, *keys) : base::fail(keys.error());
+  if (written) return tell(exchange, "done", "{}");
+  tell(exchange, "error", contract::encode(contract::error_body(written.error(), correlation_id)));
+  return false;
+}
+
+}  // namespace
+
+void Backups::make(const net::Request& request, const net::ExchangePtr& exchange) {
+  context_.desk->post([this, exchange, correlation_id = request.correlation_id] { begin(exchange, correlation_id); });
+}
+
+void Backups::begin(const net::ExchangePtr& exchange, const base::CorrelationId& correlation_id) {
+  const auto file = backup::take_request(context_.state_directory);
+  if (!file) return refuse(context_, exchange, file.error());
+  exchange->start_stream(200, net::http::sse_headers());
+  const backup::Parts parts = backup::parts_of(*file);
+  context_.store->backup(
+      {.database_file = parts.database.string(),
+       .progress =
+           [exchange, clock = context_.clock, told_ms = std::int64_t{0}](state_store::BackupProgress progress) mutable {
+             const std::int64_t now_ms = clock->now().mono_ms;
+             if (now_ms - told_ms < kProgressEveryMs) return !exchange->closed();
+             told_ms = now_ms;
+             return tell(
+                 exchange, "progress",
+                 fmt::format("{{\"pages_done\":{},\"pages_total\":{}}}", progress.pages_done, progress.pages_total));
+           },
+       .done =
+           [desk = context_.desk, exchange, correlation_id, parts](base::Result<std::string> keys) {
+             desk->post([exchange, correlation_id, parts, keys = std::move(keys)] {
+               if (!finish(exchange, correlation_id, parts, keys)) backup::remove(parts);
+               exchange->end();
+             });
+           }});
+}
+
+}  // namespace llorch::orchestratord::api
