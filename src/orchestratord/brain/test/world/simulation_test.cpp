@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "orchestratord/brain/test/world.h"
+#include "orchestratord/brain/test/world/world.h"
 
 namespace llorch::orchestratord::brain {
 namespace {

@@ -85,7 +85,7 @@ class World {
   bool chance(int percent) { return static_cast<int>(pick(100)) < percent; }
   void violate(std::string what);
 
-  // world_actions
+  // world.cpp, actions.cpp
   std::vector<sessions::RestoredSession> restored_sessions() const;
   std::vector<sessions::TenantUse> restored_tenants() const;
   void boot();
@@ -109,7 +109,7 @@ class World {
   void end_execution(SimExecution& x, std::optional<base::ErrorCode> error);
   std::int64_t active_on(const std::string& worker_id) const;
 
-  // the world obeys
+  // obeys.cpp
   void obey(const Command& command);
   void obey(const CommitAdmission& c);
   void obey(const CommitTransition& c);
@@ -127,7 +127,7 @@ class World {
   template <class T>
   void obey(const T&) {}
 
-  // the checker
+  // checks.cpp
   void before_event(const Event& event);
   void check_execute(const Execute& c);
   void check_start(const StartWorker& c);

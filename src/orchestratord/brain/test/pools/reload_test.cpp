@@ -1,7 +1,7 @@
 // Reload of a pool: step by step, back again, and over a restart.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/operated.h"
+#include "orchestratord/brain/test/pools/operated.h"
 
 namespace llorch::orchestratord::brain {
 namespace {

@@ -1,7 +1,7 @@
 // Drain, purge and health of pools.
 #include <gtest/gtest.h>
 
-#include "orchestratord/brain/test/operated.h"
+#include "orchestratord/brain/test/pools/operated.h"
 
 namespace llorch::orchestratord::brain {
 namespace {

@@ -1,0 +1,195 @@
+// What happens by itself: jobs come, workers live and die, pools report.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "orchestratord/brain/test/world/shelf.h"
+#include "orchestratord/brain/test/world/world.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::ErrorCode;
+using contract::JobStatus;
+using contract::WorkerStatus;
+
+void World::submit() {
+  const ModelOnShelf& m = kShelf[chance(3) ? 3 : pick(3)];
+  jobs::JobSpec spec{.job_id = base::JobId(fmt::format("j{}", ++submissions_)),
+                     .model = facts(m),
+                     .priority = chance(40) ? contract::Priority::kBatch : contract::Priority::kInteractive,
+                     .tokens_in = 10,
+                     .max_tokens = 20};
+  if (chance(40)) spec.session_id = base::SessionId(fmt::format("s{}", pick(3)));
+  if (chance(10)) spec.deadline_ms = 20'000 + static_cast<std::int64_t>(pick(100'000));
+  if (chance(10)) spec.timeout_ms = 5'000 + static_cast<std::int64_t>(pick(60'000));
+  if (chance(30)) spec.placement = placement();
+  spec.tenant_id = fmt::format("t{}", pick(2));
+  known_[spec.job_id.value] = {.spec = spec, .order = submissions_};
+  feed(Submit{{++requests_}, std::move(spec)});
+}
+
+contract::Placement World::placement() {
+  const std::string pool = pools_[pick(pools_.size())].base.pool_id;
+  switch (pick(4)) {
+    case 0: return {.mode = contract::PlacementMode::kPin, .pin_pool_id = pool};
+    case 1: return {.mode = contract::PlacementMode::kPrefer, .prefer_pools = {pool}, .allow_fallback = chance(50)};
+    case 2: return {.avoid_pools = {pool}};
+    default: return {.require_device_mask = std::to_string(pick(2))};
+  }
+}
+
+void World::cancel() {
+  if (submissions_ == 0) return;
+  const base::JobId id(fmt::format("j{}", 1 + pick(submissions_)));
+  std::optional<RequestId> request;
+  if (chance(70)) request = RequestId{++requests_};
+  feed(CancelRequested{request, id, jobs::CancelReason::kClientRequest});
+  ++seen["cancel"];
+}
+
+std::int64_t World::active_on(const std::string& worker_id) const {
+  return std::count_if(executions_.begin(), executions_.end(), [&](const auto& item) {
+    return !item.second.ended && item.second.command.worker_id.value == worker_id;
+  });
+}
+
+void World::worker_action(bool healthy) {
+  std::vector<std::function<void()>> choices;
+  for (SimPool& pool : pools_) {
+    for (auto& [id, w] : pool.workers) {
+      if (w.draining && active_on(id) == 0) {
+        choices.push_back([this, &pool, id = id] {
+          drop_worker(pool, id);
+          tell("",
+               WorkerFailed{{.worker_id = id,
+                             .pool_id = pool.base.pool_id,
+                             .category = contract::FailureCategory::kExplicitStop}},
+               true);
+        });
+      } else if (w.info.status == WorkerStatus::kStarting) {
+        choices.push_back([this, &pool, &w, id = id, healthy] {
+          if (!healthy && chance(20)) {
+            const std::string gpu = w.info.gpu_id;
+            drop_worker(pool, id);
+            ++seen["start failed"];
+            return tell("",
+                        WorkerFailed{{.worker_id = id,
+                                      .pool_id = pool.base.pool_id,
+                                      .gpu_id = gpu,
+                                      .error_code = chance(20) ? "CORRUPT_FILE" : "WORKER_START_FAILED"}},
+                        true);
+          }
+          w.info.status = WorkerStatus::kReady;
+          w.info.uri = "http://" + id;
+          w.info.vram_bytes = w.bytes;
+          tell("", WorkerReady{{.pool_id = pool.base.pool_id, .worker = w.info}}, true);
+        });
+      }
+    }
+  }
+  for (auto& [id, x] : executions_) {
+    if (!x.ended) choices.push_back([this, &execution = x, healthy] { execution_action(execution, healthy); });
+  }
+  if (!choices.empty()) choices[pick(choices.size())]();
+}
+
+void World::execution_action(SimExecution& x, bool healthy) {
+  const std::string source = fmt::format("relay {}", x.command.execution.value);
+  if (x.aborted) {
+    if (!x.deaf || healthy || chance(20)) end_execution(x, ErrorCode::kCancelled);
+    return;
+  }
+  if (!x.started) {
+    x.started = true;
+    return tell(source, ExecuteStarted{x.command.execution});
+  }
+  if (!healthy && chance(10)) {
+    constexpr ErrorCode kCodes[] = {ErrorCode::kWorkerReset, ErrorCode::kUnreachable, ErrorCode::kVramOom,
+                                    ErrorCode::kCancelled, ErrorCode::kReplayDiverged};
+    ++seen["execution failed"];
+    return end_execution(x, kCodes[pick(std::size(kCodes))]);
+  }
+  if (chance(40)) {
+    x.tokens += 5;
+    return tell(source, ExecuteProgress{x.command.execution, x.tokens});
+  }
+  end_execution(x, std::nullopt);
+}
+
+void World::end_execution(SimExecution& x, std::optional<ErrorCode> error) {
+  x.ended = true;
+  ExecuteEnded e{.execution = x.command.execution, .tokens_out = x.tokens, .end = {}, .error = {}};
+  if (error) {
+    e.error = base::Error{*error, "sim", {}};
+  } else {
+    e.end = contract::EndEvent{.job_id = x.command.job_id.value, .tokens_in = 10, .tokens_out = x.tokens};
+  }
+  tell(fmt::format("relay {}", x.command.execution.value), e);
+}
+
+void World::drop_worker(SimPool& pool, const std::string& id) {
+  for (auto& [execution_id, x] : executions_) {
+    if (!x.ended && x.command.worker_id.value == id) end_execution(x, ErrorCode::kWorkerReset);
+  }
+  pool.workers.erase(id);
+}
+
+void World::kill_worker() {
+  SimPool& pool = pools_[pick(pools_.size())];
+  if (pool.workers.empty()) return;
+  auto it = pool.workers.begin();
+  std::advance(it, static_cast<std::ptrdiff_t>(pick(pool.workers.size())));
+  const std::string id = it->first;
+  drop_worker(pool, id);
+  ++seen["worker killed"];
+  tell("",
+       WorkerFailed{{.worker_id = id, .pool_id = pool.base.pool_id, .exit_code = 137, .error_code = "WORKER_RESET"}},
+       true);
+}
+
+void World::restart_pool() {
+  SimPool& pool = pools_[pick(pools_.size())];
+  while (!pool.workers.empty()) drop_worker(pool, pool.workers.begin()->first);
+  pool.base.boot_id = fmt::format("boot-{}", ++boots_);
+  if (builds_change_ && chance(50)) ++pool.build;
+  ++seen["pool restarted"];
+  report(pool);
+}
+
+contract::PoolState World::state_of(const SimPool& pool) const {
+  contract::PoolState s = pool.base;
+  s.timestamp_ms = now_.unix_ms;
+  s.uptime_seconds = now_.mono_ms / 1000;
+  for (contract::GpuInfo& gpu : s.gpus) {
+    std::int64_t loaded = 0;
+    for (const auto& [id, w] : pool.workers) {
+      if (w.info.gpu_id != gpu.gpu_id) continue;
+      loaded += w.info.vram_bytes;  // counted once ready, as pool-managerd does
+      gpu.workers.push_back(id);
+    }
+    gpu.vram_allocated_bytes = loaded;
+    gpu.vram_available_bytes = gpu.vram_total_bytes - loaded;
+  }
+  for (const auto& [id, w] : pool.workers) {
+    s.workers.push_back(w.info);
+    if (w.draining) s.workers.back().status = WorkerStatus::kDraining;
+  }
+  return s;
+}
+
+void World::report(SimPool& pool) {
+  if (!pool.reachable) return;
+  std::optional<RequestId> request;
+  if (chance(50)) request = RequestId{++requests_};
+  tell("", PoolSeen{request, state_of(pool), {}}, true);
+}
+
+World::SimPool* World::pool_at(const std::string& endpoint) {
+  for (SimPool& pool : pools_) {
+    if (pool.base.endpoint == endpoint) return &pool;
+  }
+  return nullptr;
+}
+
+}  // namespace llorch::orchestratord::brain

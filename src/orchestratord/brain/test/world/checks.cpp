@@ -1,0 +1,111 @@
+// What must hold at every command and at the end.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "orchestratord/brain/test/world/world.h"
+#include "orchestratord/retry/backoff.h"
+#include "orchestratord/scheduling/preference.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::ErrorCode;
+using contract::JobStatus;
+using contract::WorkerStatus;
+
+void World::expire_in_flight() {
+  std::erase_if(in_flight_, [&](const auto& item) {
+    return item.second.aborted_ms && now_.mono_ms >= *item.second.aborted_ms + config_.timeout.cancellation_deadline_ms;
+  });
+}
+
+// What the brain learns with this event.
+void World::before_event(const Event& event) {
+  expire_in_flight();
+  const auto settle = [&](const std::string& worker_id) {
+    if (const auto it = starts_.find(worker_id); it != starts_.end()) it->second.second = true;
+  };
+  if (const auto* e = std::get_if<ExecuteEnded>(&event)) {
+    if (const auto it = in_flight_.find(e->execution.value); it != in_flight_.end()) {
+      if (e->error && retry::is_transient(e->error->code)) known_.at(it->second.job_id.value).retried = true;
+      if (e->error && e->error->code == ErrorCode::kCancelled) known_.at(it->second.job_id.value).retried = true;
+      in_flight_.erase(it);
+    }
+  } else if (const auto* committed = std::get_if<Committed>(&event)) {
+    for (auto& [id, k] : known_) k.committed_told |= rows_.contains(id);
+    seen["commits"] += static_cast<std::int64_t>(committed->commits.size());
+  } else if (const auto* answered = std::get_if<StartWorkerAnswered>(&event)) {
+    if (answered->error) settle(answered->worker_id.value);
+  } else if (const auto* ready = std::get_if<WorkerReady>(&event)) {
+    settle(ready->ready.worker.worker_id);
+  } else if (const auto* failed = std::get_if<WorkerFailed>(&event)) {
+    settle(failed->failed.worker_id);
+  } else if (const auto* pool = std::get_if<PoolSeen>(&event)) {
+    std::set<std::string> starting;
+    for (const auto& w : pool->state.workers) {
+      if (w.status == WorkerStatus::kStarting) starting.insert(w.worker_id);
+    }
+    for (auto& [id, start] : starts_) {
+      if (start.first.find("@" + pool->state.pool_id + "/") != std::string::npos && !starting.contains(id))
+        start.second = true;
+    }
+  }
+}
+
+void World::check_execute(const Execute& c) {
+  Known& k = known_.at(c.job_id.value);
+  if (!rows_.contains(c.job_id.value) || !(k.committed_told || k.restored))
+    violate("execute before commit: " + c.job_id.value);
+  if (k.sealed || k.finishes > 0 || contract::is_terminal(k.told)) violate("execute after the end: " + c.job_id.value);
+  std::int64_t on_worker = 0;
+  for (const auto& [id, f] : in_flight_) {
+    if (f.job_id == c.job_id) violate("two attempts at once: " + c.job_id.value);
+    on_worker += f.worker_id == c.worker_id;
+  }
+  if (on_worker >= config_.worker_slots) violate("more attempts than slots on " + c.worker_id.value);
+  const auto accepts = [&](const jobs::JobSpec& spec) {
+    return scheduling::tier_of(spec.placement, c.pool_id, gpu_of_[c.worker_id.value]) != scheduling::Tier::kExcluded;
+  };
+  if (!accepts(k.spec)) violate(fmt::format("{} runs where it must not", c.job_id.value));
+  if (!scheduling::is_anywhere(k.spec.placement)) ++seen["placed by wish"];
+  // FIFO inside (class, model) among those that accept the worker, first attempts of this life only.
+  if (!k.dispatched && !k.retried && !k.restored) {
+    for (const auto& [id, other] : known_) {
+      const bool same = other.spec.priority == k.spec.priority && other.spec.model.digest == k.spec.model.digest &&
+                        other.spec.tenant_id == k.spec.tenant_id &&
+                        (!builds_change_ || other.spec.placement == k.spec.placement);
+      const bool waits = other.accepted && !other.dispatched && !other.retried && !other.restored &&
+                         other.finishes == 0 && !contract::is_terminal(other.told);
+      if (same && waits && accepts(other.spec) && other.order < k.order)
+        violate(fmt::format("{} overtook {}", c.job_id.value, id));
+    }
+  }
+  k.dispatched = true;
+  ++seen["execute"];
+}
+
+void World::check_start(const StartWorker& c) {
+  const std::string key = fmt::format("{}@{}/{}", c.request.model_ref, c.pool_id.value, c.request.gpu_id);
+  for (const auto& [id, start] : starts_) {
+    if (start.first == key && !start.second) violate("two starts in flight: " + key);
+  }
+  if (!starts_.emplace(c.request.worker_id, std::pair(key, false)).second) violate("worker id used twice");
+}
+
+void World::check_end() {
+  for (const auto& [id, k] : known_) {
+    const auto row = rows_.find(id);
+    if (k.accepted && row == rows_.end()) violate("an accepted job has no row: " + id);
+    if (row == rows_.end()) continue;
+    if (!contract::is_terminal(row->second.status)) violate("never ended: " + id);
+    if (row->second.terminal_writes != 1)
+      violate(fmt::format("{} terminal rows of {}", row->second.terminal_writes, id));
+    // A crash between the terminal row and Finish leaves the telling to the store.
+    if (k.finishes == 0 && lives_ == 1) violate("nobody was told: " + id);
+  }
+  if (violation_.empty()) return;
+  feed(QueryPools{{++requests_}});  // for the transcript
+  feed(QueryJobs{{++requests_}});
+}
+
+}  // namespace llorch::orchestratord::brain

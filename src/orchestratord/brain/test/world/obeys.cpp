@@ -1,0 +1,156 @@
+// What the brain commands is done, or not.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "orchestratord/brain/test/world/shelf.h"
+#include "orchestratord/brain/test/world/world.h"
+#include "orchestratord/scheduling/preference.h"
+
+namespace llorch::orchestratord::brain {
+
+using base::ErrorCode;
+using contract::JobStatus;
+using contract::WorkerStatus;
+
+void World::obey(const Command& command) {
+  std::visit([this](const auto& c) { obey(c); }, command);
+}
+
+void World::obey(const CommitAdmission& c) { writes_.push_back({c.commit, c, {}}); }
+
+void World::obey(const CommitTransition& c) {
+  Known& k = known_.at(c.record.job_id.value);
+  const bool again = contract::is_terminal(k.told) && k.told == c.record.status;  // a failed write, repeated
+  const bool restored = k.told == JobStatus::kQueued && c.record.status == JobStatus::kQueued;
+  if (!again && !restored && !jobs::is_legal(k.told, c.record.status))
+    violate("illegal transition of " + c.record.job_id.value);
+  if (!k.committed_told && !k.restored) violate("transition before admission of " + c.record.job_id.value);
+  k.told = c.record.status;
+  writes_.push_back({c.commit, {}, c});
+}
+
+void World::obey(const ForgetSession& c) {
+  sessions_.erase(c.session_key);
+  ++seen["session ended"];
+}
+
+void World::obey(const AnswerSubmit& c) {
+  Known& k = known_.at(c.job_id.value);
+  if (k.answered) violate("answered twice: " + c.job_id.value);
+  k.answered = true;
+  k.accepted = c.result.has_value();
+  if (k.accepted && !rows_.contains(c.job_id.value)) violate("a 202 without a row: " + c.job_id.value);
+  ++seen[k.accepted ? "accepted" : "refused"];
+  if (!k.accepted) ++seen[std::string(c.result.error().name())];
+}
+
+void World::obey(const Finish& c) {
+  Known& k = known_.at(c.job_id.value);
+  if (++k.finishes > 1) violate("finished twice: " + c.job_id.value);
+  const auto row = rows_.find(c.job_id.value);
+  if (row == rows_.end() || row->second.status != c.status) violate("finish before its commit: " + c.job_id.value);
+  const bool cancelled_code = c.error && c.error->code == ErrorCode::kCancelled;
+  if ((c.status == JobStatus::kCancelled) != cancelled_code) violate("status and code disagree: " + c.job_id.value);
+  if ((c.status == JobStatus::kCompleted) != c.end.has_value()) violate("completed without end: " + c.job_id.value);
+  ++seen[c.error ? std::string(c.error->name()) : "completed"];
+}
+
+// Which way each decision went, so that no way stays untried.
+void World::obey(const Log& c) {
+  if (c.event == "worker.version_mismatch") ++seen["version mismatch"];
+  const bool decided = c.event == "schedule.decided", suggested = c.event == "optimizer.suggestion";
+  for (const base::LogField& f : c.fields) {
+    if (decided && f.name == "outcome") ++seen["decided: " + std::get<std::string>(f.value)];
+    if (decided && f.name == "reason") ++seen["reason: " + std::get<std::string>(f.value)];
+    if (decided && f.name == "fallback_used" && std::get<bool>(f.value)) ++seen["fallback"];
+    if (suggested && f.name == "kind") ++seen["optimizer: " + std::get<std::string>(f.value)];
+  }
+}
+
+void World::obey(const SealStream& c) { known_.at(c.job_id.value).sealed = true; }
+
+void World::obey(const Execute& c) {
+  check_execute(c);
+  SimExecution& x = executions_[c.execution.value];
+  x.command = c;
+  x.deaf = chance(15);
+  in_flight_[c.execution.value] = {c.job_id, c.worker_id, {}};
+  SimWorker* worker = nullptr;
+  for (SimPool& pool : pools_) {
+    const auto it = pool.workers.find(c.worker_id.value);
+    if (it != pool.workers.end() && pool.reachable) worker = &it->second;
+  }
+  if (!worker || worker->info.status != WorkerStatus::kReady) return end_execution(x, ErrorCode::kUnreachable);
+  // This attempt is among the active ones already.
+  if (active_on(c.worker_id.value) > worker->info.slots_total) end_execution(x, ErrorCode::kWorkerBusy);
+}
+
+void World::obey(const AbortExecute& c) {
+  SimExecution& x = executions_.at(c.execution.value);
+  x.aborted = true;
+  if (const auto it = in_flight_.find(c.execution.value); it != in_flight_.end()) it->second.aborted_ms = now_.mono_ms;
+  if (!x.ended && !x.deaf) end_execution(x, ErrorCode::kCancelled);
+}
+
+void World::obey(const StartWorker& c) {
+  check_start(c);
+  const base::WorkerId id(c.request.worker_id);
+  gpu_of_[id.value] = c.request.gpu_id;
+  const bool wanted = std::any_of(known_.begin(), known_.end(), [&](const auto& item) {
+    const jobs::JobSpec& spec = item.second.spec;
+    return spec.model.model_ref == c.request.model_ref && item.second.finishes == 0 &&
+           scheduling::tier_of(spec.placement, c.pool_id, c.request.gpu_id) != scheduling::Tier::kExcluded;
+  });
+  if (!wanted) violate("a start for nobody on " + c.pool_id.value);
+  SimPool* pool = pool_at(c.endpoint);
+  const auto answer = [&](std::optional<base::Error> error) { tell("", StartWorkerAnswered{id, std::move(error)}); };
+  if (!pool || (!pool->reachable && chance(50))) return answer(base::Error{ErrorCode::kUnreachable, "sim", {}});
+  const std::string digest = "sha256:" + c.request.model_ref.substr(6);
+  const auto gpu = std::find_if(pool->base.gpus.begin(), pool->base.gpus.end(),
+                                [&](const auto& g) { return g.gpu_id == c.request.gpu_id; });
+  std::int64_t used = bytes_of(digest);
+  for (const auto& [worker_id, w] : pool->workers) used += w.info.gpu_id == c.request.gpu_id ? w.bytes : 0;
+  if (used > gpu->vram_total_bytes) {
+    ++seen["start refused"];
+    return answer(base::Error{ErrorCode::kInsufficientVram, "sim", {}});
+  }
+  pool->workers[id.value] = {.info = {.worker_id = id.value,
+                                      .model_ref = c.request.model_ref,
+                                      .model_digest = digest,
+                                      .gpu_id = c.request.gpu_id,
+                                      .status = WorkerStatus::kStarting,
+                                      .slots_total = c.request.slots,
+                                      .context_length = 1000,
+                                      .engine_build = fmt::format("build-{}", pool->build),
+                                      .kv_dtype = "f16"},
+                             .bytes = bytes_of(digest)};
+  ++seen["start"];
+  // The start happened, but its answer may be lost with the connection.
+  if (!pool->reachable) return answer(base::Error{ErrorCode::kUnreachable, "sim", {}});
+  answer(std::nullopt);
+}
+
+void World::obey(const ReviewQueue& c) {
+  ++seen["queue reviewed"];
+  const bool aborts = chance(20);
+  tell("", QueueReviewed{queue_optimizer::review(c.snapshot, [&] { return aborts && chance(50); })});
+}
+
+void World::obey(const StopWorker& c) {
+  if (const auto it = starts_.find(c.worker_id.value); it != starts_.end()) it->second.second = true;
+  SimPool* pool = pool_at(c.endpoint);
+  if (!pool || !pool->reachable) return;
+  const auto it = pool->workers.find(c.worker_id.value);
+  if (it == pool->workers.end()) return;
+  it->second.draining = true;
+  ++seen["stop"];
+}
+
+void World::obey(const AskPoolState& c) {
+  SimPool* pool = pool_at(c.endpoint);
+  if (!pool || !pool->reachable) return tell("", PoolUnreachable{c.endpoint});
+  tell("", PoolSeen{{}, state_of(*pool), c.endpoint});
+}
+
+}  // namespace llorch::orchestratord::brain
