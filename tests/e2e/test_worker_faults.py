@@ -1,10 +1,16 @@
 """Workers that die, cancels, slow and vanished clients."""
 
+import http.server
+import json
 import os
 import signal
+import subprocess
+import threading
 import time
 
-from stack import EventStream, ResumingClient, Stack, process_runs, request, wait_for
+import pytest
+
+from stack import BIN, MODEL, EventStream, ResumingClient, Stack, process_runs, request, wait_for
 
 LONG = 400
 
@@ -196,11 +202,6 @@ def test_a_worker_used_alone(tmp_path):
     """ORCH-3001 M0-W-1310 M0-W-1320 M0-W-1330 SYS-6.3.1: one model in memory of its own; execute, health, cancel, shutdown.
 
     SYS-5.4.1: started, tokens and metrics, one terminal event; the correlation id comes back."""
-    import json
-    import subprocess
-
-    from stack import BIN, MODEL
-
     worker = subprocess.Popen(
         [str(BIN / "worker-orcd"), "--model", str(MODEL), "--gpu-device", "cpu", "--self-test-dir", str(tmp_path / "st")],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -223,3 +224,44 @@ def test_a_worker_used_alone(tmp_path):
         assert worker.wait(10) == 0
     finally:
         worker.kill()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_worker_reports_once_it_serves_and_ends_if_nobody_hears(tmp_path, status):
+    """SYS-6.3.4 SYS-2.1.3: a concrete path in, the resolved reference out; the server answers before the report is made."""
+    seen = []
+
+    class Pool(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            report = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            seen.append((report, request(report["uri"], path="/health").json))
+            self.send_response(status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_):
+            pass
+
+    pool = http.server.HTTPServer(("127.0.0.1", 0), Pool)
+    threading.Thread(target=pool.serve_forever, daemon=True).start()
+    worker = subprocess.Popen(
+        [str(BIN / "worker-orcd"), "--model", str(MODEL), "--model-ref", f"file:{MODEL}", "--gpu-device", "cpu",
+         "--worker-id", "worker-1", "--self-test-dir", str(tmp_path / "st"),
+         "--callback-url", f"http://127.0.0.1:{pool.server_port}/v2/internal/workers/ready"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for("the report", lambda: seen, 30)
+        report, health = seen[0]
+        assert report["worker_id"] == "worker-1" and report["model_ref"] == f"file:{MODEL}"
+        assert health["status"] == "healthy" and health["resident"] is True
+        if status == 500:
+            assert worker.wait(10) != 0
+        else:
+            time.sleep(0.3)
+            assert worker.poll() is None
+    finally:
+        worker.kill()
+        worker.wait()
+        pool.shutdown()
