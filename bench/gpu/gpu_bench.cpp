@@ -114,6 +114,31 @@ void measure_draws(CudaBackend& backend, const char* name, float spread, std::ui
   backend.release(drawn_from);
 }
 
+// Weights of an 8B model from memory, as a load has them from the page cache: read, copied, packed. GB/s.
+void measure_load(CudaBackend& backend, DType dtype) {
+  constexpr std::uint32_t kRows = 14336, kColumns = 4096;
+  const auto info = engine::contract::dtype_info(dtype);
+  const std::vector<std::byte> stored(std::size_t{kRows} * kColumns / info.block_elements * info.block_bytes);
+  const std::vector<engine::contract::StoredTensor> tensors(
+      (std::size_t{16} << 30) / (std::size_t{kRows} * kColumns * 2),
+      {.dtype = dtype,
+       .rank = 2,
+       .shape = {kRows, kColumns},
+       .bytes = stored,
+       .uses = static_cast<std::uint8_t>(engine::contract::WeightUse::kMatrix)});
+  std::vector<void*> weights(tensors.size());
+  const auto begin = std::chrono::steady_clock::now();
+  const auto loaded = backend.upload_weights(tensors, weights, {});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (!loaded) {
+    fmt::print("load {:5}: {}\n", info.name, loaded.error().message);
+    return;
+  }
+  const double bytes = static_cast<double>(stored.size() * tensors.size());
+  fmt::print("load {:5}: {:.1f} GB in {:.3f} s, {:.1f} GB/s\n", info.name, bytes / 1e9, seconds, bytes / seconds / 1e9);
+  for (void* weight : weights) backend.release_weight(weight);
+}
+
 }  // namespace
 
 int main() {
@@ -125,6 +150,7 @@ int main() {
   auto& backend = static_cast<CudaBackend&>(**made);
   const double limit = copy_bandwidth(backend);
   fmt::print("{}: copy on the device {:.1f} GB/s\n", backend.device_class(), limit);
+  for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) measure_load(backend, dtype);
   for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
     for (const Case& shape : kCases)
       for (const std::uint32_t rows : {1u, 8u, 64u, 512u, 2048u}) measure(backend, dtype, shape, rows, limit);

@@ -45,6 +45,20 @@ TEST(EngineOom, EveryAllocationOfALoadMayFail) {
   }
 }
 
+// A file cut short while it is loaded is an error and no signal, and nothing of it stays.
+TEST(EngineOom, AFileMayBeCutShort) {
+  const ModelFile file(TinyLlama{.layers = 3});
+  auto files = io::ModelFiles::open(file.path()).value();
+  auto model = models::compile_model(files, contract::DType::kF16).value();
+  std::filesystem::resize_file(file.path(), std::filesystem::file_size(file.path()) / 2);
+  FaultyBackend backend;
+  const auto engine = Engine::load(std::move(files), std::move(model), {}, backend);
+  ASSERT_FALSE(engine);
+  EXPECT_EQ(engine.error().code, ErrorCode::kIoError);
+  EXPECT_NE(engine.error().message.find("changed meanwhile"), std::string::npos) << engine.error().message;
+  EXPECT_EQ(backend.memory_used_bytes(), 0U);
+}
+
 // With floors, one failure costs one step of the ladder; what is loaded then works and says what it gave up.
 TEST(EngineOom, ALoadGoesOnSmallerWhereItMay) {
   const ModelFile file(TinyLlama{.layers = 3});

@@ -119,6 +119,26 @@ TEST_F(ModelFolder, OpensAGgufFileWithRowMajorShapes) {
   EXPECT_EQ(files.find_tensor("v"), nullptr);
 }
 
+TEST_F(ModelFolder, ReadsWhatItMapsAndSaysWhenTheFileHasBecomeShorter) {
+  GgufWriter writer;
+  writer.put("general.architecture", std::string_view("llama"));
+  std::vector<float> data(3000);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i);
+  writer.add_tensor({.name = "w", .dtype = DType::kF32, .dims = {3000}}, std::as_bytes(std::span(data)));
+  ASSERT_TRUE(writer.write(folder_ / "m.gguf"));
+  const ModelFiles files = ModelFiles::open(folder_ / "m.gguf").value();
+  const FileTensor& tensor = *files.find_tensor("w");
+  std::vector<float> read(1000);
+  ASSERT_TRUE(tensor.read(8000, std::as_writable_bytes(std::span(read))));
+  EXPECT_EQ(read, std::vector<float>(data.begin() + 2000, data.end()));
+  std::filesystem::resize_file(folder_ / "m.gguf", std::filesystem::file_size(folder_ / "m.gguf") - 1);
+  const auto cut = tensor.read(8000, std::as_writable_bytes(std::span(read)));
+  ASSERT_FALSE(cut);
+  EXPECT_EQ(cut.error().code, ErrorCode::kIoError);
+  EXPECT_THAT(cut.error().message, HasSubstr("m.gguf ends at byte"));
+  EXPECT_TRUE(tensor.read(0, std::as_writable_bytes(std::span(read))));
+}
+
 TEST_F(ModelFolder, OpensASplitModelByAnyOfItsParts) {
   put_split();
   for (const auto* name : {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "m-00003-of-00003.gguf"}) {

@@ -21,9 +21,6 @@ using contract::StoredTensor;
 
 namespace {
 
-// Weights pass through a buffer of this size on their way to the device, so that a load needs no second copy of a tensor.
-constexpr std::size_t kStagingBytes = 8u << 20;
-
 std::string_view place_name(Residency residency) {
   switch (residency) {
     case Residency::kThisDevice: return "this device";
@@ -152,71 +149,51 @@ std::uint64_t CudaBackend::packed_weight_bytes(const StoredTensor& tensor) const
 Result<> CudaBackend::upload_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
                                      const contract::UploadProgress& progress) {
   std::ranges::fill(weights, nullptr);
-  std::uint64_t bytes_total = 0, bytes_done = 0;
-  for (const StoredTensor& tensor : tensors) bytes_total += stored_bytes(tensor);
-  const auto take = [&](const StoredTensor& tensor, void*& weight) -> Result<> {
-    TRY(check_tensor(tensor, "CUDA"));
-    std::byte* memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
-    auto made = std::make_unique<CudaWeight>();
-    made->dtype = tensor.dtype;
-    made->memory = memory;
-    weight = made.release();
-    return upload(tensor, *static_cast<CudaWeight*>(weight));
-  };
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (Result<> taken = take(tensors[i], weights[i]); !taken) {
-      for (void* weight : weights) release_weight(weight);
-      std::ranges::fill(weights, nullptr);
-      return fail(named(tensors[i], std::move(taken).error()));
-    }
-    bytes_done += stored_bytes(tensors[i]);
-    if (progress) progress(bytes_done, bytes_total);
-  }
-  return {};
+  const Result<> uploaded = fill_weights(tensors, weights, progress);
+  if (uploaded) return {};
+  for (void* weight : weights) release_weight(weight);
+  std::ranges::fill(weights, nullptr);
+  return uploaded;
 }
 
-Result<> CudaBackend::upload(const StoredTensor& tensor, CudaWeight& weight) {
-  if (is_vector(tensor)) {
-    std::vector<std::byte> stored(stored_bytes(tensor));
-    TRY(tensor.read(0, stored));
-    std::vector<float> values(elements_of(tensor));
-    widen(tensor.dtype, stored, values.data());
-    driver().copy_to_device(weight.memory, std::as_bytes(std::span(values)));
-    weight.vector = reinterpret_cast<const float*>(weight.memory);
-    return {};
-  }
-  const cpu::MatrixShape shape = matrix_shape(tensor);
-  weight.matrix = {.data = weight.memory,
-                   .row_bytes = unit_bytes(shape),
-                   .stack_bytes = matrix_bytes(shape),
-                   .n = shape.rows,
-                   .k = shape.cols};
-  weight.stack_count = stack_count(tensor);
-  ++matrices_by_form_[static_cast<std::size_t>(form_of(tensor.dtype))];
+void CudaBackend::count_matrix(contract::DType dtype) {
+  ++matrices_by_form_[static_cast<std::size_t>(form_of(dtype))];
   const auto of = [&](Form form) { return matrices_by_form_[static_cast<std::size_t>(form)]; };
   if (of(Form::kBytes) + of(Form::kHalves) != 0)
     stream_.prefer(of(Form::kBytes) > of(Form::kHalves) ? Form::kBytes : Form::kHalves);
-  return upload_matrices(tensor, weight);
 }
 
-Result<> CudaBackend::upload_matrices(const StoredTensor& tensor, const CudaWeight& weight) {
-  const cpu::MatrixShape shape = matrix_shape(tensor);
-  const std::size_t units = units_of(shape), bytes = unit_bytes(shape),
-                    row_bytes = stored_bytes(tensor) / weight.stack_count / shape.rows;
-  const std::size_t at_once = std::clamp<std::size_t>(kStagingBytes / bytes, 1, units);
-  std::vector<std::byte> stored, staging(at_once * bytes);
-  for (std::size_t i = 0; i < weight.stack_count; ++i)
-    for (std::size_t begin = 0; begin < units; begin += at_once) {
-      const std::size_t end = std::min(units, begin + at_once), row = begin * unit_rows(shape),
-                        rows = std::min<std::size_t>(end * unit_rows(shape), shape.rows) - row;
-      stored.resize(rows * row_bytes);
-      TRY(tensor.read((i * shape.rows + row) * row_bytes, stored));
-      const cpu::MatrixShape part{.dtype = shape.dtype, .rows = static_cast<std::uint32_t>(rows), .cols = shape.cols};
-      const auto packed = std::span(staging).first((end - begin) * bytes);
-      pack_units(part, stored, packed, 0, end - begin);
-      driver().copy_to_device(weight.memory + i * weight.matrix.stack_bytes + begin * bytes, packed);
+// All memory is taken before any byte is read.
+Result<> CudaBackend::fill_weights(std::span<const StoredTensor> tensors, std::span<void*> weights,
+                                   const contract::UploadProgress& progress) {
+  std::vector<std::byte*> memory;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const StoredTensor& tensor = tensors[i];
+    if (Result<> checked = check_tensor(tensor, "CUDA"); !checked)
+      return fail(named(tensor, std::move(checked).error()));
+    Result<std::byte*> taken = allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights);
+    if (!taken) return fail(named(tensor, std::move(taken).error()));
+    memory.push_back(*taken);
+    auto weight = std::make_unique<CudaWeight>();
+    weight->dtype = tensor.dtype;
+    weight->memory = *taken;
+    if (is_vector(tensor)) {
+      weight->vector = reinterpret_cast<const float*>(*taken);
+    } else {
+      const cpu::MatrixShape shape = matrix_shape(tensor);
+      weight->matrix = {.data = *taken,
+                        .row_bytes = unit_bytes(shape),
+                        .stack_bytes = matrix_bytes(shape),
+                        .n = shape.rows,
+                        .k = shape.cols};
+      weight->stack_count = stack_count(tensor);
+      count_matrix(tensor.dtype);
     }
-  return {};
+    weights[i] = weight.release();
+  }
+  return loading::load_weights(
+      {.backend = *this, .driver = driver(), .stream = stream_, .tensors = tensors, .memory = memory}, load_limits_,
+      progress);
 }
 
 void CudaBackend::release_weight(void* weight) noexcept {

@@ -9,6 +9,7 @@
 
 #include "engine/compute/cuda/graphs/step_graphs.h"
 #include "engine/compute/cuda/graphs/step_times.h"
+#include "engine/compute/cuda/loading/weight_loader.h"
 #include "engine/compute/cuda/stream.h"
 #include "engine/contract/backend.h"
 
@@ -65,6 +66,8 @@ class CudaBackend final : public contract::Backend {
   void time_steps(bool on);
   // Of the steps since the last call; none when they are not timed. Waits for the last of them.
   StepTimes::Sum take_step_times() { return times_ ? times_->take() : StepTimes::Sum{}; }
+  // What later loads take beside the weights.
+  void limit_loads(const loading::LoadLimits& limits) { load_limits_ = limits; }
   // Steps of decode that are remembered to be replayed as graphs; 0 = every kernel is launched by itself. No bit depends on it.
   void limit_graphs(std::size_t steps_max);
   const StepGraphs& graphs() const { return graphs_; }
@@ -75,8 +78,9 @@ class CudaBackend final : public contract::Backend {
     contract::MemoryPurpose purpose{};
   };
   base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
-  base::Result<> upload(const contract::StoredTensor& tensor, CudaWeight& weight);
-  base::Result<> upload_matrices(const contract::StoredTensor& tensor, const CudaWeight& weight);
+  void count_matrix(contract::DType dtype);
+  base::Result<> fill_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
+                              const contract::UploadProgress& progress);
   // The driver, with everything on its way that was held.
   Driver& driver() noexcept {
     if (stream_.holds()) stop_holding();
@@ -90,6 +94,7 @@ class CudaBackend final : public contract::Backend {
   std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
   std::array<std::uint32_t, 3> matrices_by_form_{};  // by Form; those uploaded so far
+  loading::LoadLimits load_limits_;
   CudaStream stream_;
   StepGraphs graphs_;
   std::optional<StepTimes> times_;

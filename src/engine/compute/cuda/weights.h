@@ -1,5 +1,6 @@
 #pragma once
-// How stored matrices lie on the device (kernels/matmul/matmul.h, Matrix), and their conversion, done once at load on the host.
+// How stored matrices lie on the device (kernels/matmul/matmul.h, Matrix), and their conversion on the host: the plain twin of
+// kernels/packing, which does it when weights are loaded.
 //
 // F32: rows as stored, zero-padded to eight elements. F16, BF16: groups of sixteen rows in the order tensor cores take them
 // (kernels/matmul/mma.h, half_index), BF16 as F16 with a power of two per row. Quantised types: groups of sixteen rows as the

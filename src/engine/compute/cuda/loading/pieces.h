@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/compute/cuda/driver.h"
+#include "engine/compute/cuda/kernels/packing/pack.h"
+#include "engine/contract/backend.h"
+
+namespace llorch::engine::compute::cuda::loading {
+
+// Whole units of one matrix (weights.h), or elements of a vector.
+struct Piece {
+  std::uint32_t tensor = 0;
+  std::uint64_t stored_begin = 0;  // in the tensor
+  std::uint64_t stored_bytes = 0;
+  kernels::PackArgs pack;  // without `stored`
+};
+
+// Every byte of the tensors once, in order; pieces of at most `piece_bytes`, unless a unit has more. memory[i] is where tensor i
+// goes. Pure.
+std::vector<Piece> cut(std::span<const contract::StoredTensor> tensors, std::span<std::byte* const> memory,
+                       std::uint64_t piece_bytes);
+
+}  // namespace llorch::engine::compute::cuda::loading

@@ -1,0 +1,217 @@
+#include "engine/compute/cuda/loading/weight_loader.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/assert.h"
+#include "engine/compute/cuda/loading/pieces.h"
+#include "engine/compute/cuda/weights.h"
+#include "engine/compute/stored_weight.h"
+
+namespace llorch::engine::compute::cuda::loading {
+namespace {
+
+using base::ErrorCode;
+using base::fail;
+using base::Result;
+using contract::DType;
+using contract::StoredTensor;
+
+// Slots begin where kernels may read sixteen bytes at a time.
+constexpr std::uint64_t kAlignment = 256;
+constexpr std::uint64_t kPieceBytesMin = 4u << 10;
+
+// The tensors in pieces, and the memory they go through.
+struct Ring {
+  std::vector<Piece> pieces;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t slots = 0;
+  contract::DeviceBuffer device;  // slots * slot_bytes
+  std::unique_ptr<Staging> host;  // likewise
+  std::vector<std::unique_ptr<Event>> packed;
+
+  std::span<std::byte> host_slot(std::uint64_t piece) const {
+    return host->bytes().subspan(piece % slots * slot_bytes, pieces[piece].stored_bytes);
+  }
+};
+
+// As large as wanted, or as the device has room for.
+Result<Ring> make_ring(const LoadInput& input, const LoadLimits& limits) {
+  std::uint64_t piece_bytes = limits.piece_bytes, slots_max = limits.slots_max;
+  for (;;) {
+    Ring ring{.pieces = cut(input.tensors, input.memory, piece_bytes), .device = {}, .host = {}, .packed = {}};
+    for (const Piece& piece : ring.pieces) ring.slot_bytes = std::max(ring.slot_bytes, piece.stored_bytes);
+    ring.slot_bytes = (ring.slot_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    ring.slots = std::min<std::uint64_t>(slots_max, ring.pieces.size());
+    const std::uint64_t bytes = ring.slots * ring.slot_bytes;
+    auto device = contract::DeviceBuffer::allocate(input.backend, bytes, contract::MemoryPurpose::kStaging);
+    if (!device) {
+      if (device.error().code != ErrorCode::kOutOfDeviceMemory) return fail(std::move(device).error());
+      if (slots_max <= 1 && piece_bytes <= kPieceBytesMin) return fail(std::move(device).error());
+      if (slots_max > 1) {
+        slots_max /= 2;
+      } else {
+        piece_bytes /= 2;
+      }
+      continue;
+    }
+    ring.device = *std::move(device);
+    ring.host = input.driver.make_staging(bytes);
+    if (ring.host == nullptr)
+      return fail(ErrorCode::kCudaError,
+                  fmt::format("the host has no {} bytes of memory to lock for loading weights; free some", bytes));
+    for (std::uint64_t i = 0; i < ring.slots; ++i) ring.packed.push_back(input.driver.make_event());
+    return ring;
+  }
+}
+
+// Threads that fill host slots with pieces, in order. A slot is filled anew once release() has said that its piece is through.
+class Readers {
+ public:
+  Readers(const Ring& ring, std::span<const StoredTensor> tensors, std::uint32_t threads_count)
+      : ring_(ring), tensors_(tensors), filled_(ring.slots) {
+    for (std::uint32_t i = 0; i < threads_count; ++i) threads_.emplace_back([this] { work(); });
+  }
+  ~Readers() {
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  // Waits for the piece in its slot.
+  Result<> wait(std::uint64_t piece) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return failure_.has_value() || filled_[piece % ring_.slots]; });
+    if (failure_) return fail(*failure_);
+    filled_[piece % ring_.slots] = false;
+    return {};
+  }
+  // Pieces up to this one have left their slots.
+  void release(std::uint64_t piece) {
+    {
+      const std::scoped_lock lock(mutex_);
+      released_ = piece + 1;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      const std::uint64_t piece = next_++;
+      if (piece >= ring_.pieces.size()) return;
+      changed_.wait(lock, [&] { return stopping_ || failure_ || piece < released_ + ring_.slots; });
+      if (stopping_ || failure_) return;
+      lock.unlock();
+      const Piece& what = ring_.pieces[piece];
+      Result<> read = tensors_[what.tensor].read(what.stored_begin, ring_.host_slot(piece));
+      lock.lock();
+      if (!read && !failure_) failure_ = named(tensors_[what.tensor], std::move(read).error());
+      filled_[piece % ring_.slots] = true;
+      changed_.notify_all();
+    }
+  }
+
+  const Ring& ring_;
+  std::span<const StoredTensor> tensors_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> filled_;    // by slot
+  std::uint64_t next_ = 0;      // piece to be read
+  std::uint64_t released_ = 0;  // pieces before it have left their slots
+  std::optional<base::Error> failure_;
+  bool stopping_ = false;
+  std::vector<std::jthread> threads_;  // last: they end before anything they use
+};
+
+void launch_pack(const CudaStream& stream, const StoredTensor& tensor, const kernels::PackArgs& args) {
+  const auto launch = [&]<class Kernel>(std::uint32_t units) { stream.launch<Kernel>({.x = units}, args); };
+  const auto quant = [&]<DType kType>() {
+    launch.template operator()<kernels::PackQuant<kType>>((args.rows + kernels::kMmaRows - 1) / kernels::kMmaRows);
+  };
+  const std::uint32_t groups = (args.rows + kernels::kMmaRows - 1) / kernels::kMmaRows;
+  const bool vector = is_vector(tensor);
+  switch (tensor.dtype) {
+    case DType::kF32: launch.template operator()<kernels::PackFloats<DType::kF32>>(args.rows); break;
+    case DType::kF16:
+      if (vector) {
+        launch.template operator()<kernels::PackFloats<DType::kF16>>(args.rows);
+      } else {
+        launch.template operator()<kernels::PackHalf<DType::kF16>>(groups);
+      }
+      break;
+    case DType::kBF16:
+      if (vector) {
+        launch.template operator()<kernels::PackFloats<DType::kBF16>>(args.rows);
+      } else {
+        launch.template operator()<kernels::PackHalf<DType::kBF16>>(groups);
+      }
+      break;
+    case DType::kQ8_0: quant.template operator()<DType::kQ8_0>(); break;
+    case DType::kQ4_0: quant.template operator()<DType::kQ4_0>(); break;
+    case DType::kQ4_1: quant.template operator()<DType::kQ4_1>(); break;
+    case DType::kQ5_0: quant.template operator()<DType::kQ5_0>(); break;
+    case DType::kQ5_1: quant.template operator()<DType::kQ5_1>(); break;
+    case DType::kQ2_K: quant.template operator()<DType::kQ2_K>(); break;
+    case DType::kQ3_K: quant.template operator()<DType::kQ3_K>(); break;
+    case DType::kQ4_K: quant.template operator()<DType::kQ4_K>(); break;
+    case DType::kQ5_K: quant.template operator()<DType::kQ5_K>(); break;
+    case DType::kQ6_K: quant.template operator()<DType::kQ6_K>(); break;
+    case DType::kIQ4_NL: quant.template operator()<DType::kIQ4_NL>(); break;
+    case DType::kIQ4_XS: quant.template operator()<DType::kIQ4_XS>(); break;
+    case DType::kMXFP4: quant.template operator()<DType::kMXFP4>(); break;
+    case DType::kI32: ASSERT(false, "{} was checked", tensor.name);
+  }
+}
+
+// Everything that is read goes to the device and is packed there, while the next pieces are read.
+Result<> send_all(const LoadInput& input, const Ring& ring, std::uint32_t threads_count,
+                  const contract::UploadProgress& progress) {
+  const std::uint64_t on_the_way = ring.slots / 2, count = ring.pieces.size();  // so many slots are the device's
+  std::uint64_t bytes_total = 0, bytes_done = 0;
+  for (const Piece& piece : ring.pieces) bytes_total += piece.stored_bytes;
+  Readers readers(ring, input.tensors, threads_count);
+  for (std::uint64_t i = 0; i < count + on_the_way; ++i) {
+    if (i < count) {
+      TRY(readers.wait(i));
+      const Piece& piece = ring.pieces[i];
+      std::byte* slot = ring.device.data() + i % ring.slots * ring.slot_bytes;
+      input.driver.copy_from_staging(slot, ring.host_slot(i));
+      kernels::PackArgs args = piece.pack;
+      args.stored = slot;
+      launch_pack(input.stream, input.tensors[piece.tensor], args);
+      input.driver.record(*ring.packed[i % ring.slots]);
+    }
+    if (i < on_the_way) continue;
+    const std::uint64_t through = i - on_the_way;
+    input.driver.wait(*ring.packed[through % ring.slots]);
+    if (!input.driver.is_healthy()) break;
+    readers.release(through);
+    bytes_done += ring.pieces[through].stored_bytes;
+    if (progress) progress(bytes_done, bytes_total);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const contract::UploadProgress& progress) {
+  if (input.tensors.empty()) return {};
+  const Ring ring = TRY(make_ring(input, limits));
+  const std::uint32_t threads_count = std::clamp(std::thread::hardware_concurrency(), 1u, limits.readers);
+  const Result<> sent = send_all(input, ring, threads_count, progress);
+  const Result<> done = input.driver.synchronize();  // before the ring ends
+  return sent ? done : sent;
+}
+
+}  // namespace llorch::engine::compute::cuda::loading
