@@ -18,8 +18,7 @@
 #include "contract/config.h"
 #include "contract/json.h"
 #include "contract/pool.h"
-#include "engine/compute/cpu/backend.h"
-#include "engine/compute/cuda/backend.h"
+#include "engine/inference/devices/open_devices.h"
 #include "engine/io/model_digest.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "worker/http_api.h"
@@ -65,28 +64,34 @@ constexpr std::size_t kRequestBytesMax = contract::kImagesBytesMax + (16 << 20);
 
 // Everything that exists before the first request, in the order it is made.
 struct Loaded {
-  std::unique_ptr<engine::contract::Backend> backend;
+  engine::inference::devices::OpenDevices devices;
   std::unique_ptr<engine::inference::Engine> engine;
   std::optional<engine::text::Tokenizer> tokenizer;
   std::string model_digest;
 };
 
-base::Result<std::unique_ptr<engine::contract::Backend>> make_backend(const Options& o) {
-  if (o.gpu_device != "cpu") {
-    return engine::compute::cuda::make_cuda_backend(
-        {.device = TRY(engine::compute::cuda::parse_device(o.gpu_device)),
-         .memory_budget_bytes = static_cast<std::uint64_t>(o.memory_budget_bytes)});
-  }
-  return engine::compute::cpu::make_cpu_backend(
-      {.threads_count =
+base::Result<engine::inference::devices::OpenDevices> open_devices(const Options& o) {
+  return engine::inference::devices::open_devices(
+      {.names = o.gpu_device,
+       .cpu_threads_count =
            o.threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : static_cast<std::uint32_t>(o.threads),
-       .memory_budget_bytes = o.memory_budget_bytes == 0 ? std::numeric_limits<std::uint64_t>::max()
-                                                         : static_cast<std::uint64_t>(o.memory_budget_bytes)});
+       .memory_budget_bytes = static_cast<std::uint64_t>(o.memory_budget_bytes)});
+}
+
+// What each device holds, where several share the model.
+void log_devices(const Loaded& loaded) {
+  const auto& backends = loaded.devices.backends;
+  for (std::size_t rank = 0; backends.size() > 1 && rank < backends.size(); ++rank) {
+    base::log_event(LogLevel::kInfo, "model_load_device", {}, "A device has its part of the model.",
+                    {{"rank", static_cast<std::int64_t>(rank)},
+                     {"device_class", std::string(backends[rank]->device_class())},
+                     {"vram_bytes", static_cast<std::int64_t>(backends[rank]->memory_used_bytes())}});
+  }
 }
 
 base::Result<Loaded> load(const Options& o) {
   Loaded loaded;
-  loaded.backend = TRY(make_backend(o));
+  loaded.devices = TRY(open_devices(o));
   base::log_event(LogLevel::kInfo, "model_load_start", {}, "Loading the model.",
                   {{"model", o.model}, {"gpu_id", o.gpu_device}});
   const engine::inference::EngineOptions options{
@@ -99,15 +104,17 @@ base::Result<Loaded> load(const Options& o) {
       .frame_patches_max = 0,
       .image_rows_max = static_cast<std::uint32_t>(o.image_tokens_max),
       .draws = true};
-  loaded.engine = TRY(engine::inference::Engine::load(o.model, options, *loaded.backend, [](unsigned percent) {
+  const auto report = [](unsigned percent) {
     base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
-  }));
+  };
+  loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
+  log_devices(loaded);
   loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
   loaded.model_digest = "sha256:" + TRY(engine::io::model_digest(o.model));
   base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
                   {{"model_digest", loaded.model_digest},
-                   {"vram_bytes", static_cast<std::int64_t>(loaded.backend->memory_used_bytes())}});
+                   {"vram_bytes", static_cast<std::int64_t>(loaded.devices.memory_used_bytes())}});
   return loaded;
 }
 
@@ -119,7 +126,7 @@ contract::WorkerHealth constant_health(const Options& o, const Loaded& loaded) {
           .model_digest = loaded.model_digest,
           .resident = true,
           .quant_kind = facts.weight_type,
-          .vram_bytes_used = static_cast<std::int64_t>(loaded.backend->memory_used_bytes()),
+          .vram_bytes_used = static_cast<std::int64_t>(loaded.devices.memory_used_bytes()),
           .tokenizer_kind = std::string(loaded.tokenizer->facts().kind),
           .vocab_size = facts.vocab,
           .context_length = facts.context_tokens,
@@ -131,7 +138,7 @@ contract::WorkerHealth constant_health(const Options& o, const Loaded& loaded) {
           .kv_dtype = facts.kv_dtype,
           .capabilities = facts.image_rows_max == 0 ? std::vector<std::string>{"text-gen"}
                                                     : std::vector<std::string>{"text-gen", "multimodal"},
-          .memory_architecture = o.gpu_device == "cpu" ? "host" : "vram-only"};
+          .memory_architecture = engine::inference::devices::names_cpu(o.gpu_device) ? "host" : "vram-only"};
 }
 
 base::Result<> report_ready(net::Client& client, const Options& o, const contract::WorkerHealth& health,

@@ -6,6 +6,7 @@
 #include "base/id.h"
 #include "base/version.h"
 #include "contract/config.h"
+#include "engine/inference/devices/open_devices.h"
 
 namespace llorch::worker {
 
@@ -21,19 +22,14 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       "ID");
   const auto absolute = CLI::Validator(
       [](std::string& text) { return text.starts_with('/') ? std::string() : "must be an absolute path"; }, "PATH");
-  const auto device = CLI::Validator(
-      [](std::string& text) {
-        const bool number =
-            !text.empty() && text.size() <= 3 && text.find_first_not_of("0123456789") == std::string::npos;
-        return number || text == "cpu" ? std::string() : "must be cpu or the number of a GPU";
-      },
-      "DEVICE");
+  const auto devices = CLI::Validator(engine::inference::devices::check_names, "DEVICES");
   app.add_option("--worker-id", o.worker_id, "Unique in the pool")->check(identifier)->capture_default_str();
   app.add_option("--model", o.model, "Model file")->required()->check(absolute);
   app.add_option("--model-ref", o.model_ref, "Reference to report (default: file:MODEL)");
-  app.add_option("--gpu-device,--gpu", o.gpu_device, "GPU number, or cpu for the reference device")
+  app.add_option("--gpu-device,--gpu", o.gpu_device,
+                 "GPU number, or cpu for the reference device; several, as 0,1, share the model")
       ->required()
-      ->check(device);
+      ->check(devices);
   app.add_option("--bind", o.bind, "Address to listen on; beyond loopback only with a token")->capture_default_str();
   app.add_option("--port", o.port, "Port; 0 is chosen by the kernel")->capture_default_str();
   app.add_option("--callback-url", o.callback_url, "Where to report readiness (pool-managerd)");
@@ -63,7 +59,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--threads", o.threads, "CPU device: threads; 0 is all cores; never changes an answer")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
-  app.add_option("--memory-budget-bytes", o.memory_budget_bytes, "Device memory this worker may hold; 0 is no limit")
+  app.add_option("--memory-budget-bytes", o.memory_budget_bytes,
+                 "Memory this worker may hold of each device; 0 is no limit")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--inference-timeout-sec", o.inference_timeout_s, "Longest run of one job")
       ->check(CLI::PositiveNumber)

@@ -12,7 +12,7 @@ struct Options {
   std::string worker_id = "worker-standalone";
   std::string model;       // absolute path of a .gguf file or a Hugging Face folder
   std::string model_ref;   // what the callback reports; empty: file:<model>
-  std::string gpu_device;  // "cpu", or the number of a GPU
+  std::string gpu_device;  // "cpu", the number of a GPU, or a list of either
   std::string bind = "127.0.0.1";
   std::uint16_t port = 0;  // 0 = chosen by the kernel
   std::string callback_url;

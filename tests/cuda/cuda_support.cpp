@@ -31,6 +31,11 @@ Model read_model(const std::string& name) {
 }
 
 std::unique_ptr<Engine> load(const Model& model, const RunOptions& options, engine::contract::Backend& backend) {
+  return load(model, options, engine::inference::parallel::Devices{.backends = {&backend}});
+}
+
+std::unique_ptr<Engine> load(const Model& model, const RunOptions& options,
+                             const engine::inference::parallel::Devices& devices) {
   engine::inference::EngineOptions wanted{.context_tokens = 512,
                                           .slots = options.slots,
                                           .kv_dtype = options.kv_dtype,
@@ -41,7 +46,7 @@ std::unique_ptr<Engine> load(const Model& model, const RunOptions& options, engi
     wanted.projector = model.projector;
     wanted.image_token = base::TokenId{5};  // the fixture's vocabulary is made up
   }
-  auto engine = Engine::load(model.path, wanted, backend);
+  auto engine = Engine::load(model.path, wanted, devices);
   ASSERT(engine.has_value(), "{}: {}", model.name, engine.has_value() ? "" : engine.error().message);
   if (model.pixels) {
     const auto encoded = (*engine)->encode_images(0, model.pixels->images, model.pixels->patch_rows);

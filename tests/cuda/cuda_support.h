@@ -36,9 +36,11 @@ struct RunOptions {
   bool draws = false;
 };
 
-// An engine on `backend`, the model's images in slot 0; aborts the test when it cannot be.
+// An engine on `backend`, or on several that share the model, its images in slot 0; aborts the test when it cannot be.
 std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOptions& options,
                                                 engine::contract::Backend& backend);
+std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOptions& options,
+                                                const engine::inference::parallel::Devices& devices);
 // Teacher-forced logits of the reference's tokens, [tokens, vocab].
 std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::contract::Backend& backend);
 

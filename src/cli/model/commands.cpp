@@ -32,8 +32,10 @@ void add_run_options(::CLI::App& command, RunOptions& run) {
   command.add_option("--chunk", run.chunk, "Rows of one step; never changes a bit")
       ->check(::CLI::Range(1, 65536))
       ->capture_default_str();
-  command.add_option("--device", run.device, "cpu or cuda:N; never another one than named")
-      ->check(check_device)
+  command
+      .add_option("--device", run.device,
+                  "cpu or cuda:N; several, as cuda:0,1, share the model. Never another one than named")
+      ->check(engine::inference::devices::check_names)
       ->capture_default_str();
   command.add_option("--threads", run.threads, "Of the CPU device; 0 is all cores; never changes a bit")
       ->check(::CLI::Range(0, 1024))

@@ -53,22 +53,23 @@ base::Result<std::vector<base::TokenId>> parse_tokens(const std::string& argumen
   return tokens;
 }
 
+namespace {
+
+std::uint32_t threads_count(std::int64_t threads) {
+  return threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : static_cast<std::uint32_t>(threads);
+}
+
+}  // namespace
+
 base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads) {
   return engine::compute::cpu::make_cpu_backend(
-      {.threads_count =
-           threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : static_cast<std::uint32_t>(threads),
-       .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()});
+      {.threads_count = threads_count(threads), .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()});
 }
 
 std::string check_device(const std::string& device) {
   if (device == "cpu") return {};
   const auto parsed = engine::compute::cuda::parse_device(device);
   return parsed ? std::string() : parsed.error().message;
-}
-
-base::Result<std::unique_ptr<engine::contract::Backend>> make_device(const std::string& device, std::int64_t threads) {
-  if (device == "cpu") return cpu_backend(threads);
-  return engine::compute::cuda::make_cuda_backend({.device = TRY(engine::compute::cuda::parse_device(device))});
 }
 
 namespace {
@@ -101,7 +102,8 @@ base::Result<Pixels> pixels_of(const RunOptions& options, std::vector<base::Toke
 base::Result<LoadedRun> load_run(const RunOptions& options) {
   LoadedRun run;
   run.tokens = TRY(parse_tokens(options.tokens));
-  run.backend = TRY(make_device(options.device, options.threads));
+  run.devices = TRY(engine::inference::devices::open_devices(
+      {.names = options.device, .cpu_threads_count = threads_count(options.threads)}));
   Pixels pixels = TRY(pixels_of(options, run.tokens));
   const auto chunk =
       static_cast<std::uint32_t>(std::min<std::size_t>(static_cast<std::size_t>(options.chunk), run.tokens.size()));
@@ -117,7 +119,7 @@ base::Result<LoadedRun> load_run(const RunOptions& options) {
     engine_options.frame_patches_max = pixels.frame_patches_max;
     engine_options.image_rows_max = pixels.patches_count;  // never fewer patches than rows
   }
-  run.engine = TRY(engine::inference::Engine::load(options.model, engine_options, *run.backend));
+  run.engine = TRY(engine::inference::Engine::load(options.model, engine_options, run.devices.of_engine()));
   if (!pixels.images.empty()) TRY(run.engine->encode_images(0, pixels.images, pixels.patch_rows));
   return run;
 }

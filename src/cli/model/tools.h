@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "base/token_id.h"
 #include "engine/contract/backend.h"
+#include "engine/inference/devices/open_devices.h"
 #include "engine/inference/engine.h"
 
 namespace llorch::cli::model {
@@ -25,7 +26,7 @@ struct RunOptions {
   std::string tokens;  // see parse_tokens
   std::int64_t chunk = 64;
   std::int64_t threads = 0;    // 0 = all
-  std::string device = "cpu";  // or cuda:N
+  std::string device = "cpu";  // or cuda:N; a list shares the model
   std::string kv_dtype = "f16";
   std::string pixels;               // see read_pixels; empty: none
   std::vector<std::string> images;  // PNG and JPEG files; instead of pixels
@@ -36,7 +37,7 @@ struct RunOptions {
 // An engine of one slot with the tokens it will be given, ready to score them; it holds their images.
 struct LoadedRun {
   std::vector<base::TokenId> tokens;
-  std::unique_ptr<engine::contract::Backend> backend;
+  engine::inference::devices::OpenDevices devices;
   std::unique_ptr<engine::inference::Engine> engine;
 };
 base::Result<LoadedRun> load_run(const RunOptions& options);
@@ -44,8 +45,6 @@ base::Result<LoadedRun> load_run(const RunOptions& options);
 base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads);
 // Empty when `device` is "cpu" or "cuda:N", else what is wrong with it.
 std::string check_device(const std::string& device);
-// REQUIRES: check_device() found nothing. Never another device than named. Errors: GPU_UNAVAILABLE, CUDA_ERROR.
-base::Result<std::unique_ptr<engine::contract::Backend>> make_device(const std::string& device, std::int64_t threads);
 
 // A bar on a terminal, nothing in a pipe.
 void show_progress(std::string_view what, std::size_t done, std::size_t total);

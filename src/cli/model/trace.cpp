@@ -146,7 +146,7 @@ base::Result<Outcome> run_trace(const TraceOptions& options) {
   }
   Outcome outcome;
   std::vector<float> values;
-  Recorder recorder(*run.backend, [&](const RowRecord& row, std::span<const float> row_values) {
+  Recorder recorder(*run.devices.backends[0], [&](const RowRecord& row, std::span<const float> row_values) {
     ++outcome.rows;
     if (file) file->out() << bj::serialize(to_json(row)) << '\n';
     if (!comparison || comparison->check(row) == Comparison::Verdict::kEqual) return true;

@@ -4,9 +4,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/contract/backend.h"
+#include "engine/contract/collective.h"
 
 namespace llorch::engine::compute::cuda {
 
@@ -15,6 +17,21 @@ struct CudaBackendOptions {
   std::uint64_t memory_budget_bytes = 0;  // 0 = what is free now, less a reserve for the driver's own needs
 };
 
+// GPUs that share a model, in rank order, and how they meet; one alone needs no collective, which ends before the backends.
+struct CudaGroup {
+  std::vector<std::unique_ptr<contract::Backend>> backends;
+  std::unique_ptr<contract::Collective> collective;
+};
+struct CudaGroupOptions {
+  std::vector<std::uint32_t> devices;     // at least one, none twice; no other one is touched
+  std::uint64_t memory_budget_bytes = 0;  // of each, as above
+};
+// Several find each other through NCCL, which is opened here. All of them or none. Errors: those of make_cuda_backend;
+// GPU_UNAVAILABLE (no NCCL), CUDA_ERROR (they do not find each other).
+base::Result<CudaGroup> make_cuda_group(const CudaGroupOptions& options);
+
+// "0,1" or "cuda:0,1", the list that --gpu-device and --device take. Errors: GPU_UNAVAILABLE, naming what it was given.
+base::Result<std::vector<std::uint32_t>> parse_devices(std::string_view text);
 // "3" or "cuda:3". Errors: GPU_UNAVAILABLE, naming what it was given.
 base::Result<std::uint32_t> parse_device(std::string_view text);
 

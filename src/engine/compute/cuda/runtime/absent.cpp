@@ -10,4 +10,8 @@ base::Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBac
       {}}.with("gpu_id", static_cast<std::int64_t>(options.device)));
 }
 
+base::Result<CudaGroup> make_cuda_group(const CudaGroupOptions& options) {
+  return base::fail(make_cuda_backend({.device = options.devices.at(0)}).error());
+}
+
 }  // namespace llorch::engine::compute::cuda

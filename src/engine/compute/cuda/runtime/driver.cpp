@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "engine/compute/cuda/architectures.h"
 #include "engine/compute/cuda/backend.h"
+#include "engine/compute/cuda/collective/collective.h"
 #include "engine/compute/cuda/device.h"
 #include "engine/compute/cuda/runtime/kernels.h"
 
@@ -63,6 +64,7 @@ class CudaDriver final : public Driver {
 
   // Errors: GPU_UNAVAILABLE, CUDA_ERROR.
   static Result<std::unique_ptr<CudaDriver>> open(std::uint32_t device);
+  void* native_stream() const { return stream_; }
 
   ~CudaDriver() override {
     make_current();
@@ -292,12 +294,35 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
 
 }  // namespace
 
-Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
-  std::unique_ptr<CudaDriver> driver = TRY(CudaDriver::open(options.device));
+namespace {
+
+std::unique_ptr<CudaBackend> make_backend(std::unique_ptr<CudaDriver> driver, std::uint64_t memory_budget_bytes) {
   const std::uint64_t free = driver->free_memory_bytes();
   const std::uint64_t usable = free > kReserveBytes ? free - kReserveBytes : 0;
-  const std::uint64_t budget = options.memory_budget_bytes != 0 ? options.memory_budget_bytes : usable;
-  return std::make_unique<CudaBackend>(std::move(driver), budget);
+  return std::make_unique<CudaBackend>(std::move(driver), memory_budget_bytes != 0 ? memory_budget_bytes : usable);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOptions& options) {
+  return make_backend(TRY(CudaDriver::open(options.device)), options.memory_budget_bytes);
+}
+
+Result<CudaGroup> make_cuda_group(const CudaGroupOptions& options) {
+  std::vector<std::unique_ptr<CudaDriver>> drivers;
+  for (std::uint32_t device : options.devices) drivers.push_back(TRY(CudaDriver::open(device)));
+  // Connected before budgets are read off what is free: connections take memory of every GPU.
+  std::unique_ptr<Nccl> nccl;
+  if (drivers.size() > 1) nccl = TRY(Nccl::open(kNcclLibrary, options.devices));
+  CudaGroup group;
+  std::vector<CudaCollective::Gpu> gpus;
+  for (std::unique_ptr<CudaDriver>& driver : drivers) {
+    void* const native_stream = driver->native_stream();
+    group.backends.push_back(make_backend(std::move(driver), options.memory_budget_bytes));
+    gpus.push_back({.backend = group.backends.back().get(), .native_stream = native_stream});
+  }
+  if (nccl != nullptr) group.collective = std::make_unique<CudaCollective>(std::move(gpus), std::move(nccl));
+  return group;
 }
 
 }  // namespace llorch::engine::compute::cuda

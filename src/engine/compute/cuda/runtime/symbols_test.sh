@@ -5,6 +5,9 @@
 set -eu
 here=$(dirname "$0")
 used=$(nm -u "$@" | sed -n 's/^ *U \(\(cuda\|nccl\|nvml\|cu[A-Z]\)[A-Za-z0-9_]*\)$/\1/p' | sort -u)
+# What is opened at run time stands as text in our objects.
+opened=$(strings -a "$@" | grep -xE '(nccl|nvml)[A-Z][A-Za-z0-9_]*' | sort -u || true)
+used=$(printf '%s\n%s\n' "$used" "$opened" | sort -u)
 unknown=$(printf '%s\n' "$used" | grep -vxF -f "$here/symbols.txt" | grep . || true)
 if [ -n "$unknown" ]; then
   echo "not in symbols.txt:"

@@ -1,0 +1,53 @@
+#include "engine/compute/cuda/collective/collective.h"
+
+#include <utility>
+
+#include "base/assert.h"
+#include "engine/compute/cuda/adapters/support.h"
+#include "engine/compute/cuda/stream.h"
+
+namespace llorch::engine::compute::cuda {
+
+using contract::DeviceBuffer;
+using contract::Status;
+
+CudaCollective::CudaCollective(std::vector<Gpu> gpus, std::unique_ptr<Nccl> nccl)
+    : gpus_(std::move(gpus)), nccl_(std::move(nccl)) {
+  ASSERT(nccl_->ranks() == ranks(), "{} devices, {} connected", ranks(), nccl_->ranks());
+}
+
+base::Result<> CudaCollective::reserve(std::uint64_t values_max) {
+  std::vector<DeviceBuffer> gathered;
+  for (const Gpu& gpu : gpus_) {
+    gathered.push_back(
+        TRY(DeviceBuffer::allocate(*gpu.backend, device_bytes(values_max), contract::MemoryPurpose::kWorkspace)));
+  }
+  gathered_ = std::move(gathered);
+  return {};
+}
+
+base::Result<> CudaCollective::begin() {
+  if (!nccl_->is_aborted()) return {};
+  return base::fail(base::ErrorCode::kCudaError,
+                    "a GPU failed in an earlier step and the others no longer wait for it; start the process again");
+}
+
+Status CudaCollective::sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept {
+  const Gpu& gpu = gpus_[rank];
+  auto* const all = reinterpret_cast<float*>(gathered_[rank].data());
+  ASSERT(count * ranks() * sizeof(float) <= gathered_[rank].size_bytes(), "a sum of {} values, {} bytes are reserved",
+         count, gathered_[rank].size_bytes());
+  // What the backend holds back comes before: the stream's order is the plan's.
+  gpu.backend->end_step();
+  if (Status status = nccl_->all_gather(rank, values, all, count, gpu.native_stream); !status.is_ok()) return status;
+  const CudaStream& stream = *static_cast<const CudaStream*>(gpu.backend->stream().ptr);
+  for (std::uint32_t r = 1; r < ranks(); ++r) {
+    // fma(1, b, a) is a + b, rounded once.
+    const kernels::ResidualAddArgs args{
+        .a = r == 1 ? all : values, .b = all + r * count, .y = values, .count = count, .scale = 1};
+    stream.launch<kernels::ResidualAdd>({adapters::blocks_of(count, kernels::ResidualAdd::kThreads)}, args);
+  }
+  return stream.status();
+}
+
+}  // namespace llorch::engine::compute::cuda

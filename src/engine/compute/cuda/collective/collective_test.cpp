@@ -1,0 +1,138 @@
+// Sums over emulated GPUs, through the collective library's functions as they are opened at run time.
+#include "engine/compute/cuda/collective/collective.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+#include "engine/compute/cuda/backend.h"
+#include "engine/compute/cuda/emulation/driver.h"
+
+namespace llorch::engine::compute::cuda {
+namespace {
+
+using base::ErrorCode;
+using contract::DeviceBuffer;
+using contract::MemoryPurpose;
+using contract::Status;
+
+constexpr std::uint64_t kValuesMax = 1000;
+
+struct Gpus {
+  explicit Gpus(std::uint32_t count, std::uint64_t memory_bytes = 1u << 24) {
+    std::vector<std::uint32_t> numbers;
+    std::vector<CudaCollective::Gpu> gpus;
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      numbers.push_back(rank);
+      backends.push_back(emulation::make_backend({.memory_bytes = memory_bytes, .backwards = rank % 2 != 0}));
+      gpus.push_back({.backend = backends.back().get()});
+    }
+    auto nccl = Nccl::open(LLORCH_FAKE_NCCL, numbers);
+    EXPECT_TRUE(nccl) << nccl.error().message;
+    collective = std::make_unique<CudaCollective>(gpus, *std::move(nccl));
+  }
+  // Runs `job` on a thread per rank.
+  template <class Job>
+  void run(Job&& job) {
+    std::vector<std::thread> threads;
+    for (std::uint32_t rank = 0; rank < backends.size(); ++rank) threads.emplace_back([&job, rank] { job(rank); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  std::vector<std::unique_ptr<CudaBackend>> backends;
+  std::unique_ptr<CudaCollective> collective;
+};
+
+// Of very different magnitudes, so that another order has other bits.
+float number(std::uint32_t rank, std::uint64_t i) {
+  std::uint32_t x = static_cast<std::uint32_t>(i) * 2654435761U + rank * 40503U + 1;
+  x ^= x >> 15;
+  x *= 2246822519U;
+  x ^= x >> 13;
+  return (static_cast<float>(x >> 8) / 16777216.0F - 0.5F) * (static_cast<float>(x % 7) * 1e6F + 1e-3F);
+}
+
+// SYS-6.3.3
+TEST(CudaCollective, AddsInRankOrderOnEveryGpu) {
+  for (std::uint32_t ranks : {2U, 4U}) {
+    Gpus gpus(ranks);
+    ASSERT_TRUE(gpus.collective->reserve(kValuesMax));
+    std::vector<std::array<float, kValuesMax>> sums(ranks);
+    for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{300}, kValuesMax}) {
+      ASSERT_TRUE(gpus.collective->begin());
+      gpus.run([&](std::uint32_t rank) {
+        CudaBackend& backend = *gpus.backends[rank];
+        for (std::uint64_t i = 0; i < count; ++i) sums[rank][i] = number(rank, i);
+        const auto bytes = std::as_writable_bytes(std::span(sums[rank]).first(count));
+        const DeviceBuffer buffer = DeviceBuffer::allocate(backend, bytes.size(), MemoryPurpose::kActivations).value();
+        backend.copy_to_device(buffer.data(), bytes);
+        EXPECT_TRUE(gpus.collective->sum(rank, reinterpret_cast<float*>(buffer.data()), count).is_ok());
+        backend.copy_to_host(bytes, buffer.data());
+      });
+      for (std::uint64_t i = 0; i < count; ++i) {
+        float expected = number(0, i);
+        for (std::uint32_t rank = 1; rank < ranks; ++rank) expected += number(rank, i);
+        for (std::uint32_t rank = 0; rank < ranks; ++rank)
+          ASSERT_EQ(std::memcmp(&sums[rank][i], &expected, sizeof expected), 0) << rank << " of " << ranks << ", " << i;
+      }
+    }
+    gpus.collective->release();
+  }
+}
+
+TEST(CudaCollective, ItsRoomIsPredictedAndTakenOnAllGpusOrNone) {
+  Gpus gpus(2);
+  ASSERT_TRUE(gpus.collective->reserve(kValuesMax));
+  for (const auto& backend : gpus.backends)
+    EXPECT_EQ(backend->memory_used_bytes(), gpus.collective->device_bytes(kValuesMax));
+  gpus.collective->release();
+  for (const auto& backend : gpus.backends) EXPECT_EQ(backend->memory_used_bytes(), 0U);
+
+  const DeviceBuffer taken =
+      DeviceBuffer::allocate(*gpus.backends[1], gpus.backends[1]->memory_budget_bytes(), MemoryPurpose::kWeights)
+          .value();
+  EXPECT_EQ(gpus.collective->reserve(kValuesMax).error().code, ErrorCode::kOutOfDeviceMemory);
+  EXPECT_EQ(gpus.backends[0]->memory_used_bytes(), 0U);
+}
+
+// A rank in a sum is let go, whichever it waits in, and the collective says what has happened from then on.
+TEST(CudaCollective, NobodyWaitsForAGpuThatFailed) {
+  for (const std::uint32_t failing : {0U, 1U, 2U}) {
+    Gpus gpus(3);
+    ASSERT_TRUE(gpus.collective->reserve(kValuesMax));
+    gpus.run([&](std::uint32_t rank) {
+      if (rank == failing) return gpus.collective->abort();
+      const DeviceBuffer buffer = DeviceBuffer::allocate(*gpus.backends[rank], 64, MemoryPurpose::kActivations).value();
+      EXPECT_FALSE(gpus.collective->sum(rank, reinterpret_cast<float*>(buffer.data()), 16).is_ok());
+    });
+    EXPECT_EQ(gpus.collective->begin().error().code, ErrorCode::kCudaError);
+    gpus.collective->abort();  // twice is fine
+    gpus.collective->release();
+  }
+}
+
+TEST(Nccl, WhatCannotBeOpenedIsSaid) {
+  const auto absent = Nccl::open("libno-such-nccl.so", {0, 1});
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().code, ErrorCode::kGpuUnavailable);
+  EXPECT_NE(absent.error().message.find("libno-such-nccl.so cannot be opened"), std::string::npos);
+  EXPECT_EQ(Nccl::open("libdl.so.2", {0, 1}).error().code, ErrorCode::kGpuUnavailable);
+  const auto twice = Nccl::open(LLORCH_FAKE_NCCL, {1, 1});
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().code, ErrorCode::kCudaError);
+  EXPECT_NE(twice.error().message.find("invalid argument"), std::string::npos);
+}
+
+TEST(ParseDevices, TakesAListAndNoGpuTwice) {
+  using Numbers = std::vector<std::uint32_t>;
+  EXPECT_EQ(parse_devices("0").value(), Numbers{0});
+  EXPECT_EQ(parse_devices("0,1").value(), (Numbers{0, 1}));
+  EXPECT_EQ(parse_devices("cuda:2,0,cuda:1").value(), (Numbers{2, 0, 1}));
+  for (const char* text : {"", ",", "0,", "0,,1", "0,x", "0,1,0"})
+    EXPECT_EQ(parse_devices(text).error().code, ErrorCode::kGpuUnavailable) << text;
+}
+
+}  // namespace
+}  // namespace llorch::engine::compute::cuda

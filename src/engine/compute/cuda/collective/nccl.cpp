@@ -1,0 +1,100 @@
+#include "engine/compute/cuda/collective/nccl.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include <utility>
+
+namespace llorch::engine::compute::cuda {
+
+using base::ErrorCode;
+using base::Result;
+using contract::Status;
+
+namespace {
+
+// ncclResult_t, ncclDataType_t and ncclComm_t of the NCCL API reference.
+constexpr int kNcclSuccess = 0;
+constexpr int kNcclFloat32 = 7;
+using NcclComm = void*;
+
+}  // namespace
+
+struct Nccl::Api {
+  void* handle = nullptr;
+  int (*init_all)(NcclComm*, int, const int*) = nullptr;
+  int (*all_gather)(const void*, void*, std::size_t, int, NcclComm, void*) = nullptr;
+  int (*abort)(NcclComm) = nullptr;
+  int (*destroy)(NcclComm) = nullptr;
+  const char* (*error_string)(int) = nullptr;
+
+  ~Api() {
+    if (handle != nullptr) dlclose(handle);
+  }
+  template <class F>
+  bool load(F& function, const char* symbol) {
+    function = reinterpret_cast<F>(dlsym(handle, symbol));
+    return function != nullptr;
+  }
+  bool load_all() {
+    return load(init_all, "ncclCommInitAll") && load(all_gather, "ncclAllGather") && load(abort, "ncclCommAbort") &&
+           load(destroy, "ncclCommDestroy") && load(error_string, "ncclGetErrorString");
+  }
+};
+
+Nccl::Nccl(std::unique_ptr<Api> api, std::size_t ranks) : api_(std::move(api)), links_(ranks) {}
+
+Nccl::~Nccl() {
+  for (Link& link : links_) {
+    if (link.communicator != nullptr) api_->destroy(link.communicator);
+  }
+}
+
+Result<std::unique_ptr<Nccl>> Nccl::open(const std::string& library, const std::vector<std::uint32_t>& devices) {
+  auto api = std::make_unique<Api>();
+  api->handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (api->handle == nullptr) {
+    return base::fail(ErrorCode::kGpuUnavailable,
+                      fmt::format("{} GPUs share a model through NCCL, and {} cannot be opened; install NCCL 2, or use "
+                                  "one GPU",
+                                  devices.size(), library));
+  }
+  if (!api->load_all()) {
+    return base::fail(ErrorCode::kGpuUnavailable, fmt::format("{} lacks functions of NCCL 2", library));
+  }
+  std::unique_ptr<Nccl> nccl(new Nccl(std::move(api), devices.size()));
+  std::vector<NcclComm> communicators(devices.size(), nullptr);
+  const std::vector<int> numbers(devices.begin(), devices.end());
+  const int code = nccl->api_->init_all(communicators.data(), static_cast<int>(numbers.size()), numbers.data());
+  if (code != kNcclSuccess) {
+    return base::fail(ErrorCode::kCudaError, fmt::format("{} GPUs do not find each other: {}", devices.size(),
+                                                         nccl->api_->error_string(code)));
+  }
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) nccl->links_[rank].communicator = communicators[rank];
+  return nccl;
+}
+
+Status Nccl::all_gather(std::uint32_t rank, const float* mine, float* all, std::uint64_t count, void* stream) noexcept {
+  Link& link = links_[rank];
+  const std::lock_guard lock(link.mutex);
+  if (aborted_.load()) return Status::failed(ErrorCode::kCancelled);
+  const int code = api_->all_gather(mine, all, count, kNcclFloat32, link.communicator, stream);
+  return code == kNcclSuccess ? Status::ok() : Status::failed(ErrorCode::kCudaError);
+}
+
+void Nccl::abort() noexcept {
+  if (aborted_.exchange(true)) return;
+  // Who holds a lock may be waiting for one of the others to be ended: those that can be go first.
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (Link& link : links_) {
+    locks.emplace_back(link.mutex, std::try_to_lock);
+    if (locks.back()) api_->abort(std::exchange(link.communicator, nullptr));
+  }
+  for (std::size_t rank = 0; rank < links_.size(); ++rank) {
+    if (locks[rank]) continue;
+    locks[rank].lock();
+    api_->abort(std::exchange(links_[rank].communicator, nullptr));
+  }
+}
+
+}  // namespace llorch::engine::compute::cuda

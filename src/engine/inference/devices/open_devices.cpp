@@ -1,0 +1,74 @@
+#include "engine/inference/devices/open_devices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/compute/cpu/backend.h"
+#include "engine/compute/cuda/backend.h"
+#include "engine/inference/parallel/host_collective.h"
+#include "engine/models/model.h"
+
+namespace llorch::engine::inference::devices {
+namespace {
+
+// "cpu,cpu" -> 2; 0 when it names anything else.
+std::uint32_t cpus_count(std::string_view names) {
+  std::uint32_t count = 0;
+  for (;;) {
+    const std::size_t comma = names.find(',');
+    if (names.substr(0, comma) != "cpu") return 0;
+    ++count;
+    if (comma == std::string_view::npos) return count;
+    names.remove_prefix(comma + 1);
+  }
+}
+
+base::Result<OpenDevices> open_cpus(std::uint32_t count, const DevicesOptions& options) {
+  OpenDevices open;
+  for (std::uint32_t rank = 0; rank < count; ++rank) {
+    open.backends.push_back(TRY(compute::cpu::make_cpu_backend(
+        {.threads_count = std::max(1U, options.cpu_threads_count / count),
+         .memory_budget_bytes = options.memory_budget_bytes != 0 ? options.memory_budget_bytes
+                                                                 : std::numeric_limits<std::uint64_t>::max()})));
+  }
+  if (count > 1) open.collective = std::make_unique<parallel::HostCollective>(open.of_engine().backends);
+  return open;
+}
+
+}  // namespace
+
+parallel::Devices OpenDevices::of_engine() const {
+  parallel::Devices devices{.backends = {}, .collective = collective.get()};
+  for (const auto& backend : backends) devices.backends.push_back(backend.get());
+  return devices;
+}
+
+std::uint64_t OpenDevices::memory_used_bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& backend : backends) sum += backend->memory_used_bytes();
+  return sum;
+}
+
+bool names_cpu(std::string_view names) { return cpus_count(names) != 0; }
+
+std::string check_names(std::string_view names) {
+  std::size_t count = cpus_count(names);
+  if (count == 0) {
+    const auto gpus = compute::cuda::parse_devices(names);
+    if (!gpus) return gpus.error().message;
+    count = gpus->size();
+  }
+  if (count <= models::kRanksMax) return {};
+  return fmt::format("names {} devices; at most {} can share a model", count, models::kRanksMax);
+}
+
+base::Result<OpenDevices> open_devices(const DevicesOptions& options) {
+  if (const std::uint32_t count = cpus_count(options.names); count != 0) return open_cpus(count, options);
+  auto group = TRY(compute::cuda::make_cuda_group({.devices = TRY(compute::cuda::parse_devices(options.names)),
+                                                   .memory_budget_bytes = options.memory_budget_bytes}));
+  return OpenDevices{.backends = std::move(group.backends), .collective = std::move(group.collective)};
+}
+
+}  // namespace llorch::engine::inference::devices
