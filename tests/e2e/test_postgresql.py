@@ -30,6 +30,8 @@ def test_jobs_in_postgresql_survive_kill_9_of_both():
             waiting = stack.submit(prompt=NEEDLE, max_tokens=200)["job_id"]
             server.process.kill()
             server.process.wait()
+            # Its last backend may still finish a commit; what is asked after that is refused at once.
+            wait_for("the store to notice", lambda: request(stack.url, "GET", "/v2/tasks/no-such-job").status == 503)
             refused = request(stack.url, "POST", "/v2/tasks", {"model": "demo", "prompt": "x", "max_tokens": 2, "seed": 1})
             assert (refused.status, refused.code) == (503, "STORE_UNAVAILABLE")
             wait_for("the server to start again", lambda: restarted(server))
