@@ -70,17 +70,12 @@ void Brain::State::commit_orders(PoolCommit commit) {
   pool_commits.emplace(commit_id, std::move(commit));
 }
 
-// True if the commit was one of these.
+// True if the commit was one of these, of a pool that has not left since.
 bool Brain::State::orders_committed(CommitId id, const Error* error) {
   auto node = pool_commits.extract(id);
   if (node.empty()) return false;
   PoolCommit& commit = node.mapped();
-  const auto it = controls.find(commit.pool_id);
-  if (it == controls.end()) {  // the pool left meanwhile, and its row with it
-    if (commit.kind != Kind::kSettle) refuse_order(commit.request, not_found(commit.pool_id));
-    return true;
-  }
-  PoolControl& control = it->second;
+  PoolControl& control = controls.at(commit.pool_id);
   (commit.kind == Kind::kSettle ? control.settling : control.commit_pending) = false;
   control.unsettled = error != nullptr;
   dirty = true;
@@ -131,6 +126,13 @@ void Brain::State::forget_control(const base::PoolId& id) {
   }
   timers.cancel(it->second.deadline_timer);
   controls.erase(it);
+  // What is on its way to the disk goes with the pool's row, and is not for a pool that comes back under this id.
+  std::erase_if(pool_commits, [&](const auto& item) {
+    const PoolCommit& commit = item.second;
+    if (commit.pool_id != id) return false;
+    if (commit.kind != Kind::kSettle) refuse_order(commit.request, not_found(id));
+    return true;
+  });
 }
 
 // ---- drain ----------------------------------------------------------------------------------------------------------

@@ -88,6 +88,29 @@ TEST(Reload, EndsWithItsPool) {
   EXPECT_EQ(d.health().operation->state, PoolOperationState::kFailed);
 }
 
+// ORCH-3038: an order still on its way to the disk goes with its pool, whatever is asked of the one that comes back.
+TEST(Reload, LeavesWithItsPoolBeforeItBegan) {
+  Operated d;
+  d.add_worker();
+  d.auto_commit = false;
+  d.reload("b");
+  const auto late = d.only<CommitPoolOrders>();
+  d.send(PoolLeft{{}, kPool});
+  EXPECT_EQ(d.refused(), ErrorCode::kPoolNotFound);
+  d.add_worker("w9");
+  d.purge();
+  const auto purge = d.only<CommitPoolOrders>();
+  d.send(Committed{{late.commit}});
+  EXPECT_TRUE(d.none<AnswerPoolControl>()) << "its row is gone from the disk";
+  EXPECT_TRUE(d.none<StopWorker>());
+  d.reload("c");
+  EXPECT_EQ(d.refused(), ErrorCode::kConflict) << "the purge is still being written";
+  d.send(Committed{{purge.commit}});
+  EXPECT_EQ(d.only<AnswerPoolControl>().result->status, "purging");
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w9");
+  EXPECT_TRUE(d.health().ready);
+}
+
 // ORCH-3038: what was not made durable has not happened, and what was told is over does not begin again.
 TEST(Reload, IsDurableBeforeItBeginsAndBeforeItIsOver) {
   Operated d;
