@@ -42,7 +42,9 @@ constexpr std::size_t kPathBytesMax = 4096;
 // Closed, and removed unless kept: what a failure leaves is nothing.
 class NewFile {
  public:
-  static base::Result<NewFile> create(const fs::path& path) { return open(path, O_RDWR | O_CREAT | O_TRUNC); }
+  static base::Result<NewFile> create(const fs::path& path) { return open(path, O_RDWR | O_CREAT | O_EXCL); }
+  // Also over what an earlier attempt has left.
+  static base::Result<NewFile> replace(const fs::path& path) { return open(path, O_RDWR | O_CREAT | O_TRUNC); }
   static base::Result<NewFile> open(const fs::path& path, int flags) {
     const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return base::fail(base::io_error("cannot open", path, errno));
@@ -180,9 +182,22 @@ base::Result<std::string> live_keys(sqlite::Database& database, const fs::path& 
   return keys;
 }
 
+fs::path unfinished(const fs::path& file) { return file.string() + ".part"; }
+
+// Neither the file nor what is made beside it replaces anything.
 base::Result<> check_is_new(const fs::path& file) {
-  if (!fs::exists(file)) return {};
-  return base::fail(ErrorCode::kConflict, fmt::format("{} exists; give another name", file.string()));
+  if (fs::exists(file)) {
+    return base::fail(ErrorCode::kConflict, fmt::format("{} exists; give another name", file.string()));
+  }
+  const Parts parts = parts_of(file);
+  for (const fs::path& beside : {parts.database, parts.keys, unfinished(file)}) {
+    if (!fs::exists(beside)) continue;
+    return base::fail(ErrorCode::kConflict,
+                      fmt::format("{} exists, and the backup would overwrite it; give another name, or remove it if a "
+                                  "backup that was cut short has left it",
+                                  beside.string()));
+  }
+  return {};
 }
 
 // One file of both parts. `parts.keys` may hold more than the keys of the copy's jobs; what is written does not.
@@ -197,7 +212,7 @@ base::Result<Summary> assemble(const fs::path& file, const Parts& parts) {
   }
   const base::MappedFile mapped = TRY(base::MappedFile::open(parts.database));
   const std::string_view image = view(mapped.bytes());
-  NewFile out = TRY(NewFile::create(file.string() + ".part"));
+  NewFile out = TRY(NewFile::create(unfinished(file)));
   Header header{.keys_bytes = keys.size(), .database_bytes = image.size()};
   base::Sha256 hash;
   const Sink append = [&](std::string_view part) {
@@ -296,7 +311,7 @@ base::Result<Summary> restore(const Paths& paths) {
   const std::string_view keys = bytes.substr(kHeaderBytes, header.keys_bytes);
   const std::string_view image = bytes.substr(kHeaderBytes + header.keys_bytes);
 
-  NewFile database_file = TRY(NewFile::create(target.string() + ".restored"));
+  NewFile database_file = TRY(NewFile::replace(target.string() + ".restored"));
   const RemoveJournals remove_journals{database_file.path()};
   TRY(for_each_part(image, [&](std::string_view part) { return database_file.append(part); }));
   Summary summary;
@@ -307,7 +322,7 @@ base::Result<Summary> restore(const Paths& paths) {
   }
   summary.bytes = static_cast<std::int64_t>(bytes.size());
   // The database last: without it the keys belong to nobody, and this can be done again.
-  NewFile keys_file = TRY(NewFile::create((paths.directory / kKeysName).string() + ".restored"));
+  NewFile keys_file = TRY(NewFile::replace((paths.directory / kKeysName).string() + ".restored"));
   TRY(for_each_part(keys, [&](std::string_view part) { return keys_file.append(part); }));
   TRY(keys_file.keep(paths.directory / kKeysName));
   TRY(database_file.keep(target));

@@ -22,7 +22,7 @@ struct Summary {
 };
 
 // Moves the log into the database and copies both parts to a new file of mode 0600; nobody sees a part of it. NOT_FOUND:
-// there is no job store. CONFLICT: the file exists. CORRUPT_FILE, STORE_UNAVAILABLE, IO_ERROR. While orchestratord runs,
+// there is no job store. CONFLICT: the file, or one that is made beside it, exists. CORRUPT_FILE, STORE_UNAVAILABLE, IO_ERROR. While orchestratord runs,
 // see Online.
 base::Result<Summary> write(const Paths& paths);
 
@@ -39,7 +39,7 @@ base::Result<> fill(const std::filesystem::path& part, std::string_view bytes);
 // The parts and what was asked go with this value.
 class Online {
  public:
-  // Makes the parts, empty, and leaves the file's name in the directory. CONFLICT: the file exists. IO_ERROR.
+  // Makes the parts, empty, and leaves the file's name in the directory. CONFLICT: the file or a part exists. IO_ERROR.
   // `paths.directory` need not be locked here.
   static base::Result<Online> prepare(const Paths& paths);
   Online(Online&& other) noexcept : paths_(std::exchange(other.paths_, {})) {}

@@ -77,6 +77,30 @@ TEST_F(BackupTest, NothingIsOverwritten) {
   EXPECT_EQ(write({.directory = to_.path(), .file = to_.path() / "x"}).error().code, ErrorCode::kNotFound);
 }
 
+// What lies where its parts would is somebody's: of another backup under way, or the keys of the store itself.
+TEST_F(BackupTest, NothingBesideItIsOverwritten) {
+  for (const char* suffix : {".database", ".keys", ".part"}) {
+    const std::filesystem::path other = file().string() + suffix;
+    ASSERT_TRUE(base::write_file_atomic(other, "somebody's"));
+    EXPECT_EQ(write_backup().error().code, ErrorCode::kConflict) << suffix;
+    const auto online = Online::prepare({.directory = from_.path(), .file = file()});
+    ASSERT_FALSE(online) << suffix;
+    EXPECT_EQ(online.error().code, ErrorCode::kConflict);
+    EXPECT_EQ(base::read_file(other, 100).value(), "somebody's");
+    std::filesystem::remove(other);
+  }
+  const std::string keys = key_file_bytes(from_);
+  EXPECT_FALSE(Online::prepare({.directory = from_.path(), .file = from_.path() / "payload"}));
+  EXPECT_EQ(key_file_bytes(from_), keys) << "the keys of live jobs";
+  {
+    const Online first = Online::prepare({.directory = from_.path(), .file = file()}).value();
+    EXPECT_FALSE(Online::prepare({.directory = from_.path(), .file = file()}));
+    EXPECT_TRUE(std::filesystem::exists(parts_of(file()).database) && std::filesystem::exists(parts_of(file()).keys));
+    EXPECT_EQ(take_request(from_.path()).value(), file());
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 2) << "database, keys";
+}
+
 TEST_F(BackupTest, ADamagedFileLeavesNothingBehind) {
   ASSERT_TRUE(write_backup());
   const std::string good = bytes();

@@ -134,8 +134,7 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
       sqlite3_open_v2(options.path.c_str(), &raw, flags, options.vfs.empty() ? nullptr : options.vfs.c_str());
   Database database(raw);
   if (code != SQLITE_OK) return base::fail(database_error(raw, "cannot open the job store"));
-  // locking_mode before journal_mode: WAL then needs no shared memory file. The CHECKs of the schema are for other writers:
-  // each of their lists costs a temporary table per row, and this connection binds enumerators.
+  // locking_mode before journal_mode: WAL then needs no shared memory file.
   // The CHECKs speak to people and other programs: what we write comes from enums, and each IN list would cost a temporary
   // table per row.
   TRY(database.execute(
