@@ -8,6 +8,7 @@
 #include <future>
 #include <optional>
 
+#include "base/process.h"
 #include "contract/json.h"
 #include "contract/task.h"
 #include "net/client.h"
@@ -84,6 +85,7 @@ base::Result<> ask(const OrchestratorOptions& options) {
 base::Result<backup::Summary> online_backup(const OrchestratorOptions& options, const backup::Paths& paths) {
   const backup::Online parts = TRY(backup::Online::prepare(paths));
   TRY(ask(options));
+  base::block_stop_signals();  // from here on a Ctrl-C would leave the parts, and with them keys of prompts
   return parts.finish();
 }
 
