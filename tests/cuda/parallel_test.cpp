@@ -73,7 +73,6 @@ std::vector<std::string> shared_models() {
 INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(shared_models()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
-// SYS-3.3.1
 TEST(ParallelMemory, IsPredictedForEveryGpu) {
   Pair pair;
   const Model model = read_model("llama3_gguf");

@@ -172,7 +172,6 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
-// SYS-3.3.1
 TEST(ParallelRefusals, SayWhatDoesNotDivide) {
   const auto refusal = [](const std::filesystem::path& model, std::uint32_t devices) {
     const Group group(devices);

@@ -89,7 +89,7 @@ TEST(EngineParallel, EveryAllocationOfALoadMayFailOnEveryDevice) {
   }
 }
 
-// SYS-3.3.1: the load is refused when any device is short, before a weight is read.
+// The load is refused when any device is short, before a weight is read.
 TEST(EngineParallel, OneDeviceThatIsShortIsEnough) {
   const ModelFile file;
   std::uint64_t needed = 0;

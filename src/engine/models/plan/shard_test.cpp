@@ -83,7 +83,6 @@ TEST(Shard, TheFirstRankAddsTheBiases) {
   }
 }
 
-// SYS-3.3.1
 TEST(Shard, WhatDoesNotDivideIsRefusedWithTheNumbers) {
   const auto refusal = [](const TinyLlama& tiny, std::uint32_t ranks) {
     const auto model = compile(tiny, {.rank = 0, .ranks = ranks});
