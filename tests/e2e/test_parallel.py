@@ -31,7 +31,7 @@ def test_two_devices_agree_with_one_to_rounding_and_with_themselves_to_the_bit(t
 
 
 def test_what_cannot_be_shared_out_is_refused_with_the_numbers(tmp_path):
-    """One model on two devices of one worker: jobs, receipts and the memory of each."""
+    """Refused before a weight is read, with what does not divide."""
     done = trace(tmp_path, "--device", "cpu,cpu,cpu", "--out", tmp_path / "no.jsonl")
     assert done.returncode != 0
     assert "8 attention heads cannot be shared out evenly over 3 devices" in done.stderr
