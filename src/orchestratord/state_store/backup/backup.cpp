@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -265,6 +266,13 @@ base::Result<> fill(const fs::path& part, std::string_view bytes) {
 
 base::Result<Online> Online::prepare(const Paths& paths) {
   const Paths absolute{.directory = paths.directory, .file = fs::absolute(paths.file)};
+  Online online(::open(paths.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (online.directory_fd_ < 0) return base::fail(base::io_error("cannot open", paths.directory, errno));
+  // A second request would take the place of the first, and each would be told the other's outcome.
+  if (::flock(online.directory_fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return base::fail(base::io_error("cannot lock", paths.directory, errno));
+    return base::fail(ErrorCode::kConflict, "another backup is being made; wait for its end");
+  }
   TRY(check_is_new(absolute.file));
   const Parts parts = parts_of(absolute.file);
   auto database = TRY(NewFile::create(parts.database));
@@ -272,13 +280,16 @@ base::Result<Online> Online::prepare(const Paths& paths) {
   TRY(base::write_file_atomic(absolute.directory / kRequestName, absolute.file.string()));
   database.keep_as_it_is();
   keys.keep_as_it_is();
-  return Online(absolute);
+  online.paths_ = absolute;
+  return online;
 }
 
 Online::~Online() {
-  if (paths_.file.empty()) return;
-  remove(parts_of(paths_.file));
-  ::unlink((paths_.directory / kRequestName).c_str());
+  if (!paths_.file.empty()) {
+    remove(parts_of(paths_.file));
+    ::unlink((paths_.directory / kRequestName).c_str());
+  }
+  if (directory_fd_ >= 0) ::close(directory_fd_);
 }
 
 base::Result<Summary> Online::finish() const { return assemble(paths_.file, parts_of(paths_.file)); }

@@ -39,18 +39,21 @@ base::Result<> fill(const std::filesystem::path& part, std::string_view bytes);
 // The parts and what was asked go with this value.
 class Online {
  public:
-  // Makes the parts, empty, and leaves the file's name in the directory. CONFLICT: the file or a part exists. IO_ERROR.
+  // Makes the parts, empty, and leaves the file's name in the directory. CONFLICT: the file or a part exists, or another one
+  // of this directory does. IO_ERROR.
   // `paths.directory` need not be locked here.
   static base::Result<Online> prepare(const Paths& paths);
-  Online(Online&& other) noexcept : paths_(std::exchange(other.paths_, {})) {}
+  Online(Online&& other) noexcept
+      : paths_(std::exchange(other.paths_, {})), directory_fd_(std::exchange(other.directory_fd_, -1)) {}
   Online& operator=(Online&&) = delete;
   ~Online();
   // REQUIRES: both parts are whole. Errors: as of write().
   base::Result<Summary> finish() const;
 
  private:
-  explicit Online(Paths paths) : paths_(std::move(paths)) {}
-  Paths paths_;
+  explicit Online(int directory_fd) : directory_fd_(directory_fd) {}
+  Paths paths_;            // once the request is there
+  int directory_fd_ = -1;  // locked
 };
 // For orchestratord: the file that `prepare` names, once. NOT_FOUND.
 base::Result<std::filesystem::path> take_request(const std::filesystem::path& directory);

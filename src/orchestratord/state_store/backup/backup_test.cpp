@@ -94,11 +94,16 @@ TEST_F(BackupTest, NothingBesideItIsOverwritten) {
   EXPECT_EQ(key_file_bytes(from_), keys) << "the keys of live jobs";
   {
     const Online first = Online::prepare({.directory = from_.path(), .file = file()}).value();
-    EXPECT_FALSE(Online::prepare({.directory = from_.path(), .file = file()}));
+    for (const std::filesystem::path& second : {file(), to_.path() / "other.backup"}) {
+      const auto online = Online::prepare({.directory = from_.path(), .file = second});
+      ASSERT_FALSE(online);
+      EXPECT_EQ(online.error().code, ErrorCode::kConflict);
+    }
     EXPECT_TRUE(std::filesystem::exists(parts_of(file()).database) && std::filesystem::exists(parts_of(file()).keys));
     EXPECT_EQ(take_request(from_.path()).value(), file());
   }
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(from_.path()), {}), 2) << "database, keys";
+  EXPECT_TRUE(Online::prepare({.directory = from_.path(), .file = file()})) << "its turn";
 }
 
 TEST_F(BackupTest, ADamagedFileLeavesNothingBehind) {
