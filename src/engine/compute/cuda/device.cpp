@@ -50,7 +50,7 @@ const contract::AdapterTables& CudaBackend::tables() const { return adapters::kC
 
 // Prefill comes in shapes that seldom come again, and its kernels are long: nothing is gained by holding it.
 void CudaBackend::begin_step(const contract::ExecutionContext& ctx) noexcept {
-  if (stream_.holds()) stop_holding();
+  send_held();
   stream_.count_step(ctx.total_rows);
   stream_.forget_left();
   if (ctx.mode == contract::ExecutionMode::kDecode && graphs_.is_on()) {
@@ -67,7 +67,8 @@ void CudaBackend::end_step() noexcept {
   }
   if (times_) times_->end();
 }
-void CudaBackend::stop_holding() noexcept {
+void CudaBackend::send_held() noexcept {
+  if (!stream_.holds()) return;
   stream_.hold(nullptr);
   if (times_) times_->begin();
   graphs_.send_plainly();
@@ -77,7 +78,7 @@ void CudaBackend::time_steps(bool on) {
   if (on) times_.emplace(*driver_);
 }
 void CudaBackend::limit_graphs(std::size_t steps_max) {
-  if (stream_.holds()) stop_holding();
+  send_held();
   graphs_.limit(steps_max);
 }
 Result<> CudaBackend::synchronize() { return driver().synchronize(); }

@@ -38,6 +38,8 @@ class CudaBackend final : public contract::Backend {
   contract::StreamHandle stream() override { return {&stream_}; }
   void begin_step(const contract::ExecutionContext& ctx) noexcept override;
   void end_step() noexcept override;
+  // Sends what a step has held so far, kernel by kernel; the rest of it is not held.
+  void send_held() noexcept;
 
   base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
   void release(std::byte* ptr) noexcept override;
@@ -83,10 +85,9 @@ class CudaBackend final : public contract::Backend {
                               const contract::UploadProgress& progress);
   // The driver, with everything on its way that was held.
   Driver& driver() noexcept {
-    if (stream_.holds()) stop_holding();
+    send_held();
     return *driver_;
   }
-  void stop_holding() noexcept;
 
   std::unique_ptr<Driver> driver_;
   std::string device_class_;

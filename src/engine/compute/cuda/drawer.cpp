@@ -62,8 +62,7 @@ Result<std::unique_ptr<CudaDrawer>> CudaDrawer::make(const DrawLimits& limits, c
   std::unique_ptr<Staging> staging = driver.make_staging(staged);
   if (staging == nullptr) {
     return base::fail(base::ErrorCode::kIoError,
-                      fmt::format("the host has no {} bytes of memory to lock for copies to and from {}; free some, or "
-                                  "raise the limit of locked memory (ulimit -l)",
+                      fmt::format("the host has no {} bytes of memory to lock for copies to and from {}; free some",
                                   staged, driver.info().name));
   }
   return std::unique_ptr<CudaDrawer>(new CudaDrawer(limits, driver, stream, std::move(memory), std::move(staging)));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/compute/cuda/collective/nccl.h"
+#include "engine/compute/cuda/device.h"
 #include "engine/contract/backend.h"
 #include "engine/contract/collective.h"
 
@@ -14,7 +15,7 @@ class CudaCollective final : public contract::Collective {
  public:
   // A CUDA backend, and the machine's own name of the stream it enqueues on; null where there is none.
   struct Gpu {
-    contract::Backend* backend = nullptr;
+    CudaBackend* backend = nullptr;
     void* native_stream = nullptr;
   };
   // The backends, in the rank order of `nccl`, outlive this.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -82,6 +83,41 @@ TEST(CudaCollective, AddsInRankOrderOnEveryGpu) {
   }
 }
 
+// What was held comes before the sum, and the step goes on behind it.
+TEST(CudaCollective, ASumIsInTheMiddleOfAStep) {
+  for (const auto mode : {contract::ExecutionMode::kDecode, contract::ExecutionMode::kPrefill}) {
+    Gpus gpus(2);
+    ASSERT_TRUE(gpus.collective->reserve(1));
+    for (const auto& backend : gpus.backends) backend->time_steps(true);
+    gpus.run([&](std::uint32_t rank) {
+      CudaBackend& backend = *gpus.backends[rank];
+      const DeviceBuffer buffer = DeviceBuffer::allocate(backend, sizeof(float), MemoryPurpose::kActivations).value();
+      auto* const value = reinterpret_cast<float*>(buffer.data());
+      const auto& stream = *static_cast<const CudaStream*>(backend.stream().ptr);
+      const auto doubled = [&] {
+        stream.launch<kernels::ResidualAdd>({1}, {.a = value, .b = value, .y = value, .count = 1});
+      };
+      for (int step = 0; step < 4; ++step) {
+        const float one = 1;
+        backend.copy_to_device(buffer.data(), std::as_bytes(std::span(&one, 1)));
+        backend.begin_step({.mode = mode, .total_rows = 1});
+        doubled();
+        EXPECT_TRUE(gpus.collective->sum(rank, value, 1).is_ok());
+        doubled();
+        backend.end_step();
+        float eight = 0;
+        backend.copy_to_host(std::as_writable_bytes(std::span(&eight, 1)), buffer.data());
+        EXPECT_EQ(eight, 8.0F);
+      }
+      const StepTimes::Sum times = backend.take_step_times();
+      EXPECT_EQ(times.steps, 4U);
+      EXPECT_NEAR(times.seconds, 12e-6, 1e-9);  // three kernels each
+      EXPECT_EQ(backend.graphs().counters().made, 0U);
+    });
+    gpus.collective->release();
+  }
+}
+
 TEST(CudaCollective, ItsRoomIsPredictedAndTakenOnAllGpusOrNone) {
   Gpus gpus(2);
   ASSERT_TRUE(gpus.collective->reserve(kValuesMax));
@@ -111,6 +147,16 @@ TEST(CudaCollective, NobodyWaitsForAGpuThatFailed) {
     gpus.collective->abort();  // twice is fine
     gpus.collective->release();
   }
+}
+
+// What the connections take of a GPU is gone before anybody asks what is free.
+TEST(Nccl, ConnectsWhenItIsOpened) {
+  ASSERT_EQ(::setenv("NCCL_RUNTIME_CONNECT", "1", 1), 0);
+  ASSERT_TRUE(Nccl::open(LLORCH_FAKE_NCCL, {0, 1}));
+  EXPECT_STREQ(std::getenv("NCCL_RUNTIME_CONNECT"), "1");  // the operator's word
+  ASSERT_EQ(::unsetenv("NCCL_RUNTIME_CONNECT"), 0);
+  ASSERT_TRUE(Nccl::open(LLORCH_FAKE_NCCL, {0, 1}));
+  EXPECT_STREQ(std::getenv("NCCL_RUNTIME_CONNECT"), "0");
 }
 
 TEST(Nccl, WhatCannotBeOpenedIsSaid) {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <cstdlib>
 #include <utility>
 
 namespace llorch::engine::compute::cuda {
@@ -51,6 +52,9 @@ Nccl::~Nccl() {
 }
 
 Result<std::unique_ptr<Nccl>> Nccl::open(const std::string& library, const std::vector<std::uint32_t>& devices) {
+  // From 2.22 on the library connects GPUs when they first meet: in a step, with memory that no budget knows of. This has it do
+  // so here, unless the operator says otherwise.
+  ::setenv("NCCL_RUNTIME_CONNECT", "0", 0);
   auto api = std::make_unique<Api>();
   api->handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (api->handle == nullptr) {

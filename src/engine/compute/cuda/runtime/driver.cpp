@@ -214,8 +214,9 @@ class CudaDriver final : public Driver {
   void make_current() noexcept {
     static thread_local std::int64_t current = -1;
     if (current == device_) return;
-    note(cudaSetDevice(static_cast<int>(device_)), "choosing the device");
-    current = device_;
+    const cudaError_t error = cudaSetDevice(static_cast<int>(device_));
+    note(error, "choosing the device");
+    current = error == cudaSuccess ? std::int64_t{device_} : -1;
   }
   cudaError_t enqueue(const Launch& launch, const void* args, cudaStream_t stream) const noexcept {
     const runtime::DeviceKernel& entry = kernels_[static_cast<std::size_t>(launch.kernel)];
@@ -281,11 +282,15 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
         fmt::format("{} has compute capability {}.{}, for which this build has no kernels ({}); it was built for {}.",
                     properties.name, properties.major, properties.minor, cudaGetErrorName(error),
                     built_architectures())));
-  for (const runtime::DeviceKernel& kernel : driver->kernels_)
+  // All code comes to the device here. Where the first launch brought it, it would take memory that was promised to models, and
+  // that launch may have to wait for the device, which may be waiting for the other GPUs of a sum.
+  for (const runtime::DeviceKernel& kernel : driver->kernels_) {
+    driver->note(cudaFuncGetAttributes(&attributes, kernel.function), "loading a kernel");
     if (kernel.shared_bytes != 0)
       driver->note(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(kernel.shared_bytes)),
                    "asking for shared memory");
+  }
   for (cudaStream_t* stream : {&driver->stream_, &driver->capturing_})
     driver->note(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
   TRY(driver->synchronize());
@@ -318,8 +323,9 @@ Result<CudaGroup> make_cuda_group(const CudaGroupOptions& options) {
   std::vector<CudaCollective::Gpu> gpus;
   for (std::unique_ptr<CudaDriver>& driver : drivers) {
     void* const native_stream = driver->native_stream();
-    group.backends.push_back(make_backend(std::move(driver), options.memory_budget_bytes));
-    gpus.push_back({.backend = group.backends.back().get(), .native_stream = native_stream});
+    std::unique_ptr<CudaBackend> backend = make_backend(std::move(driver), options.memory_budget_bytes);
+    gpus.push_back({.backend = backend.get(), .native_stream = native_stream});
+    group.backends.push_back(std::move(backend));
   }
   if (nccl != nullptr) group.collective = std::make_unique<CudaCollective>(std::move(gpus), std::move(nccl));
   return group;
