@@ -144,5 +144,30 @@ TEST(CudaDevice, StagedCopiesAreDoneWhenTheirEventIs) {
   driver->free(device);
 }
 
+// A device may read staged bytes late: who changes them early is found out.
+TEST(CudaDevice, StagedBytesBelongToTheirCopyUntilItsEvent) {
+  const auto driver = make_driver({});
+  const auto staging = driver->make_staging(4096);
+  std::byte* device = driver->malloc(256);
+  const auto event = driver->make_event();
+  const auto send = [&] {
+    driver->copy_from_staging(device, staging->bytes().first(16));
+    driver->record(*event);
+  };
+  send();
+  staging->bytes()[16] = std::byte{1};  // of no copy
+  driver->wait(*event);
+  staging->bytes()[3] = std::byte{2};
+  send();
+  EXPECT_DEATH(
+      {
+        staging->bytes()[3] = std::byte{3};
+        driver->wait(*event);
+      },
+      "changed before their copy was waited for");
+  driver->wait(*event);
+  driver->free(device);
+}
+
 }  // namespace
 }  // namespace llorch::engine::compute::cuda::emulation

@@ -104,12 +104,20 @@ class EmulatedStaging final : public Staging {
 
 struct EmulatedEvent final : Event {
   std::uint64_t copies_before = 0;
+  std::uint64_t sent_before = 0;
   std::uint64_t kernels_before = 0;
 };
 
 // A copy to staging that nobody has waited for yet.
 struct OpenCopy {
   std::span<std::byte> to;
+  std::vector<std::byte> bytes;
+};
+
+// A copy from staging that nobody has waited for yet: a device may read it as late as that.
+struct SentCopy {
+  std::uint64_t number;
+  std::span<const std::byte> from;
   std::vector<std::byte> bytes;
 };
 
@@ -186,17 +194,26 @@ class EmulatedDriver final : public Driver {
   void copy_from_staging(std::byte* device, std::span<const std::byte> staged) noexcept override {
     check_staged(staged);
     std::memcpy(device, staged.data(), staged.size());
+    sent_copies_.push_back({sent_count_++, staged, {staged.begin(), staged.end()}});
   }
   void copy_to_staging(std::span<std::byte> staged, const std::byte* device) noexcept override {
     check_staged(staged);
+    // Behind what was sent from there: the device itself keeps that order.
+    std::erase_if(sent_copies_, [&](const SentCopy& sent) {
+      return sent.from.data() < staged.data() + staged.size() && staged.data() < sent.from.data() + sent.from.size();
+    });
     open_copies_.push_back({staged, {device, device + staged.size()}});
     std::memset(staged.data(), kGarbage, staged.size());
   }
   void record(Event& event) noexcept override {
     static_cast<EmulatedEvent&>(event).copies_before = copies_done_ + open_copies_.size();
+    static_cast<EmulatedEvent&>(event).sent_before = sent_count_;
     static_cast<EmulatedEvent&>(event).kernels_before = kernels_count_;
   }
-  void wait(Event& event) noexcept override { end_copies(static_cast<EmulatedEvent&>(event).copies_before); }
+  void wait(Event& event) noexcept override {
+    check_sent(static_cast<EmulatedEvent&>(event).sent_before);
+    end_copies(static_cast<EmulatedEvent&>(event).copies_before);
+  }
 
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     // What a device would refuse.
@@ -219,6 +236,7 @@ class EmulatedDriver final : public Driver {
   }
   bool is_healthy() const noexcept override { return true; }
   base::Result<> synchronize() override {
+    sent_copies_.clear();
     end_copies(copies_done_ + open_copies_.size());
     return {};
   }
@@ -227,6 +245,11 @@ class EmulatedDriver final : public Driver {
   void end_copies(std::uint64_t count) {
     for (; copies_done_ < count; ++copies_done_, open_copies_.pop_front())
       std::ranges::copy(open_copies_.front().bytes, open_copies_.front().to.begin());
+  }
+  void check_sent(std::uint64_t count) {
+    for (; !sent_copies_.empty() && sent_copies_.front().number < count; sent_copies_.pop_front())
+      ASSERT(std::ranges::equal(sent_copies_.front().from, sent_copies_.front().bytes),
+             "staged bytes were changed before their copy was waited for");
   }
   // No test passes with a kernel that was given an address of staging.
   void check_args(const void* args, std::size_t bytes) const {
@@ -250,6 +273,8 @@ class EmulatedDriver final : public Driver {
   std::set<EmulatedStaging*> staging_;
   std::deque<OpenCopy> open_copies_;
   std::uint64_t copies_done_ = 0;
+  std::deque<SentCopy> sent_copies_;
+  std::uint64_t sent_count_ = 0;
   std::uint64_t kernels_count_ = 0;
   Overlap overlap_{allocations_};
   std::uint64_t used_bytes_ = 0;
