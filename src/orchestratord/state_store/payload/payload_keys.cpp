@@ -74,17 +74,23 @@ void PayloadKeys::renew(Slot slot) {
   entropy_.fill(std::as_writable_bytes(std::span(key.bytes)));
 }
 
+// Whatever can be written: where new slots find no room, keys of ended jobs are overwritten all the same.
 base::Result<> PayloadKeys::write_fresh() {
-  for (; written_count_ < fresh_.size(); ++written_count_) {
-    const auto& [slot, key] = fresh_[written_count_];
-    TRY(file_->write(offset_of(slot), key.bytes));
+  base::Result<> all;
+  for (std::size_t i = written_count_; i < fresh_.size(); ++i) {
+    const auto& [slot, key] = fresh_[i];
+    auto written = file_->write(offset_of(slot), key.bytes);
+    if (!all) continue;
+    all = std::move(written);
+    if (all) ++written_count_;
   }
-  return {};
+  return all;
 }
 
 base::Result<> PayloadKeys::sync() {
-  auto synced = write_fresh();
-  if (synced) synced = file_->sync();
+  auto written = write_fresh();
+  auto synced = file_->sync();
+  if (!written) synced = std::move(written);
   if (synced) std::move(fresh_.begin(), fresh_.end(), std::back_inserter(durable_));
   if (synced) fresh_.clear();
   written_count_ = 0;  // what a failed sync was to write counts as written and may not be (see files/)

@@ -14,7 +14,8 @@ namespace {
 class MemoryKeyFile final : public files::StateFile {
  public:
   struct Disk {
-    std::vector<std::uint8_t> bytes;
+    std::vector<std::uint8_t> bytes, durable;
+    std::size_t room_bytes = SIZE_MAX;
     int operations = 0;
     int fail_at = -1;
   };
@@ -31,6 +32,7 @@ class MemoryKeyFile final : public files::StateFile {
     return {};
   }
   base::Result<> write(std::uint64_t offset, std::span<const std::uint8_t> bytes) override {
+    if (offset + bytes.size() > disk_.room_bytes) return base::fail(base::ErrorCode::kStoreUnavailable, "full");
     disk_.bytes.resize(std::max<std::size_t>(disk_.bytes.size(), offset + bytes.size()));
     if (auto ok = operation(); !ok) {  // a torn write
       std::memcpy(disk_.bytes.data() + offset, bytes.data(), bytes.size() / 2);
@@ -39,7 +41,11 @@ class MemoryKeyFile final : public files::StateFile {
     std::memcpy(disk_.bytes.data() + offset, bytes.data(), bytes.size());
     return {};
   }
-  base::Result<> sync() override { return operation(); }
+  base::Result<> sync() override {
+    TRY(operation());
+    disk_.durable = disk_.bytes;
+    return {};
+  }
 
  private:
   base::Result<> operation() {
@@ -136,6 +142,26 @@ TEST(PayloadKeys, AnErasureWhoseSyncFailedIsWrittenAgain) {
   disk.fail_at = -1;
   ASSERT_TRUE(keys.sync());
   EXPECT_FALSE(holds(disk.bytes, key.second));
+}
+
+// Keys to come need room that the disk may lack; overwriting needs none, and does not wait for them.
+TEST(PayloadKeys, AFullDiskKeepsNoKeyThatWasGivenUp) {
+  MemoryKeyFile::Disk disk;
+  base::SeededEntropy entropy(10);
+  PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
+  ASSERT_TRUE(keys.adopt({}));
+  const Keys made = all_spare(keys);
+  disk.room_bytes = disk.bytes.size();
+  EXPECT_FALSE(keys.create());
+  keys.erase(made[3].first);
+  EXPECT_FALSE(holds(disk.bytes, made[3].second));
+  EXPECT_FALSE(keys.sync());
+  EXPECT_FALSE(holds(disk.durable, made[3].second));
+  EXPECT_TRUE(holds(disk.durable, made[4].second));
+  disk.room_bytes = SIZE_MAX;
+  const auto next = keys.create();
+  ASSERT_TRUE(next);
+  EXPECT_TRUE(holds(disk.durable, next->second));
 }
 
 // Fail the n-th operation for every n: once the disk heals, a sync leaves no byte of a key that was given up, and a close
