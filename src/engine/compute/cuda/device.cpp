@@ -157,11 +157,11 @@ Result<> CudaBackend::upload_weights(std::span<const StoredTensor> tensors, std:
   return uploaded;
 }
 
-void CudaBackend::count_matrix(contract::DType dtype) {
-  ++matrices_by_form_[static_cast<std::size_t>(form_of(dtype))];
+void CudaBackend::count_matrix(contract::DType dtype, std::int32_t by) {
+  matrices_by_form_[static_cast<std::size_t>(form_of(dtype))] += by;
   const auto of = [&](Form form) { return matrices_by_form_[static_cast<std::size_t>(form)]; };
-  if (of(Form::kBytes) + of(Form::kHalves) != 0)
-    stream_.prefer(of(Form::kBytes) > of(Form::kHalves) ? Form::kBytes : Form::kHalves);
+  const Form most = of(Form::kBytes) > of(Form::kHalves) ? Form::kBytes : Form::kHalves;
+  stream_.prefer(of(most) != 0 ? most : Form::kFloat);
 }
 
 // All memory is taken before any byte is read.
@@ -188,7 +188,7 @@ Result<> CudaBackend::fill_weights(std::span<const StoredTensor> tensors, std::s
                         .n = shape.rows,
                         .k = shape.cols};
       weight->stack_count = stack_count(tensor);
-      count_matrix(tensor.dtype);
+      count_matrix(tensor.dtype, 1);
     }
     weights[i] = weight.release();
   }
@@ -200,6 +200,7 @@ Result<> CudaBackend::fill_weights(std::span<const StoredTensor> tensors, std::s
 void CudaBackend::release_weight(void* weight) noexcept {
   if (weight == nullptr) return;
   const std::unique_ptr<CudaWeight> owned(static_cast<CudaWeight*>(weight));
+  if (owned->vector == nullptr) count_matrix(owned->dtype, -1);
   release(owned->memory);
 }
 

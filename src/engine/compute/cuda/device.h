@@ -80,7 +80,7 @@ class CudaBackend final : public contract::Backend {
     contract::MemoryPurpose purpose{};
   };
   base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
-  void count_matrix(contract::DType dtype);
+  void count_matrix(contract::DType dtype, std::int32_t by);
   base::Result<> fill_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
                               const contract::UploadProgress& progress);
   // The driver, with everything on its way that was held.
@@ -94,7 +94,7 @@ class CudaBackend final : public contract::Backend {
   std::uint64_t budget_bytes_;
   std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
   std::unordered_map<std::byte*, Allocation> allocations_;
-  std::array<std::uint32_t, 3> matrices_by_form_{};  // by Form; those uploaded so far
+  std::array<std::int32_t, 3> matrices_by_form_{};  // by Form; those that are there
   loading::LoadLimits load_limits_;
   CudaStream stream_;
   StepGraphs graphs_;

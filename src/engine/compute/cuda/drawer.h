@@ -12,7 +12,7 @@ namespace llorch::engine::compute::cuda {
 class CudaDrawer final : public contract::Drawer {
  public:
   static std::uint64_t device_bytes(const contract::DrawLimits& limits);
-  // All three outlive it. Errors: OUT_OF_DEVICE_MEMORY; IO_ERROR when the host has no memory to lock.
+  // All three outlive it. Errors: OUT_OF_DEVICE_MEMORY; CUDA_ERROR when the host has no memory to lock.
   static base::Result<std::unique_ptr<CudaDrawer>> make(const contract::DrawLimits& limits, contract::Backend& backend,
                                                         Driver& driver, const CudaStream& stream);
 

@@ -120,6 +120,39 @@ TEST(CudaDevice, DevicesByName) {
     EXPECT_EQ(parse_device(text).error().code, ErrorCode::kGpuUnavailable) << text;
 }
 
+// Rows are left in the form that most of the matrices that are there take, not those of a model before.
+TEST(CudaDevice, PrefersTheFormOfTheMatricesItHolds) {
+  const auto backend = make_backend({});
+  const auto form = [&] { return static_cast<const CudaStream*>(backend->stream().ptr)->form(); };
+  const std::vector<std::byte> bytes(4096);
+  const auto upload = [&](DType dtype, std::size_t count) {
+    return backend->upload_weight(tensor(dtype, 2, 32, std::span(bytes).first(count))).value();
+  };
+  void* const first = upload(DType::kQ8_0, 68);
+  void* const second = upload(DType::kQ8_0, 68);
+  EXPECT_EQ(form(), Form::kBytes);
+  backend->release_weight(first);
+  backend->release_weight(second);
+  EXPECT_EQ(form(), Form::kFloat);
+  void* const other = upload(DType::kF16, 128);
+  EXPECT_EQ(form(), Form::kHalves);
+  backend->release_weight(other);
+}
+
+// Without memory to lock there is no drawer, and nothing stays taken.
+TEST(CudaDevice, ADrawerNeedsStaging) {
+  struct NoStaging final : ForwardingDriver {
+    using ForwardingDriver::ForwardingDriver;
+    std::unique_ptr<Staging> make_staging(std::uint64_t) override { return nullptr; }
+  };
+  CudaBackend backend(std::make_unique<NoStaging>(make_driver({})), 1u << 30);
+  const auto refused = backend.make_drawer({.rows_max = 2, .width = 100, .edits_max = 4});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCudaError);
+  EXPECT_NE(refused.error().message.find("memory to lock"), std::string::npos);
+  EXPECT_EQ(backend.memory_used_bytes(), 0u);
+}
+
 // What is staged travels in the order of the stream, and is there for the host once it has waited.
 TEST(CudaDevice, StagedCopiesAreDoneWhenTheirEventIs) {
   const auto driver = make_driver({});
