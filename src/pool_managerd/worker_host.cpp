@@ -45,38 +45,42 @@ WorkerHost::~WorkerHost() {
 }
 
 std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c) const {
-  return {"--worker-id",
-          c.worker_id.value,
-          "--model",
-          c.model.path,
-          "--model-ref",
-          c.model_ref,
-          "--gpu-device",
-          c.gpu_id == kCpuDevice ? c.gpu_id : "0",  // the only one it sees
-          "--bind",
-          options_.bind_address,
-          "--port",
-          "0",
-          "--callback-url",
-          options_.callback_url,
-          "--context",
-          std::to_string(c.model.shape.context_tokens),
-          "--slots",
-          std::to_string(c.model.shape.slots),
-          "--kv-tokens",
-          std::to_string(c.model.shape.kv_tokens),
-          "--kv-dtype",
-          c.model.shape.kv_dtype,
-          "--image-tokens-max",
-          std::to_string(c.model.shape.image_tokens_max),
-          "--memory-budget-bytes",
-          std::to_string(c.memory_budget_bytes),
-          "--threads",
-          std::to_string(options_.threads_count),
-          "--prefill-chunk",
-          std::to_string(c.model.prefill_chunk),
-          "--shutdown-grace-ms",
-          std::to_string(options_.shutdown_grace_ms)};
+  std::vector<std::string> out{"--worker-id",
+                               c.worker_id.value,
+                               "--model",
+                               c.model.path,
+                               "--model-ref",
+                               c.model_ref,
+                               "--gpu-device",
+                               c.gpu_id == kCpuDevice ? c.gpu_id : "0",  // the only one it sees
+                               "--bind",
+                               options_.bind_address,
+                               "--port",
+                               "0",
+                               "--callback-url",
+                               options_.callback_url,
+                               "--context",
+                               std::to_string(c.model.shape.context_tokens),
+                               "--slots",
+                               std::to_string(c.model.shape.slots),
+                               "--kv-tokens",
+                               std::to_string(c.model.shape.kv_tokens),
+                               "--kv-dtype",
+                               c.model.shape.kv_dtype,
+                               "--image-tokens-max",
+                               std::to_string(c.model.shape.image_tokens_max),
+                               "--memory-budget-bytes",
+                               std::to_string(c.memory_budget_bytes),
+                               "--threads",
+                               std::to_string(options_.threads_count),
+                               "--prefill-chunk",
+                               std::to_string(c.model.prefill_chunk),
+                               "--shutdown-grace-ms",
+                               std::to_string(options_.shutdown_grace_ms)};
+  if (c.model.digest) {
+    out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
+  }
+  return out;
 }
 
 base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {

@@ -19,9 +19,9 @@
 #include "contract/json.h"
 #include "contract/pool.h"
 #include "engine/inference/devices/open_devices.h"
-#include "engine/io/model_digest.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "worker/http_api.h"
+#include "worker/loading/digest_beside_load.h"
 #include "worker/self_test.h"
 
 namespace llorch::worker {
@@ -94,6 +94,7 @@ base::Result<Loaded> load(const Options& o) {
   loaded.devices = TRY(open_devices(o));
   base::log_event(LogLevel::kInfo, "model_load_start", {}, "Loading the model.",
                   {{"model", o.model}, {"gpu_id", o.gpu_device}});
+  auto digest = TRY(loading::DigestBesideLoad::start(o.model, {.digest = o.model_digest, .stamp = o.model_stamp}));
   const engine::inference::EngineOptions options{
       .context_tokens = static_cast<std::uint32_t>(o.context_tokens),
       .slots = static_cast<std::uint32_t>(o.slots),
@@ -111,7 +112,7 @@ base::Result<Loaded> load(const Options& o) {
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
   log_devices(loaded);
   loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
-  loaded.model_digest = "sha256:" + TRY(engine::io::model_digest(o.model));
+  loaded.model_digest = "sha256:" + TRY(digest.finish());
   base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
                   {{"model_digest", loaded.model_digest},
                    {"vram_bytes", static_cast<std::int64_t>(loaded.devices.memory_used_bytes())}});

@@ -22,9 +22,22 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       "ID");
   const auto absolute = CLI::Validator(
       [](std::string& text) { return text.starts_with('/') ? std::string() : "must be an absolute path"; }, "PATH");
+  const auto sha256 = CLI::Validator(
+      [](std::string& text) {
+        const bool is_one = text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+        return is_one ? std::string() : "must be 64 hex digits";
+      },
+      "SHA256");
   const auto devices = CLI::Validator(engine::inference::devices::check_names, "DEVICES");
   app.add_option("--worker-id", o.worker_id, "Unique in the pool")->check(identifier)->capture_default_str();
   app.add_option("--model", o.model, "Model file")->required()->check(absolute);
+  auto* digest =
+      app.add_option("--model-digest", o.model_digest, "Known SHA-256 of the model, so that it need not be computed")
+          ->check(sha256);
+  auto* stamp = app.add_option("--model-stamp", o.model_stamp, "State of the model's files that the digest is of")
+                    ->check(sha256)
+                    ->needs(digest);
+  digest->needs(stamp);
   app.add_option("--model-ref", o.model_ref, "Reference to report (default: file:MODEL)");
   app.add_option("--gpu-device,--gpu", o.gpu_device,
                  "GPU number, or cpu for the reference device; several, as 0,1, share the model")

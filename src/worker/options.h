@@ -10,7 +10,9 @@ namespace llorch::worker {
 
 struct Options {
   std::string worker_id = "worker-standalone";
-  std::string model;       // absolute path of a .gguf file or a Hugging Face folder
+  std::string model;  // absolute path of a .gguf file or a Hugging Face folder
+  // Its digest and the stamp of the files it was computed of (engine/io/model_digest.h), where somebody knows; empty: nobody.
+  std::string model_digest, model_stamp;
   std::string model_ref;   // what the callback reports; empty: file:<model>
   std::string gpu_device;  // "cpu", the number of a GPU, or a list of either
   std::string bind = "127.0.0.1";

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -58,6 +59,17 @@ Result<std::string> model_digest(const std::filesystem::path& path, const Digest
   if (files.size() == 1) return work.digest_of(files[0].path);
   std::string lines;
   for (const ModelFile& file : files) lines += fmt::format("{}  {}\n", TRY(work.digest_of(file.path)), file.name);
+  return base::to_hex(base::sha256(lines));
+}
+
+Result<std::string> model_stamp(const std::filesystem::path& path) {
+  std::string lines;
+  for (const ModelFile& file : TRY(model_file_list(path))) {
+    struct stat status {};
+    if (::stat(file.path.c_str(), &status) != 0) return base::fail(base::io_error("cannot stat", file.path, errno));
+    lines += fmt::format("{} {} {} {} {}\n", file.name, status.st_ino, status.st_size, status.st_mtim.tv_sec,
+                         status.st_mtim.tv_nsec);
+  }
   return base::to_hex(base::sha256(lines));
 }
 

@@ -18,4 +18,17 @@ using DigestProgress = std::function<base::Result<>(std::uint64_t bytes_done, st
 // model_file_list(), what `progress` returned.
 base::Result<std::string> model_digest(const std::filesystem::path& path, const DigestProgress& progress = {});
 
+// What tells without reading them that a model's files are the same as before, as 64 hex digits: SHA-256 over name, inode,
+// size and modification time of every file of model_file_list(). Where it is equal before and after a digest is computed and
+// before and after the model is loaded, the digest is of the bytes that were loaded.
+// Errors: IO_ERROR, those of model_file_list().
+base::Result<std::string> model_stamp(const std::filesystem::path& path);
+
+// A model_digest() and the model_stamp() that the files had before and after it was computed.
+struct StampedDigest {
+  std::string digest;
+  std::string stamp;
+  bool operator==(const StampedDigest&) const = default;
+};
+
 }  // namespace llorch::engine::io

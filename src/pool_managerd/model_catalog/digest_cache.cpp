@@ -1,15 +1,9 @@
 #include "pool_managerd/model_catalog/digest_cache.h"
 
-#include <fmt/core.h>
-#include <sys/stat.h>
-
 #include <boost/json.hpp>
-#include <cerrno>
 
 #include "base/file.h"
 #include "base/log.h"
-#include "engine/io/model_digest.h"
-#include "engine/io/model_layout.h"
 
 namespace llorch::pool_managerd::model_catalog {
 namespace {
@@ -21,46 +15,39 @@ constexpr std::size_t kEntriesMax = 4096;
 
 }  // namespace
 
-base::Result<std::string> stamp_of(const std::filesystem::path& model) {
-  std::string stamp;
-  for (const auto& file : TRY(engine::io::model_file_list(model))) {
-    struct stat status {};
-    if (stat(file.path.c_str(), &status) != 0) return base::fail(base::io_error("read", file.path, errno));
-    stamp += fmt::format("{} {} {}\n", file.name, status.st_size,
-                         status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec);
-  }
-  return stamp;
-}
-
 DigestCache::DigestCache(std::filesystem::path cache_file) : cache_file_(std::move(cache_file)) { load(); }
 
 base::Result<std::string> DigestCache::digest_of(const std::filesystem::path& model) {
-  const std::string before = TRY(stamp_of(model));
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = entries_.find(model.string());
-    if (it != entries_.end() && it->second.stamp == before) return it->second.digest;
-  }
+  if (auto kept = known(model)) return std::move(kept->digest);
+  const std::string before = TRY(engine::io::model_stamp(model));
   std::string digest = TRY(engine::io::model_digest(model, [&](std::uint64_t, std::uint64_t) -> base::Result<> {
     if (!stopped_) return {};
     return base::fail(base::ErrorCode::kCancelled, "the pool manager is stopping");
   }));
-  if (TRY(stamp_of(model)) != before) {
+  if (TRY(engine::io::model_stamp(model)) != before) {
     return base::fail(base::ErrorCode::kConflict,
                       "the model file changed while it was read; try again when it is complete");
   }
   const std::lock_guard lock(mutex_);
   if (entries_.size() >= kEntriesMax) entries_.clear();
-  entries_[model.string()] = {before, digest};
+  entries_[model.string()] = {.digest = digest, .stamp = before};
   save();
   return digest;
+}
+
+std::optional<engine::io::StampedDigest> DigestCache::known(const std::filesystem::path& model) const {
+  const auto now = engine::io::model_stamp(model);
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(model.string());
+  if (!now || it == entries_.end() || it->second.stamp != *now) return std::nullopt;
+  return it->second;
 }
 
 std::optional<std::filesystem::path> DigestCache::find_file(const std::string& digest) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [path, entry] : entries_) {
     if (entry.digest != digest) continue;
-    const auto now = stamp_of(path);
+    const auto now = engine::io::model_stamp(path);
     if (now && *now == entry.stamp) return std::filesystem::path(path);
   }
   return std::nullopt;
@@ -81,7 +68,7 @@ void DigestCache::load() {
     };
     const std::string digest = text_of("sha256");
     if (digest.size() != 64 || text_of("path").empty()) continue;
-    entries_[text_of("path")] = {text_of("stamp"), digest};
+    entries_[text_of("path")] = {.digest = digest, .stamp = text_of("stamp")};
   }
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// Digests of models (engine/io/model_digest.h), computed once per path and the size and modification time of every file,
-// kept over restarts.
+// Digests of models (engine/io/model_digest.h), computed once per path and stamp of the files there, kept over restarts.
 #include <atomic>
 #include <filesystem>
 #include <map>
@@ -9,11 +8,9 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/io/model_digest.h"
 
 namespace llorch::pool_managerd::model_catalog {
-
-// Name, size and modification time of every file of the model, one line each.
-base::Result<std::string> stamp_of(const std::filesystem::path& model);
 
 // Thread-safe. Two threads that ask for one unknown file may both hash it.
 class DigestCache {
@@ -24,23 +21,21 @@ class DigestCache {
   // 64 hex digits, of a GGUF file, a part of a split one or a Hugging Face folder. Errors: those of io::model_digest; CONFLICT
   // if a file changed while it was hashed; CANCELLED after stop().
   base::Result<std::string> digest_of(const std::filesystem::path& model);
+  // The same without hashing: absent unless the files were hashed before and have not changed since.
+  std::optional<engine::io::StampedDigest> known(const std::filesystem::path& model) const;
   // A model that had this digest when it was hashed and has not changed since.
   std::optional<std::filesystem::path> find_file(const std::string& digest) const;
   // Makes a running digest_of end soon, and every later one that would have to hash.
   void stop() { stopped_ = true; }
 
  private:
-  struct Entry {
-    std::string stamp;
-    std::string digest;
-  };
   void load();
   void save() const;
 
   std::filesystem::path cache_file_;
   std::atomic<bool> stopped_ = false;
   mutable std::mutex mutex_;
-  std::map<std::string, Entry> entries_;  // by path
+  std::map<std::string, engine::io::StampedDigest> entries_;  // by path
 };
 
 }  // namespace llorch::pool_managerd::model_catalog

@@ -21,7 +21,9 @@ ModelCatalog::ModelCatalog(ModelCatalogOptions options, std::unique_ptr<ModelIns
 
 base::Result<ModelPlan> ModelCatalog::plan(const std::string& model_ref, const WorkerShape& shape,
                                            DeviceKind device) const {
-  return inspector_->inspect(TRY(resolve_model_file(model_ref, options_.allowed_roots)), shape, device);
+  ModelPlan plan = TRY(inspector_->inspect(TRY(resolve_model_file(model_ref, options_.allowed_roots)), shape, device));
+  plan.digest = digests_.known(plan.path);
+  return plan;
 }
 
 base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {

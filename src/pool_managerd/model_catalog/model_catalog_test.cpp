@@ -88,10 +88,12 @@ TEST_F(Folder, DigestsAreKeptUntilTheFileChanges) {
   EXPECT_EQ(cache.find_file(first), file);
   cache.stop();  // so what follows is from the cache
   EXPECT_EQ(*cache.digest_of(file), first);
+  EXPECT_EQ(cache.known(file), (engine::io::StampedDigest{first, engine::io::model_stamp(file).value()}));
   // Same length, other content, other time.
   write("models/a.gguf", "other");
   fs::last_write_time(file, fs::file_time_type::clock::now() + std::chrono::seconds(5));
   EXPECT_FALSE(cache.find_file(first));
+  EXPECT_FALSE(cache.known(file));
   EXPECT_EQ(cache.digest_of(file).error().code, ErrorCode::kCancelled);
   DigestCache anew(cache_file);
   EXPECT_EQ(*anew.digest_of(file), base::to_hex(base::sha256("other")));
@@ -144,9 +146,11 @@ TEST_F(Folder, DescribesAndServesTokenizers) {
                        std::make_unique<FakeInspector>());
   const std::string digest = "sha256:" + base::to_hex(base::sha256("aa"));
   EXPECT_EQ(catalog.tokenizer(digest).error().code, ErrorCode::kModelNotFound) << "not described yet";
+  EXPECT_FALSE(catalog.plan(ref("models/a.gguf"), {}, DeviceKind::kCpu)->digest) << "nor read";
   const auto facts = catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3});
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->digest, digest);
+  EXPECT_EQ("sha256:" + catalog.plan(ref("models/a.gguf"), {}, DeviceKind::kCpu)->digest.value().digest, digest);
   EXPECT_EQ(facts->memory_bytes, 310);
   EXPECT_EQ(facts->model_ref, ref("models/a.gguf"));
   EXPECT_EQ(**catalog.tokenizer(digest), "blob of a.gguf");

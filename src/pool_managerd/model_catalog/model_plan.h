@@ -5,6 +5,7 @@
 #include <string>
 
 #include "contract/pool.h"
+#include "engine/io/model_digest.h"
 
 namespace llorch::pool_managerd::model_catalog {
 
@@ -30,7 +31,8 @@ struct ModelPlan {
   std::int64_t model_context = 0;
   WorkerShape shape;  // resolved: context_tokens > 0
   std::optional<contract::ModelImages> images;
-  std::int64_t prefill_chunk = 64;  // rows of one step, as predicted; the worker is started with it
+  std::optional<engine::io::StampedDigest> digest;  // where it is known without reading the file
+  std::int64_t prefill_chunk = 64;                  // rows of one step, as predicted; the worker is started with it
   // Parts of the prediction, for people who read a refusal.
   std::int64_t weights_bytes = 0;
   std::int64_t kv_bytes = 0;

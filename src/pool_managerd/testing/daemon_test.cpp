@@ -412,6 +412,8 @@ TEST_F(DaemonTest, Refusals) {
 TEST_F(DaemonTest, DescribesModels) {
   NEEDS_MODEL();
   run();
+  start_ready("worker-early");
+  EXPECT_EQ(worker("worker-early")->model_digest, "sha256:00") << "not hashed yet: the worker gets no digest";
   const auto response = call("GET", "/v2/models/describe?slots=2&ref=" + net::http::percent_encode(model_ref()));
   const auto facts = contract::decode<contract::ModelFacts>(response.body);
   ASSERT_TRUE(facts) << response.body;
@@ -423,6 +425,8 @@ TEST_F(DaemonTest, DescribesModels) {
   const auto tokenizer = call("GET", "/v2/models/" + facts->digest + "/tokenizer");
   EXPECT_EQ(tokenizer.status, 200);
   EXPECT_EQ(tokenizer.body.substr(0, 4), "LLTK");
+  start_ready("worker-late");
+  EXPECT_EQ(worker("worker-late")->model_digest, facts->digest) << "known by now: the worker need not hash";
 }
 
 // POOL-2110, AUTH-1002: what is refused before anything listens.

@@ -31,7 +31,7 @@ contract::ReadyCallback callback_of(std::map<std::string, std::string>& args, co
   callback.worker_id = args["--worker-id"];
   callback.spawn_token = std::getenv("LLORCH_SPAWN_TOKEN");
   callback.model_ref = args["--model-ref"];
-  callback.model_digest = "sha256:00";
+  callback.model_digest = args.contains("--model-stamp") ? "sha256:" + args["--model-digest"] : "sha256:00";
   callback.uri = uri;
   callback.vram_bytes = std::stoll(args["--memory-budget-bytes"]);
   if (callback.worker_id.ends_with("-greedy")) ++callback.vram_bytes;

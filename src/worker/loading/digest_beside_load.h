@@ -1,0 +1,36 @@
+#pragma once
+#include <filesystem>
+#include <future>
+#include <stop_token>
+#include <string>
+
+#include "base/result.h"
+#include "engine/io/model_digest.h"
+
+namespace llorch::worker::loading {
+
+// The digest of a model that is being loaded, without the load having to wait for it: hashing a large model takes longer than
+// loading it. Used by one thread.
+class DigestBesideLoad {
+ public:
+  // Before the first file of the model is opened. `known` counts only if its stamp is that of the files now; else a thread
+  // hashes them. Errors: those of engine::io::model_stamp.
+  static base::Result<DigestBesideLoad> start(const std::filesystem::path& model, engine::io::StampedDigest known);
+  DigestBesideLoad(DigestBesideLoad&&) = default;
+  DigestBesideLoad& operator=(DigestBesideLoad&&) = delete;
+  ~DigestBesideLoad();  // ends the thread soon, also in the middle of a file
+
+  // 64 hex digits of the bytes that were loaded. Once, after the last file was read; waits for the thread.
+  // Errors: those of engine::io::model_digest and model_stamp; IO_ERROR if a file changed since start().
+  base::Result<std::string> finish();
+
+ private:
+  DigestBesideLoad(std::filesystem::path model, std::string stamp);
+
+  std::filesystem::path model_;
+  std::string stamp_;
+  std::stop_source stop_;
+  std::future<base::Result<std::string>> digest_;  // its destructor waits
+};
+
+}  // namespace llorch::worker::loading
