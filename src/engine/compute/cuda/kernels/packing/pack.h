@@ -161,9 +161,11 @@ struct PackQuant {
     for (std::uint32_t b = 0; b < kInner; ++b) {
       const std::uint32_t block = s * kInner + b;
       put_codes(stored, b * contract::kQuantBlockElements, unit + std::uint64_t{block} * kCodeBytes + 4 * row);
-      LLORCH_UNROLL
-      for (std::uint32_t i = 0; i < kSmallBytes / kRows; ++i)
-        small[std::uint64_t{block} * kSmallBytes + i * kRows + row] = small_at(stored, b * (kSmallBytes / kRows) + i);
+      if constexpr (kSmallBytes != 0) {
+        LLORCH_UNROLL
+        for (std::uint32_t i = 0; i < kSmallBytes / kRows; ++i)
+          small[std::uint64_t{block} * kSmallBytes + i * kRows + row] = small_of(stored, b * (kSmallBytes / kRows) + i);
+      }
     }
     if constexpr (kExponent) {
       factors[row] = stored.e;
@@ -171,12 +173,6 @@ struct PackQuant {
       reinterpret_cast<std::uint16_t*>(factors)[row] = stored.d;
       if constexpr (kHasMin) reinterpret_cast<std::uint16_t*>(factors)[kRows + row] = min_factor_of(stored);
     }
-  }
-  static LLORCH_KERNEL std::uint8_t small_at(const Stored& stored, std::uint32_t i) {
-    if constexpr (kSmallBytes != 0)
-      return small_of(stored, i);
-    else
-      return 0;
   }
 
   // Words of the planes for elements [first, first + 32).
