@@ -1,5 +1,6 @@
 """Workers that die, cancels, slow and vanished clients."""
 
+import hashlib
 import http.server
 import json
 import os
@@ -224,6 +225,28 @@ def test_a_worker_used_alone(tmp_path):
         assert worker.wait(10) == 0
     finally:
         worker.kill()
+
+
+def test_a_worker_believes_a_digest_of_the_files_as_they_are(tmp_path):
+    """A digest that no file has shows whether it was taken over; with another stamp the worker computes its own."""
+    model = tmp_path / "m.gguf"
+    model.write_bytes(MODEL.read_bytes())
+    now = model.stat()
+    seconds, nanoseconds = divmod(now.st_mtime_ns, 10**9)
+    stamp = hashlib.sha256(f"m.gguf {now.st_ino} {now.st_size} {seconds} {nanoseconds}\n".encode()).hexdigest()
+    computed = hashlib.sha256(model.read_bytes()).hexdigest()
+    for told, digest in ((stamp, "a" * 64), ("b" * 64, computed)):
+        worker = subprocess.Popen(
+            [str(BIN / "worker-orcd"), "--model", str(model), "--gpu-device", "cpu", "--self-test-dir", str(tmp_path / "st"),
+             "--model-digest", "a" * 64, "--model-stamp", told],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )
+        try:
+            url = "http://" + json.loads(worker.stdout.readline())["bind"]
+            assert request(url, path="/health").json["model_digest"] == f"sha256:{digest}"
+        finally:
+            worker.kill()
+            worker.wait()
 
 
 @pytest.mark.parametrize("status", [200, 500])
