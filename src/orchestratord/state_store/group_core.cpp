@@ -21,7 +21,7 @@ using base::ErrorCode;
 constexpr std::int64_t kErasureSyncDelayMs = 500;
 // How long a job's progress waits for another write to share its commit: nobody waits for it, and a restart that finds an
 // older state runs the job again all the same.
-constexpr std::int64_t kProgressDelayMs = 50;
+constexpr std::int64_t kProgressDelayMs = 10;
 // Between attempts to settle admissions in doubt while the disk refuses.
 constexpr std::int64_t kRetryDelayMs = 200;
 // Retention looks for work this often.
@@ -282,7 +282,7 @@ std::vector<Prepared> GroupCore::prepare(std::vector<Admit>& admissions) {
     next.operation = std::move(operation);
     const Admission& admission = next.operation.admission;
     if (!admission.payload) continue;
-    auto created = keys ? keys_->create() : base::fail(keys.error());
+    auto created = keys ? keys_->create(admissions.size() + 1 - prepared.size()) : base::fail(keys.error());
     if (!created) {
       next.result = keys = base::fail(std::move(created).error());
       continue;

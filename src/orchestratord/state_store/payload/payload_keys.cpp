@@ -30,9 +30,9 @@ base::Result<> PayloadKeys::adopt(const std::set<Slot>& live) {
   return file_->sync();
 }
 
-base::Result<std::pair<Slot, Key>> PayloadKeys::create() {
+base::Result<std::pair<Slot, Key>> PayloadKeys::create(std::size_t count) {
   if (durable_.empty()) {
-    while (fresh_.size() < kSpareKeys) {
+    while (fresh_.size() < std::max(kSpareKeys, count)) {
       renew(empty_.empty() ? Slot{slots_count_++} : empty_.extract(empty_.begin()).value());
     }
     TRY(sync());

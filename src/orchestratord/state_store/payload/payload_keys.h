@@ -22,7 +22,7 @@ constexpr std::uint32_t index(Slot slot) { return static_cast<std::uint32_t>(slo
 // Not thread-safe.
 class PayloadKeys {
  public:
-  // Keys made at once when none is left.
+  // Keys made at once when none is left, at least.
   static constexpr std::size_t kSpareKeys = 32;
 
   // REQUIRES: `entropy` outlives it.
@@ -31,8 +31,9 @@ class PayloadKeys {
   // Takes over the file at start: slots of `live` are in use, every other one is filled with zeros and synced.
   base::Result<> adopt(const std::set<Slot>& live);
 
-  // A slot with a new key that is on disk already. Keys are handed out in the order they were drawn in.
-  base::Result<std::pair<Slot, Key>> create();
+  // A slot with a new key that is on disk already. Keys are handed out in the order they were drawn in. `count` is how many
+  // this and the next calls will take: one sync is enough for them.
+  base::Result<std::pair<Slot, Key>> create(std::size_t count = 1);
   // CORRUPT_FILE: the slot is empty or beyond the end, so the key is lost.
   base::Result<Key> read(Slot slot);
   // The file as it stands, with zeroes in every slot but these.

@@ -84,6 +84,18 @@ TEST(PayloadKeys, AKeyIsOnTheDiskBeforeItIsHandedOut) {
   EXPECT_FALSE(keys.create());
 }
 
+TEST(PayloadKeys, ACrowdNeedsOneSync) {
+  MemoryKeyFile::Disk disk;
+  base::SeededEntropy entropy(7);
+  PayloadKeys keys(std::make_unique<MemoryKeyFile>(disk), entropy);
+  ASSERT_TRUE(keys.adopt({}));
+  constexpr std::size_t kCrowd = 5 * PayloadKeys::kSpareKeys;
+  ASSERT_TRUE(keys.create(kCrowd));
+  disk.fail_at = disk.operations = 0;
+  for (std::size_t left = kCrowd - 1; left > 0; --left) ASSERT_TRUE(keys.create(left)) << left;
+  EXPECT_FALSE(keys.create());
+}
+
 TEST(PayloadKeys, ErasedKeysAreGoneAndTheirSlotsAreUsedAgain) {
   MemoryKeyFile::Disk disk;
   base::SeededEntropy entropy(7);

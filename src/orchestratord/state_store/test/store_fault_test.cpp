@@ -218,7 +218,7 @@ TEST_F(StoreFaultTest, ProgressWaitsForCompany) {
   const auto other = move(running("job-2"));
   EXPECT_FALSE(begun->has_value());
   EXPECT_FALSE(other->has_value());
-  EXPECT_LE(core_->due_mono_ms(), clock_.now().mono_ms + 50) << "it is written without help";
+  EXPECT_LE(core_->due_mono_ms(), clock_.now().mono_ms + 10) << "it is written without help";
   Transition end = finished("job-1");
   end.progress.worker_id.reset();
   EXPECT_TRUE(done(move(end)));
@@ -231,7 +231,7 @@ TEST_F(StoreFaultTest, ProgressWaitsForCompany) {
            }});
   const auto alone = move(running("job-2"));
   EXPECT_FALSE(alone->has_value());
-  clock_.advance_ms(50);
+  clock_.advance_ms(10);
   core_->run({});
   EXPECT_TRUE(done(alone));
   const auto last = move(running("job-2"));
