@@ -96,9 +96,6 @@ class Storm:
         self.ledger.count("spellings of secrets looked for", len(secrets))
         for path, form in found:
             self.ledger.fault(f"{path} holds {form!r}")
-        keys = (state_dir / "payload.keys").read_bytes()
-        if keys.strip(b"\0"):
-            self.ledger.fault("payload.keys still holds a key")
 
 
 def percentile(values, p):
@@ -127,6 +124,9 @@ def run(seed, orchestrator, worker, pool, clients=10, requests=24, state_dir=Non
         stack.stop_daemons()
         storm.judge(stack.dir)
         storm.look_for_leftovers(stack.dir)
+        # A daemon that runs has keys for jobs to come; test_needles shows that they open nothing.
+        if (stack.dir / "payload.keys").read_bytes().strip(b"\0"):
+            storm.ledger.fault("payload.keys still holds a key")
     return storm
 
 

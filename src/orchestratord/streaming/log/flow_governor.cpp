@@ -11,8 +11,9 @@ FlowGovernor::Change FlowGovernor::update(std::int64_t bytes_total) {
     paused_.insert(newest);
     return {.pause = newest, .resume = {}};
   }
-  // Resuming only below 7/8 keeps a stream at the limit from flapping. With nothing running, the oldest goes on.
-  if (!paused_.empty() && (bytes_total <= bytes_max_ - bytes_max_ / 8 || running_.empty())) {
+  // Resuming only below 7/8 keeps a stream at the limit from flapping. The oldest of all goes on whatever there is.
+  const bool oldest_waits = !paused_.empty() && (running_.empty() || *paused_.begin() < *running_.begin());
+  if (oldest_waits || (!paused_.empty() && bytes_total <= bytes_max_ - bytes_max_ / 8)) {
     const std::uint64_t oldest = *paused_.begin();
     paused_.erase(oldest);
     running_.insert(oldest);

@@ -27,6 +27,18 @@ TEST(FlowGovernor, WhenTheOldestEndsTheNextOneGoesOn) {
   EXPECT_EQ(governor.update(100).resume, 2u);
 }
 
+// Between 7/8 and the limit nobody else is resumed, and a younger one may be running.
+TEST(FlowGovernor, TheOldestDoesNotWaitForAYoungerOne) {
+  FlowGovernor governor(80);
+  for (const std::uint64_t order : {1u, 2u}) governor.add(order);
+  EXPECT_EQ(governor.update(100).pause, 2u);
+  governor.add(3);
+  governor.remove(1);
+  EXPECT_EQ(governor.update(75).resume, 2u);
+  EXPECT_EQ(governor.update(100).pause, 3u);
+  EXPECT_EQ(governor.update(75).resume, std::nullopt);
+}
+
 // Liveness: whatever happens, after enough updates something runs, and it is the oldest.
 TEST(FlowGovernor, SomethingAlwaysRuns) {
   EXPECT_TRUE(rc::check("something runs", [] {
