@@ -1,5 +1,4 @@
 // ls, cache clear, doctor, version: what is there.
-#include <dlfcn.h>
 #include <fmt/core.h>
 #include <sys/statvfs.h>
 
@@ -10,6 +9,7 @@
 
 #include "base/build_id.h"
 #include "base/file.h"
+#include "base/shared_library.h"
 #include "cli/commands.h"
 #include "contract/json.h"
 #include "contract/meta.h"
@@ -29,12 +29,10 @@ struct Check {
 };
 
 Check check_driver() {
-  void* nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (nvml == nullptr) {
+  if (!base::SharedLibrary("libnvidia-ml.so.1").is_open()) {
     return {"nvidia driver", false, "libnvidia-ml.so.1 is not installed",
             "install the NVIDIA driver, or use the CPU reference device: llorch up --cpu"};
   }
-  dlclose(nvml);
   return {"nvidia driver", true, "installed", ""};
 }
 

@@ -1,11 +1,12 @@
 #include "pool_managerd/gpu_inventory/nvml.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+
+#include "base/shared_library.h"
 
 namespace llorch::pool_managerd::gpu_inventory {
 namespace {
@@ -39,7 +40,7 @@ std::string printable(const char* text, std::size_t bytes_max) {
 }  // namespace
 
 struct Nvml::Api {
-  void* handle = nullptr;
+  base::SharedLibrary library;
   bool initialised = false;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -58,24 +59,19 @@ struct Nvml::Api {
 
   ~Api() {
     if (initialised) shutdown();
-    if (handle != nullptr) dlclose(handle);
   }
 
-  template <class F>
-  bool load(F& function, const char* symbol) {
-    function = reinterpret_cast<F>(dlsym(handle, symbol));
-    return function != nullptr;
-  }
   bool load_all() {
-    load(compute_capability, "nvmlDeviceGetCudaComputeCapability");
-    load(pci_info, "nvmlDeviceGetPciInfo_v3");
-    load(uuid, "nvmlDeviceGetUUID");
-    load(temperature, "nvmlDeviceGetTemperature");
-    load(driver_version, "nvmlSystemGetDriverVersion");
-    load(cuda_version, "nvmlSystemGetCudaDriverVersion_v2");
-    return load(init, "nvmlInit_v2") && load(shutdown, "nvmlShutdown") && load(error_string, "nvmlErrorString") &&
-           load(device_count, "nvmlDeviceGetCount_v2") && load(device_by_index, "nvmlDeviceGetHandleByIndex_v2") &&
-           load(device_name, "nvmlDeviceGetName") && load(device_memory, "nvmlDeviceGetMemoryInfo");
+    library.load(compute_capability, "nvmlDeviceGetCudaComputeCapability");
+    library.load(pci_info, "nvmlDeviceGetPciInfo_v3");
+    library.load(uuid, "nvmlDeviceGetUUID");
+    library.load(temperature, "nvmlDeviceGetTemperature");
+    library.load(driver_version, "nvmlSystemGetDriverVersion");
+    library.load(cuda_version, "nvmlSystemGetCudaDriverVersion_v2");
+    return library.load(init, "nvmlInit_v2") && library.load(shutdown, "nvmlShutdown") &&
+           library.load(error_string, "nvmlErrorString") && library.load(device_count, "nvmlDeviceGetCount_v2") &&
+           library.load(device_by_index, "nvmlDeviceGetHandleByIndex_v2") &&
+           library.load(device_name, "nvmlDeviceGetName") && library.load(device_memory, "nvmlDeviceGetMemoryInfo");
   }
   std::string why(int code) const { return printable(error_string(code), 200); }
 };
@@ -87,8 +83,8 @@ Nvml::~Nvml() = default;
 
 base::Result<Nvml> Nvml::open(const std::string& library) {
   auto api = std::make_unique<Api>();
-  api->handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (api->handle == nullptr) {
+  api->library = base::SharedLibrary(library);
+  if (!api->library.is_open()) {
     return base::fail(ErrorCode::kNoGpu, fmt::format("the NVIDIA driver library {} cannot be opened", library));
   }
   if (!api->load_all()) {

@@ -7,12 +7,14 @@
 #include <memory>
 
 #include "base/testing/allocation_counter.h"
+#include "base/testing/uneven_number.h"
 #include "engine/inference/parallel/rank_threads.h"
 #include "engine/inference/testing/recording_backend.h"
 
 namespace llorch::engine::inference::parallel {
 namespace {
 
+using base::testing::uneven_number;
 using contract::Status;
 using testing::RecordingBackend;
 
@@ -41,15 +43,6 @@ struct Ranks {
   std::unique_ptr<HostCollective> collective;
 };
 
-float number(std::uint32_t rank, std::uint64_t i) {
-  std::uint32_t x = static_cast<std::uint32_t>(i) * 2654435761U + rank * 40503U + 1;
-  x ^= x >> 15;
-  x *= 2246822519U;
-  x ^= x >> 13;
-  const float magnitude = static_cast<float>(x % 7) * 1e6F + 1e-3F;
-  return (static_cast<float>(x >> 8) / 16777216.0F - 0.5F) * magnitude;
-}
-
 // Magnitudes differ so much that another order would have other bits; who comes when is different every time.
 TEST(HostCollective, AddsInRankOrderWhoeverComesFirst) {
   for (std::uint32_t ranks : {2U, 3U, 4U}) {
@@ -57,16 +50,16 @@ TEST(HostCollective, AddsInRankOrderWhoeverComesFirst) {
     for (std::uint32_t round = 0; round < 20; ++round) {
       const std::uint64_t count = 1 + round * 37;
       group.threads.run([&](std::uint32_t rank) {
-        for (std::uint64_t i = 0; i < count; ++i) group.values(rank)[i] = number(rank, i);
+        for (std::uint64_t i = 0; i < count; ++i) group.values(rank)[i] = uneven_number(rank, i);
         std::this_thread::sleep_for(std::chrono::microseconds((rank + round) % ranks * 100));
         EXPECT_TRUE(group.collective->sum(rank, group.values(rank), count).is_ok());
       });
       std::uint64_t reordered = 0;
       for (std::uint64_t i = 0; i < count; ++i) {
-        float expected = number(0, i), backwards = number(ranks - 1, i);
+        float expected = uneven_number(0, i), backwards = uneven_number(ranks - 1, i);
         for (std::uint32_t rank = 1; rank < ranks; ++rank) {
-          expected += number(rank, i);
-          backwards += number(ranks - 1 - rank, i);
+          expected += uneven_number(rank, i);
+          backwards += uneven_number(ranks - 1 - rank, i);
         }
         reordered += expected != backwards ? 1 : 0;
         for (std::uint32_t rank = 0; rank < ranks; ++rank)

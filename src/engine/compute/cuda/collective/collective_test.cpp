@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/testing/uneven_number.h"
 #include "engine/compute/cuda/backend.h"
 #include "engine/compute/cuda/emulation/driver.h"
 
@@ -15,6 +16,7 @@ namespace llorch::engine::compute::cuda {
 namespace {
 
 using base::ErrorCode;
+using base::testing::uneven_number;
 using contract::DeviceBuffer;
 using contract::MemoryPurpose;
 using contract::Status;
@@ -46,15 +48,6 @@ struct Gpus {
   std::unique_ptr<CudaCollective> collective;
 };
 
-// Of very different magnitudes, so that another order has other bits.
-float number(std::uint32_t rank, std::uint64_t i) {
-  std::uint32_t x = static_cast<std::uint32_t>(i) * 2654435761U + rank * 40503U + 1;
-  x ^= x >> 15;
-  x *= 2246822519U;
-  x ^= x >> 13;
-  return (static_cast<float>(x >> 8) / 16777216.0F - 0.5F) * (static_cast<float>(x % 7) * 1e6F + 1e-3F);
-}
-
 // SYS-6.3.3
 TEST(CudaCollective, AddsInRankOrderOnEveryGpu) {
   for (std::uint32_t ranks : {2U, 4U}) {
@@ -65,7 +58,7 @@ TEST(CudaCollective, AddsInRankOrderOnEveryGpu) {
       ASSERT_TRUE(gpus.collective->begin());
       gpus.run([&](std::uint32_t rank) {
         CudaBackend& backend = *gpus.backends[rank];
-        for (std::uint64_t i = 0; i < count; ++i) sums[rank][i] = number(rank, i);
+        for (std::uint64_t i = 0; i < count; ++i) sums[rank][i] = uneven_number(rank, i);
         const auto bytes = std::as_writable_bytes(std::span(sums[rank]).first(count));
         const DeviceBuffer buffer = DeviceBuffer::allocate(backend, bytes.size(), MemoryPurpose::kActivations).value();
         backend.copy_to_device(buffer.data(), bytes);
@@ -73,8 +66,8 @@ TEST(CudaCollective, AddsInRankOrderOnEveryGpu) {
         backend.copy_to_host(bytes, buffer.data());
       });
       for (std::uint64_t i = 0; i < count; ++i) {
-        float expected = number(0, i);
-        for (std::uint32_t rank = 1; rank < ranks; ++rank) expected += number(rank, i);
+        float expected = uneven_number(0, i);
+        for (std::uint32_t rank = 1; rank < ranks; ++rank) expected += uneven_number(rank, i);
         for (std::uint32_t rank = 0; rank < ranks; ++rank)
           ASSERT_EQ(std::memcmp(&sums[rank][i], &expected, sizeof expected), 0) << rank << " of " << ranks << ", " << i;
       }

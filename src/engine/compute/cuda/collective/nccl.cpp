@@ -1,10 +1,11 @@
 #include "engine/compute/cuda/collective/nccl.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <cstdlib>
 #include <utility>
+
+#include "base/shared_library.h"
 
 namespace llorch::engine::compute::cuda {
 
@@ -22,24 +23,17 @@ using NcclComm = void*;
 }  // namespace
 
 struct Nccl::Api {
-  void* handle = nullptr;
+  base::SharedLibrary library;
   int (*init_all)(NcclComm*, int, const int*) = nullptr;
   int (*all_gather)(const void*, void*, std::size_t, int, NcclComm, void*) = nullptr;
   int (*abort)(NcclComm) = nullptr;
   int (*destroy)(NcclComm) = nullptr;
   const char* (*error_string)(int) = nullptr;
 
-  ~Api() {
-    if (handle != nullptr) dlclose(handle);
-  }
-  template <class F>
-  bool load(F& function, const char* symbol) {
-    function = reinterpret_cast<F>(dlsym(handle, symbol));
-    return function != nullptr;
-  }
   bool load_all() {
-    return load(init_all, "ncclCommInitAll") && load(all_gather, "ncclAllGather") && load(abort, "ncclCommAbort") &&
-           load(destroy, "ncclCommDestroy") && load(error_string, "ncclGetErrorString");
+    return library.load(init_all, "ncclCommInitAll") && library.load(all_gather, "ncclAllGather") &&
+           library.load(abort, "ncclCommAbort") && library.load(destroy, "ncclCommDestroy") &&
+           library.load(error_string, "ncclGetErrorString");
   }
 };
 
@@ -56,8 +50,8 @@ Result<std::unique_ptr<Nccl>> Nccl::open(const std::string& library, const std::
   // so here, unless the operator says otherwise.
   ::setenv("NCCL_RUNTIME_CONNECT", "0", 0);
   auto api = std::make_unique<Api>();
-  api->handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (api->handle == nullptr) {
+  api->library = base::SharedLibrary(library);
+  if (!api->library.is_open()) {
     return base::fail(ErrorCode::kGpuUnavailable,
                       fmt::format("{} GPUs share a model through NCCL, and {} cannot be opened; install NCCL 2, or use "
                                   "one GPU",

@@ -50,6 +50,20 @@ struct DrawArgs {
   std::uint32_t chunks = 0;
 };
 
+// The first of [low, high) of which `before` does not hold; it holds of all that stand ahead of that one.
+template <class Before>
+LLORCH_KERNEL std::uint32_t first_not(std::uint32_t low, std::uint32_t high, const Before& before) {
+  while (low < high) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    if (before(middle)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 LLORCH_KERNEL float* row_of(const DrawArgs& args, const DeviceDraw& draw) {
   return args.rows + std::uint64_t{draw.row} * args.width;
 }
@@ -132,16 +146,7 @@ struct DrawEdit {
  private:
   static LLORCH_KERNEL std::uint32_t first_from(const contract::RowEdit* edits, const DeviceDraw& draw,
                                                 std::uint32_t index) {
-    std::uint32_t low = draw.edits_begin, high = draw.edits_end;
-    while (low < high) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      if (edits[middle].index < index) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
+    return first_not(draw.edits_begin, draw.edits_end, [&](std::uint32_t i) { return edits[i].index < index; });
   }
 };
 
@@ -263,16 +268,7 @@ struct DrawMerge {
  private:
   // How many of keys[0, count), ascending, are less than `key`.
   static LLORCH_KERNEL std::uint32_t below(const std::uint64_t* keys, std::uint32_t count, std::uint64_t key) {
-    std::uint32_t low = 0;
-    while (low < count) {
-      const std::uint32_t middle = low + (count - low) / 2;
-      if (keys[middle] < key) {
-        low = middle + 1;
-      } else {
-        count = middle;
-      }
-    }
-    return low;
+    return first_not(0, count, [&](std::uint32_t i) { return keys[i] < key; });
   }
 };
 
@@ -384,31 +380,18 @@ struct DrawWalk {
     }
   }
 
-  // How many of the first `count` running sums are below `bound`, or at most it.
-  template <bool kOrEqual>
-  static LLORCH_KERNEL std::uint32_t sums_below(const float* sums, std::uint32_t count, float bound) {
-    std::uint32_t low = 0;
-    while (low < count) {
-      const std::uint32_t middle = low + (count - low) / 2;
-      if (kOrEqual ? sums[middle] <= bound : sums[middle] < bound) {
-        low = middle + 1;
-      } else {
-        count = middle;
-      }
-    }
-    return low;
-  }
-
   // Which candidate, after the cuts. Each leaves some of the first, never fewer than min_keep.
   static LLORCH_KERNEL std::uint32_t choose(const float* sums, std::uint32_t count, std::uint32_t light,
                                             std::uint32_t walked, const DeviceDraw& draw) {
     if (draw.top_p < 1.0f) {
-      const std::uint32_t reaching = sums_below<false>(sums, walked, draw.top_p * sums[walked - 1]) + 1;
+      const float bound = draw.top_p * sums[walked - 1];
+      const std::uint32_t reaching = first_not(0, walked, [&](std::uint32_t i) { return sums[i] < bound; }) + 1;
       count = smaller(count, larger(reaching, larger(draw.min_keep, 1)));
     }
     if (draw.min_p > 0.0f) count = smaller(count, larger(smaller(light, count), larger(draw.min_keep, 1)));
     walked = smaller(walked, count);
-    return sums_below<true>(sums, walked, draw.uniform * sums[walked - 1]);
+    const float point = draw.uniform * sums[walked - 1];
+    return first_not(0, walked, [&](std::uint32_t i) { return sums[i] <= point; });
   }
 };
 

@@ -28,10 +28,6 @@ using Kind = PoolCommit::Kind;
 constexpr std::size_t kPurgedKeptMax = 64;
 constexpr const char* kBusy = "The pool is being reloaded or drained. Try again when that is over.";
 
-Error not_found(const base::PoolId& id) {
-  return Error{ErrorCode::kPoolNotFound, "No pool has this id.", {}}.with("pool_id", id.value);
-}
-
 Error conflict(const base::PoolId& id, std::string message) {
   return Error{ErrorCode::kConflict, std::move(message), {}}.with("pool_id", id.value);
 }
@@ -47,6 +43,10 @@ PoolOperation drain_operation() {
 }
 
 }  // namespace
+
+base::Error pool_not_found(const base::PoolId& id) {
+  return Error{ErrorCode::kPoolNotFound, "No pool has this id.", {}}.with("pool_id", id.value);
+}
 
 bool Brain::State::pool_open(const base::PoolId& id) const {
   const Pool* pool = registry.find_pool(id);
@@ -130,7 +130,7 @@ void Brain::State::forget_control(const base::PoolId& id) {
   std::erase_if(pool_commits, [&](const auto& item) {
     const PoolCommit& commit = item.second;
     if (commit.pool_id != id) return false;
-    if (commit.kind != Kind::kSettle) refuse_order(commit.request, not_found(id));
+    if (commit.kind != Kind::kSettle) refuse_order(commit.request, pool_not_found(id));
     return true;
   });
 }
@@ -139,7 +139,7 @@ void Brain::State::forget_control(const base::PoolId& id) {
 
 void Brain::State::on(DrainPool& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
-  if (!pool) return refuse_order(e.request, not_found(e.pool_id));
+  if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls[e.pool_id];
   if (control.reload || control.commit_pending) return refuse_order(e.request, conflict(e.pool_id, kBusy));
   if (control.draining() && !control.unsettled) {  // only the deadline is new
@@ -159,7 +159,7 @@ void Brain::State::on(DrainPool& e) {
 
 void Brain::State::on(UndrainPool& e) {
   const auto it = controls.find(e.pool_id);
-  if (!registry.find_pool(e.pool_id) && it == controls.end()) return refuse_order(e.request, not_found(e.pool_id));
+  if (!registry.find_pool(e.pool_id) && it == controls.end()) return refuse_order(e.request, pool_not_found(e.pool_id));
   if (it != controls.end() && (it->second.reload || it->second.commit_pending)) {
     return refuse_order(e.request, conflict(e.pool_id, kBusy));
   }
@@ -260,7 +260,7 @@ void Brain::State::advance_controls() {
 
 void Brain::State::on(PurgePool& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
-  if (!pool) return refuse_order(e.request, not_found(e.pool_id));
+  if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls[e.pool_id];
   if (control.reload || control.commit_pending) return refuse_order(e.request, conflict(e.pool_id, kBusy));
   PoolCommit commit{.kind = Kind::kPurge,

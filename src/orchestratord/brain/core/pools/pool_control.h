@@ -13,6 +13,8 @@
 
 namespace llorch::orchestratord::brain {
 
+base::Error pool_not_found(const base::PoolId& id);
+
 // Another model for a pool: its workers leave, workers of the new model come; if they do not, the old ones come back.
 // The pool takes no job from the first step to the last. A restart begins it again: what its order says is all it needs.
 struct Reload {

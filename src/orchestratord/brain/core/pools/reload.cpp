@@ -30,7 +30,7 @@ void Brain::State::on(ReloadPool& e) {
     refuse_order(e.request, std::move(error).with("pool_id", e.pool_id.value));
   };
   Pool* pool = registry.find_pool(e.pool_id);
-  if (!pool) return refuse_with({ErrorCode::kPoolNotFound, "No pool has this id.", {}});
+  if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls[e.pool_id];
   if (!control.open() || control.commit_pending) {
     return refuse_with({ErrorCode::kConflict,
