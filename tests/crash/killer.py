@@ -26,8 +26,13 @@ class Weather:
         self.deaths = []  # Unix ms
 
     def goes_down(self):
+        """Before the kill."""
         with self.lock:
             self.changes += self.changes % 2 == 0
+
+    def has_died(self):
+        """After it, when the process is gone: what it did to its last moment is older than this."""
+        with self.lock:
             self.deaths.append(time.time() * 1000)
 
     def is_up(self):
@@ -133,18 +138,20 @@ class Killer:
 
     def kill_orchestrator(self):
         self.weather.goes_down()
-        os.kill(self.restarts.orchestrator_pid(), signal.SIGKILL)
-        self.ledger.count("SIGKILL orchestratord")
-        self.restarts.reap_orchestrator()
+        self.end_orchestrator("SIGKILL orchestratord")
         self.on_death()
         started = self.restarts.restart_orchestrator()
-        if self.rng.random() < 0.1:  # and once more while it starts
+        if self.rng.random() < 0.1:  # and once more while it starts, or has just begun to serve
             time.sleep(self.rng.uniform(0.0, 0.08))
-            os.kill(self.restarts.orchestrator_pid(), signal.SIGKILL)
-            self.ledger.count("SIGKILL orchestratord while it starts, besides")
-            self.restarts.reap_orchestrator()
+            self.end_orchestrator("SIGKILL orchestratord while it starts, besides")
             started = self.restarts.restart_orchestrator()
         self.wait_serving(started)
+
+    def end_orchestrator(self, counted_as):
+        os.kill(self.restarts.orchestrator_pid(), signal.SIGKILL)
+        self.ledger.count(counted_as)
+        self.restarts.reap_orchestrator()
+        self.weather.has_died()
 
     def wait_serving(self, started):
         with self.ledger.lock:

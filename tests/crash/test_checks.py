@@ -80,6 +80,8 @@ def test_a_broken_stream_is_excused_by_a_death_only():
     assert not weather.excuses(before)
     weather.goes_down()
     assert weather.excuses(before) and weather.excuses(weather.state())
+    assert not weather.died_after("2026-01-01T00:00:00.000Z")
+    weather.has_died()
     weather.is_up()
     assert weather.excuses(before) and not weather.excuses(weather.state())
     assert weather.died_after("2026-01-01T00:00:00.000Z") and not weather.died_after("2999-01-01T00:00:00.000Z")
