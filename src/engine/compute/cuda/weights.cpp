@@ -1,13 +1,6 @@
 #include "engine/compute/cuda/weights.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <vector>
-
-#include "base/assert.h"
 #include "engine/compute/cuda/kernels/matmul/plain.h"
-#include "engine/compute/half.h"
 
 namespace llorch::engine::compute::cuda {
 
@@ -20,46 +13,6 @@ static_assert(cpu::kPackRows == kernels::kMmaRows);
 std::size_t half_group_bytes(const cpu::MatrixShape& shape) {
   const std::size_t scales = shape.dtype == contract::DType::kBF16 ? kernels::kMmaRows * sizeof(float) : 0;
   return std::size_t{kernels::padded_columns(shape.cols)} * kernels::kMmaRows * sizeof(std::uint16_t) + scales;
-}
-
-// BF16 bits of |x| > 0 times 2^n as F16 bits. Nearly all are shifted bits: the exponent moves, three zeros follow.
-std::uint16_t scaled_half(std::uint16_t bits, std::int32_t n) {
-  const std::int32_t exponent = (bits >> 7 & 0xFF) - 127 + 15 + n;
-  if (exponent >= 1 && exponent <= 30)
-    return static_cast<std::uint16_t>((bits & 0x8000u) | static_cast<unsigned>(exponent) << 10 | (bits & 0x7Fu) << 3);
-  return float_to_half(std::ldexp(bfloat_to_float(bits), n));
-}
-
-// Brings a row into the range of F16; returns the inverse of what it was multiplied by.
-float narrow_row(std::span<std::uint16_t> row) {
-  std::uint32_t largest = 0;
-  for (const std::uint16_t bits : row) largest = std::max(largest, bits & 0x7FFFu);
-  const std::int32_t n = kernels::narrowing_exponent(largest << 16);
-  for (std::uint16_t& bits : row) bits = scaled_half(bits, n);
-  return std::ldexp(1.0f, -n);
-}
-
-// Eight columns of a row are four pieces of two, in the places of both steps and both words of a lane.
-void pack_half(const cpu::MatrixShape& shape, std::span<const std::byte> rows, std::span<std::byte> packed) {
-  constexpr std::size_t kElement = sizeof(std::uint16_t);
-  std::memset(packed.data(), 0, packed.size());
-  const std::size_t row_bytes = shape.cols * kElement, group_bytes = half_group_bytes(shape);
-  std::vector<std::uint16_t> values(shape.cols);
-  for (std::size_t row = 0; row < rows.size() / row_bytes; ++row) {
-    std::byte* group = packed.data() + row / kernels::kMmaRows * group_bytes;
-    const auto r = static_cast<std::uint32_t>(row % kernels::kMmaRows);
-    std::memcpy(values.data(), rows.data() + row * row_bytes, row_bytes);
-    if (shape.dtype == contract::DType::kBF16) {
-      const float scale = narrow_row(values);
-      std::memcpy(group + group_bytes - (kernels::kMmaRows - r) * sizeof scale, &scale, sizeof scale);
-    }
-    const auto put = [&](std::uint32_t k, std::size_t elements) {
-      std::memcpy(group + kernels::half_index(r, k) * kElement, &values[k], elements * kElement);
-    };
-    std::uint32_t k = 0;
-    for (; k + 8 <= shape.cols; k += 8) put(k, 2), put(k + 2, 2), put(k + 4, 2), put(k + 6, 2);
-    for (; k < shape.cols; ++k) put(k, 1);
-  }
 }
 
 }  // namespace
@@ -75,30 +28,6 @@ std::size_t unit_bytes(const cpu::MatrixShape& shape) {
   if (shape.dtype != contract::DType::kF32) return half_group_bytes(shape);
   const std::size_t chunks = (shape.cols + kernels::kFloatChunk - 1) / kernels::kFloatChunk;
   return chunks * kernels::kFloatChunk * sizeof(float);
-}
-
-void pack_units(const cpu::MatrixShape& shape, std::span<const std::byte> source, std::span<std::byte> packed,
-                std::size_t begin, std::size_t end) {
-  const std::size_t bytes = unit_bytes(shape);
-  ASSERT(begin <= end && end <= units_of(shape) && packed.size() == (end - begin) * bytes, "units {} to {} in {} bytes",
-         begin, end, packed.size());
-  const auto info = contract::dtype_info(shape.dtype);
-  const std::size_t stored = std::size_t{shape.cols} / info.block_elements * info.block_bytes;
-  const std::size_t first = begin * unit_rows(shape),
-                    rows = std::min(shape.rows - first, (end - begin) * unit_rows(shape));
-  const auto part = source.subspan(first * stored, rows * stored);
-  if (is_quantised(shape.dtype)) {
-    const cpu::MatrixShape of_part{.dtype = shape.dtype, .rows = static_cast<std::uint32_t>(rows), .cols = shape.cols};
-    cpu::pack_groups(of_part, part.data(), packed.data(), 0, end - begin);
-  } else if (shape.dtype != contract::DType::kF32) {
-    pack_half(shape, part, packed);
-  } else if (stored == bytes) {
-    std::memcpy(packed.data(), part.data(), packed.size());
-  } else {
-    std::memset(packed.data(), 0, packed.size());
-    for (std::size_t row = 0; row < rows; ++row)
-      std::memcpy(packed.data() + row * bytes, part.data() + row * stored, stored);
-  }
 }
 
 }  // namespace llorch::engine::compute::cuda

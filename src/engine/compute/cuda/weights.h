@@ -1,13 +1,11 @@
 #pragma once
-// How stored matrices lie on the device (kernels/matmul/matmul.h, Matrix), and their conversion on the host: the plain twin of
-// kernels/packing, which does it when weights are loaded.
+// How stored matrices lie on the device (kernels/matmul/matmul.h, Matrix), and how many bytes they take there. kernels/packing
+// brings them into this order when they are loaded.
 //
 // F32: rows as stored, zero-padded to eight elements. F16, BF16: groups of sixteen rows in the order tensor cores take them
 // (kernels/matmul/mma.h, half_index), BF16 as F16 with a power of two per row. Quantised types: groups of sixteen rows as the
 // CPU device packs them (compute/cpu/pack.h): a repack, never a requantisation. Unit: a row, or a group.
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
 #include "engine/compute/cpu/pack.h"
 
@@ -18,10 +16,5 @@ std::size_t unit_rows(const cpu::MatrixShape& shape);
 std::size_t units_of(const cpu::MatrixShape& shape);
 std::size_t unit_bytes(const cpu::MatrixShape& shape);
 inline std::size_t matrix_bytes(const cpu::MatrixShape& shape) { return units_of(shape) * unit_bytes(shape); }
-
-// Packs units [begin, end) of the row-major stored matrix `source` to `packed`, which begins with unit `begin` and has room
-// for them.
-void pack_units(const cpu::MatrixShape& shape, std::span<const std::byte> source, std::span<std::byte> packed,
-                std::size_t begin, std::size_t end);
 
 }  // namespace llorch::engine::compute::cuda

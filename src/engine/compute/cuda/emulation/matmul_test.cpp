@@ -12,6 +12,7 @@
 #include "engine/compute/cpu/kernel_test_support.h"
 #include "engine/compute/cuda/adapters/support.h"
 #include "engine/compute/cuda/emulation/driver.h"
+#include "engine/compute/cuda/kernels/packing/packing_reference.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/reference/exact.h"
 
@@ -46,7 +47,7 @@ struct Uploaded {
       : bytes(matrix_bytes(shape) * stack.size()) {
     const std::size_t size = matrix_bytes(shape);
     for (std::size_t i = 0; i < stack.size(); ++i)
-      pack_units(shape, stack[i], std::span(bytes).subspan(i * size, size), 0, units_of(shape));
+      kernels::pack_units_reference(shape, stack[i], std::span(bytes).subspan(i * size, size), 0, units_of(shape));
     weight = {.dtype = shape.dtype,
               .matrix = {.data = bytes.data(),
                          .row_bytes = unit_bytes(shape),

@@ -1,4 +1,4 @@
-// Weights through the ring on the emulated device, against the plain twin that packs on the host (weights.h).
+// Weights through the ring on the emulated device, against the plain twin that packs on the host (kernels/packing/packing_reference.h).
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +10,7 @@
 
 #include "engine/compute/cuda/device.h"
 #include "engine/compute/cuda/emulation/forwarding_driver.h"
+#include "engine/compute/cuda/kernels/packing/packing_reference.h"
 #include "engine/compute/cuda/loading/pieces.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/stored_weight.h"
@@ -178,8 +179,9 @@ std::vector<std::byte> packed_by_the_host(const StoredTensor& tensor, std::span<
   const std::size_t each = stored.size() / stack_count(tensor);
   std::vector<std::byte> packed(matrix_bytes(shape) * stack_count(tensor));
   for (std::uint32_t i = 0; i < stack_count(tensor); ++i)
-    pack_units(shape, stored.subspan(i * each, each),
-               std::span(packed).subspan(i * matrix_bytes(shape), matrix_bytes(shape)), 0, units_of(shape));
+    kernels::pack_units_reference(shape, stored.subspan(i * each, each),
+                                  std::span(packed).subspan(i * matrix_bytes(shape), matrix_bytes(shape)), 0,
+                                  units_of(shape));
   return packed;
 }
 

@@ -10,7 +10,7 @@ namespace llorch::engine::compute::cuda::kernels {
 
 using contract::DType;
 
-// A stack of matrices of one shape on the device; packed by cuda/weights.h. F32: rows of row_bytes, sixteen-byte aligned,
+// A stack of matrices of one shape on the device; laid out as cuda/weights.h says. F32: rows of row_bytes, sixteen-byte aligned,
 // zero-padded. Every other type: groups of sixteen rows, row_bytes apart.
 struct Matrix {
   const std::byte* data = nullptr;
