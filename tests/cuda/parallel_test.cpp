@@ -3,6 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
 #include "cuda_support.h"
 #include "engine/compute/cuda/collective/collective.h"
 #include "engine/inference/parallel/host_collective.h"
@@ -12,7 +18,10 @@ namespace {
 
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::CudaCollective;
+using engine::compute::cuda::GraphCounters;
+using engine::compute::cuda::LaunchCounters;
 using engine::compute::cuda::Nccl;
+using engine::compute::cuda::StepGraphs;
 using engine::compute::cuda::emulation::make_backend;
 using engine::inference::parallel::Devices;
 using engine::inference::parallel::HostCollective;
@@ -65,6 +74,32 @@ TEST_P(Parallel, AgreesWithTheReferenceInOneSetOfBits) {
   for (const auto& backend : pair.backends) EXPECT_EQ(backend->memory_used_bytes(), 0U);
 }
 
+// What lies between two sums is replayed as graphs, and moves no bit: the same steps with every kernel launched by itself, with
+// graphs on one GPU only.
+TEST_P(Parallel, ReplayMovesNoBit) {
+  constexpr std::uint32_t kSteps = 6, kPrompt = 6;
+  const std::span<const base::TokenId> text = std::span(model_.reference.tokens).last(4);  // behind the last image
+  std::vector<float> logits[3];
+  for (std::size_t run = 0; run < 3; ++run) {
+    Pair pair;
+    if (run != 0) pair.backends[0]->limit_graphs(0);
+    if (run == 1) pair.backends[1]->limit_graphs(0);
+    const auto engine = load(model_, {.kv_dtype = engine::contract::DType::kF16, .chunk = 64}, pair.devices());
+    for (std::uint32_t i = 0; i < kPrompt + kSteps; ++i) {
+      const auto row = engine->decode(0, text[i % text.size()]);
+      ASSERT_TRUE(row) << row.error().message;
+      logits[run].insert(logits[run].end(), row->begin(), row->end());
+    }
+    const GraphCounters& graphs = pair.backends[1]->graphs().counters();
+    EXPECT_EQ(pair.backends[0]->graphs().counters(), run == 0 ? graphs : GraphCounters{});
+    EXPECT_EQ(graphs.eager, StepGraphs::kEagerSteps * graphs.made);  // every stretch of every step
+    EXPECT_EQ(graphs.replayed, (kPrompt + kSteps - StepGraphs::kEagerSteps) * graphs.made);
+    EXPECT_EQ(graphs.made > 1, run != 1);
+  }
+  EXPECT_TRUE(same_bits(logits[0], logits[1])) << "launched one by one";
+  EXPECT_TRUE(same_bits(logits[0], logits[2])) << "graphs on one GPU";
+}
+
 std::vector<std::string> shared_models() {
   std::vector<std::string> names = model_names();
   std::erase_if(names, [](const std::string& name) { return name.starts_with("mamba2"); });  // nothing to share out
@@ -72,6 +107,69 @@ std::vector<std::string> shared_models() {
 }
 INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(shared_models()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
+// A step of one of two GPUs: kernels of a prefill of 16 rows, of a decoded token, of a batch of 8 of them; what a decoded token is
+// sent as once its steps come again: graphs, and between them gatherings.
+struct Costs {
+  std::uint64_t prefill = 0, decode = 0, batch = 0, graphs = 0;
+  bool operator==(const Costs&) const = default;
+};
+
+std::array<Costs, 2> costs_of(const Model& model) {
+  constexpr std::uint32_t kBatch = 8;
+  Pair pair;
+  const auto engine = load(model, {.chunk = 64, .slots = kBatch}, pair.devices());
+  const auto tokens = std::span(model.reference.tokens);
+  std::array<Costs, 2> costs;
+  const auto count = [&](std::uint64_t Costs::*kernels, const auto& work) {
+    std::array<LaunchCounters, 2> counters;
+    for (std::size_t rank = 0; rank < 2; ++rank) pair.backends[rank]->count_launches(&counters[rank]);
+    work();
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      pair.backends[rank]->count_launches(nullptr);
+      costs[rank].*kernels = counters[rank].total;
+    }
+  };
+  const auto decode = [&] { EXPECT_TRUE(engine->decode(0, tokens.back())); };
+  count(&Costs::prefill, [&] { EXPECT_TRUE(engine->prefill(0, tokens.first(16))); });
+  count(&Costs::decode, decode);
+  for (std::uint32_t i = 1; i < StepGraphs::kEagerSteps; ++i) decode();
+  std::array<GraphCounters, 2> before;
+  for (std::size_t rank = 0; rank < 2; ++rank) before[rank] = pair.backends[rank]->graphs().counters();
+  decode();
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const GraphCounters& now = pair.backends[rank]->graphs().counters();
+    costs[rank].graphs = now.replayed - before[rank].replayed;
+    EXPECT_EQ(now.eager, before[rank].eager) << model.name;
+  }
+  std::vector<engine::inference::SlotRows> rows;
+  for (std::uint32_t slot = 0; slot < kBatch; ++slot)
+    rows.push_back({slot, tokens.last(1), engine::inference::RowsWanted::kLast});
+  count(&Costs::batch, [&] { EXPECT_TRUE(engine->step(rows)); });
+  return costs;
+}
+
+// As launches.txt of one GPU (families_test.cpp), which it adds to; LLORCH_UPDATE_LAUNCHES=1 rewrites it.
+TEST(ParallelLaunches, AsCommitted) {
+  const std::filesystem::path path = std::filesystem::path(LLORCH_SOURCE_DIR) / "tests/cuda/launches_tp2.txt";
+  std::string table =
+      "# Of each of two GPUs that share a model, per step: kernels of a prefill of 16 rows, of one decoded token, of a "
+      "batch of 8\n"
+      "# of them; graphs that a decoded token is sent as when its steps come again, with a gathering between one and "
+      "the next.\n"
+      "# model prefill decode batch graphs\n";
+  for (const std::string& name : shared_models()) {
+    const std::array<Costs, 2> costs = costs_of(read_model(name));
+    EXPECT_EQ(costs[0], costs[1]) << name;
+    table += fmt::format("{} {} {} {} {}\n", name, costs[0].prefill, costs[0].decode, costs[0].batch, costs[0].graphs);
+  }
+  if (std::getenv("LLORCH_UPDATE_LAUNCHES") != nullptr) {
+    std::ofstream(path) << table;
+    GTEST_SKIP() << path << " is rewritten";
+  }
+  std::ifstream file(path);
+  EXPECT_EQ(table, std::string(std::istreambuf_iterator<char>(file), {}));
+}
 
 TEST(ParallelMemory, IsPredictedForEveryGpu) {
   Pair pair;

@@ -54,18 +54,21 @@ void CudaBackend::begin_step(const contract::ExecutionContext& ctx) noexcept {
   stream_.count_step(ctx.total_rows);
   stream_.forget_left();
   if (ctx.mode == contract::ExecutionMode::kDecode && graphs_.is_on()) {
+    graphs_.begin_step();
     stream_.hold(&graphs_.record());
   } else if (times_) {
     times_->begin();
   }
 }
 void CudaBackend::end_step() noexcept {
-  if (stream_.holds()) {
-    stream_.hold(nullptr);
-    if (times_) times_->begin();
-    graphs_.send();
-  }
+  end_stretch();
+  stream_.hold(nullptr);
   if (times_) times_->end();
+}
+void CudaBackend::end_stretch() noexcept {
+  if (!stream_.holds()) return;
+  if (times_) times_->begin();
+  graphs_.send();
 }
 void CudaBackend::send_held() noexcept {
   if (!stream_.holds()) return;

@@ -38,6 +38,8 @@ class CudaBackend final : public contract::Backend {
   contract::StreamHandle stream() override { return {&stream_}; }
   void begin_step(const contract::ExecutionContext& ctx) noexcept override;
   void end_step() noexcept override;
+  // A stretch of the step ends: it is sent, as a graph where one stands for it, and what follows is held anew.
+  void end_stretch() noexcept;
   // Sends what a step has held so far, kernel by kernel; the rest of it is not held.
   void send_held() noexcept;
 

@@ -37,7 +37,7 @@ Status CudaCollective::sum(std::uint32_t rank, float* values, std::uint64_t coun
   auto* const all = reinterpret_cast<float*>(gathered_[rank].data());
   ASSERT(count * ranks() * sizeof(float) <= gathered_[rank].size_bytes(), "a sum of {} values, {} bytes are reserved",
          count, gathered_[rank].size_bytes());
-  gpu.backend->send_held();  // comes before: the stream's order is the plan's
+  gpu.backend->end_stretch();  // comes before: the stream's order is the plan's
   if (Status status = nccl_->all_gather(rank, values, all, count, gpu.native_stream); !status.is_ok()) return status;
   const CudaStream& stream = *static_cast<const CudaStream*>(gpu.backend->stream().ptr);
   for (std::uint32_t r = 1; r < ranks(); ++r) {

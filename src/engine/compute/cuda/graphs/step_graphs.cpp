@@ -48,22 +48,29 @@ bool StepRecord::operator==(const StepRecord& other) const {
 
 void StepGraphs::limit(std::size_t steps_max) {
   steps_max_ = steps_max;
-  steps_.clear();
+  places_.clear();
+}
+
+std::size_t StepGraphs::kept_count() const {
+  std::size_t count = 0;
+  for (const std::vector<Stretch>& place : places_) count += place.size();
+  return count;
 }
 
 void StepGraphs::send() noexcept {
   if (record_.empty()) return;
   drop_outdated();
-  Step& step = step_of_record();
-  step.last_used = ++clock_;
-  if (step.graph == nullptr && !step.refused && step.sent >= kEagerSteps) make_graph(step);
-  if (step.graph != nullptr) {
-    driver_.launch(*step.graph);
+  Stretch& stretch = stretch_of_record();
+  ++place_;
+  stretch.last_used = ++clock_;
+  if (stretch.graph == nullptr && !stretch.refused && stretch.sent >= kEagerSteps) make_graph(stretch);
+  if (stretch.graph != nullptr) {
+    driver_.launch(*stretch.graph);
     ++counters_.replayed;
     record_.clear();
     return;
   }
-  ++step.sent;
+  ++stretch.sent;
   send_plainly();
 }
 
@@ -78,43 +85,46 @@ void StepGraphs::send_plainly() noexcept {
 }
 
 void StepGraphs::drop_outdated() {
-  if (epoch_of_steps_ == epoch_) return;
-  epoch_of_steps_ = epoch_;
-  counters_.outdated +=
-      static_cast<std::uint64_t>(std::ranges::count_if(steps_, [](const Step& step) { return step.graph != nullptr; }));
-  steps_.clear();
+  if (epoch_of_places_ == epoch_) return;
+  epoch_of_places_ = epoch_;
+  for (const std::vector<Stretch>& place : places_)
+    counters_.outdated += static_cast<std::uint64_t>(
+        std::ranges::count_if(place, [](const Stretch& stretch) { return stretch.graph != nullptr; }));
+  places_.clear();
 }
 
-// The remembered step that equals the record; a new one where there is none, in the place of the one unused for longest.
-StepGraphs::Step& StepGraphs::step_of_record() {
+// The remembered stretch that equals the record; a new one where there is none, in the place of the one unused for longest.
+StepGraphs::Stretch& StepGraphs::stretch_of_record() {
+  if (places_.size() <= place_) places_.resize(place_ + 1);
+  std::vector<Stretch>& place = places_[place_];
   const std::uint64_t digest = record_.digest();
-  for (Step& step : steps_)
-    if (step.digest == digest && step.record == record_) return step;
-  if (steps_.size() < steps_max_) {
-    steps_.emplace_back();
+  for (Stretch& stretch : place)
+    if (stretch.digest == digest && stretch.record == record_) return stretch;
+  if (place.size() < steps_max_) {
+    place.emplace_back();
   } else {
-    std::ranges::iter_swap(std::ranges::min_element(steps_, {}, &Step::last_used), steps_.end() - 1);
+    std::ranges::iter_swap(std::ranges::min_element(place, {}, &Stretch::last_used), place.end() - 1);
   }
-  Step& step = steps_.back();
-  if (step.graph != nullptr) ++counters_.evicted;
-  StepRecord memory = std::move(step.record);  // its room serves again
-  step = {};
-  step.record = std::move(memory);
-  step.record = record_;
-  step.digest = digest;
-  return step;
+  Stretch& stretch = place.back();
+  if (stretch.graph != nullptr) ++counters_.evicted;
+  StepRecord memory = std::move(stretch.record);  // its room serves again
+  stretch = {};
+  stretch.record = std::move(memory);
+  stretch.record = record_;
+  stretch.digest = digest;
+  return stretch;
 }
 
-void StepGraphs::make_graph(Step& step) {
-  std::vector<Launch> launches(step.record.size());
-  for (std::size_t i = 0; i < launches.size(); ++i) launches[i] = step.record.launch(i);
-  step.graph = driver_.make_graph(launches);
-  if (step.graph != nullptr) {
+void StepGraphs::make_graph(Stretch& stretch) {
+  std::vector<Launch> launches(stretch.record.size());
+  for (std::size_t i = 0; i < launches.size(); ++i) launches[i] = stretch.record.launch(i);
+  stretch.graph = driver_.make_graph(launches);
+  if (stretch.graph != nullptr) {
     ++counters_.made;
     return;
   }
-  step.refused = true;
-  ++counters_.refused;
+  stretch.refused = true;
+  if (++counters_.refused > 1) return;
   base::log_event(base::LogLevel::kWarn, "engine.graph_refused", {},
                   "the device could not make a graph of a step; its kernels are launched one by one",
                   {{"launches", launches.size()}});

@@ -180,6 +180,61 @@ TEST_F(StepGraphsTest, NothingOvertakesWhatIsHeld) {
   EXPECT_EQ(backend_.graphs().counters(), (GraphCounters{.eager = 3}));
 }
 
+// What lies between two meetings with other GPUs is replayed by itself: a stretch that is as it was is a graph beside one that is not.
+TEST_F(StepGraphsTest, AStepMayComeInStretches) {
+  const auto stretches = [&](float first, float second) {
+    log_.sent.clear();
+    begin();
+    add(first);
+    add(first);
+    backend_.end_stretch();
+    log_.sent += '|';
+    add(second);
+    backend_.end_step();
+    return log_.sent;
+  };
+  EXPECT_EQ(stretches(1, 2), "kk|k");
+  EXPECT_EQ(stretches(1, 2), "kk|k");
+  EXPECT_EQ(stretches(1, 2), "G|G");
+  EXPECT_EQ(stretches(1, 3), "G|k");
+  EXPECT_EQ(got(), 7.0f);
+  EXPECT_EQ(stretches(4, 2), "kk|G");
+  EXPECT_EQ(got(), 5.0f);
+  backend_.time_steps(true);
+  EXPECT_EQ(stretches(1, 2), "mG|Gm");
+  EXPECT_EQ(backend_.take_step_times().steps, 1u);
+  backend_.time_steps(false);
+  EXPECT_EQ(backend_.graphs().kept_count(), 4u);
+  // A whole step that begins with the same launches is another stretch.
+  EXPECT_EQ(step(1), "kk");
+  EXPECT_EQ(backend_.graphs().counters(), (GraphCounters{.made = 2, .replayed = 6, .eager = 7}));
+}
+
+// Where a step is cut, and what the other places remember, is no matter of the place that is full.
+TEST_F(StepGraphsTest, EachPlaceHasItsOwnBound) {
+  backend_.limit_graphs(2);
+  const auto stretches = [&](float second) {
+    log_.sent.clear();
+    begin();
+    add(1);
+    backend_.end_stretch();
+    add(second);
+    backend_.end_step();
+    return log_.sent;
+  };
+  for (int i = 0; i < 3; ++i) stretches(2);
+  EXPECT_EQ(stretches(2), "GG");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(stretches(static_cast<float>(10 + i)), "Gk");
+  EXPECT_EQ(stretches(2), "Gk");
+  EXPECT_EQ(backend_.graphs().counters().evicted, 1u);
+  EXPECT_EQ(backend_.graphs().kept_count(), 3u);
+  std::byte* grown = backend_.allocate(64, MemoryPurpose::kState).value();
+  EXPECT_EQ(stretches(2), "kk");
+  EXPECT_EQ(backend_.graphs().counters().outdated, 1u);
+  EXPECT_EQ(log_.graphs_alive, 0);
+  backend_.release(grown);
+}
+
 // The step goes on as it was, and it is said once.
 TEST_F(StepGraphsTest, AMachineThatMakesNoneIsNoFault) {
   log_.makes_graphs = false;

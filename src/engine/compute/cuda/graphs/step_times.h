@@ -21,12 +21,17 @@ class StepTimes {
     for (Marks& marks : pending_) marks = {driver.make_timed_event(), driver.make_timed_event()};
   }
 
-  // Around what a step enqueues.
+  // Around what a step enqueues. A step that has begun is not begun again.
   void begin() {
+    if (std::exchange(begun_, true)) return;
     if (ended_ - read_ == pending_.size()) read_oldest();
     driver_.record(*pending_[ended_ % pending_.size()].begin);
   }
-  void end() { driver_.record(*pending_[ended_++ % pending_.size()].end); }
+  // Of a step that has begun.
+  void end() {
+    begun_ = false;
+    driver_.record(*pending_[ended_++ % pending_.size()].end);
+  }
   // Of the steps since the last call. Waits for the last of them.
   Sum take() {
     while (read_ != ended_) read_oldest();
@@ -47,6 +52,7 @@ class StepTimes {
 
   Driver& driver_;
   std::array<Marks, 8> pending_;
+  bool begun_ = false;
   std::uint64_t ended_ = 0, read_ = 0;
   Sum sum_;
 };
