@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/id.h"
+#include "contract/device_mask.h"
 #include "contract/field.h"
 
 namespace llorch::contract {
@@ -324,7 +325,9 @@ struct Table<PoolManagerdConfig> {
       optional("vram_headroom_bytes", &S::vram_headroom_bytes, "Memory left free on every device.", {0, 1e13}),
       optional("worker_binary", &S::worker_binary, "Empty: worker-orcd beside pool-managerd."),
       optional("worker_threads", &S::worker_threads, "Threads of a worker on the CPU reference device; 0 is all cores.",
-               {0, 4096})};
+               {0, 4096}),
+      optional("worker_step_counters", &S::worker_step_counters,
+               "Workers count kernel launches and time steps on their GPUs, for /metrics.")};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "pool-managerd.bind"));
     if (!base::is_valid_identifier(c.pool_id)) {
@@ -342,13 +345,36 @@ struct Table<DevicesConfig> {
                  optional("cpu_memory_bytes", &S::cpu_memory_bytes, "Its memory budget; omitted: half of what is free.",
                           {1 << 20, 1e15})};
 };
+// A model has one split, whatever it is called.
+inline base::Result<> check_tensor_split(const ModelsConfig& m) {
+  std::map<std::string_view, std::int64_t> by_ref;
+  for (const auto& [name, devices] : m.tensor_split) {
+    const auto alias = m.aliases.find(name);
+    const std::string& ref = alias == m.aliases.end() ? name : alias->second;
+    if (alias == m.aliases.end() && !ref.starts_with("file:/") && !ref.starts_with("hf:")) {
+      return field_error("models.tensor_split", "reference",
+                         "models.tensor_split maps names of models.aliases, or references, to a number of devices");
+    }
+    if (devices < 1 || devices > static_cast<std::int64_t>(kMaskDevicesMax)) {
+      return field_error("models.tensor_split", "range",
+                         fmt::format("models.tensor_split holds numbers of devices, 1 to {}", kMaskDevicesMax));
+    }
+    if (by_ref.emplace(ref, devices).first->second != devices) {
+      return field_error("models.tensor_split", "unique", "models.tensor_split gives one model two splits");
+    }
+  }
+  return {};
+}
+
 template <>
 struct Table<ModelsConfig> {
   using S = ModelsConfig;
-  static constexpr auto fields =
-      std::tuple{optional("aliases", &S::aliases, "Short name to file:/absolute/path."),
-                 optional("allowed_roots", &S::allowed_roots, "Folders that file: references may point into."),
-                 optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
+  static constexpr auto fields = std::tuple{
+      optional("aliases", &S::aliases, "Short name to file:/absolute/path."),
+      optional("tensor_split", &S::tensor_split,
+               "Alias or reference to the number of devices that share the model in one worker; others: one."),
+      optional("allowed_roots", &S::allowed_roots, "Folders that file: references may point into."),
+      optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
   static base::Result<> validate(const S& m) {
     for (const std::string& root : m.allowed_roots) {
       if (!root.starts_with('/')) {
@@ -361,7 +387,7 @@ struct Table<ModelsConfig> {
                            "models.aliases maps plain names to file:/absolute/path or hf:org/repo");
       }
     }
-    return {};
+    return check_tensor_split(m);
   }
 };
 template <>

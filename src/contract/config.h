@@ -156,15 +156,17 @@ struct PoolManagerdConfig {
   std::int64_t vram_headroom_bytes = 256LL << 20;
   std::string worker_binary;        // empty: worker-orcd beside pool-managerd
   std::int64_t worker_threads = 0;  // CPU reference device; 0 = all cores
+  bool worker_step_counters = false;
 };
 struct DevicesConfig {
   bool allow_cpu = false;
   std::optional<std::int64_t> cpu_memory_bytes;  // omitted: half of what the cgroup or MemAvailable leaves
 };
 struct ModelsConfig {
-  std::map<std::string, std::string> aliases;  // name -> file:/abs/path.gguf
-  std::vector<std::string> allowed_roots;      // for file: references, besides the model cache
-  std::string cache_dir;                       // empty: ~/.cache/llama-orch/models
+  std::map<std::string, std::string> aliases;        // name -> file:/abs/path.gguf
+  std::map<std::string, std::int64_t> tensor_split;  // alias or reference -> devices that share it; absent: one
+  std::vector<std::string> allowed_roots;            // for file: references, besides the model cache
+  std::string cache_dir;                             // empty: ~/.cache/llama-orch/models
 };
 struct AuthConfig {
   std::string token_file;  // mode 0600; empty: no token, loopback only

@@ -59,12 +59,14 @@ TEST_F(ConfigTest, Precedence) {
       load(yaml, {{"LLORCH_ORCHESTRATORD_QUEUE_CAPACITY", "8"}, {"LLORCH_ORCHESTRATORD_BIND", "127.0.0.1:2"}},
            {{"orchestratord.bind", "127.0.0.1:3"},
             {"models.aliases.demo", "file:/m.gguf"},
+            {"models.tensor_split.demo", "2"},
             {"devices.allow_cpu", "true"}})
           .value();
   EXPECT_EQ(c.orchestratord.worker_slots, 2);
   EXPECT_EQ(c.orchestratord.queue.capacity, 8);
   EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:3");
   EXPECT_EQ(c.models.aliases.at("demo"), "file:/m.gguf");
+  EXPECT_EQ(c.models.tensor_split.at("demo"), 2);
   EXPECT_TRUE(c.devices.allow_cpu);
 }
 
@@ -81,6 +83,10 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"pool-managerd: {pool_id: 'a b'}", "pool-managerd.pool_id"},
       {"models: {aliases: {x: relative.gguf}}", "models.aliases"},
       {"models: {allowed_roots: [/a, b]}", "models.allowed_roots"},
+      {"models: {tensor_split: {x: 2}}", "models.tensor_split"},
+      {"models: {tensor_split: {'file:/m': 0}}", "1 to 16"},
+      {"models: {tensor_split: {'file:/m': two}}", "models.tensor_split.file:/m"},
+      {"models: {aliases: {x: 'file:/m'}, tensor_split: {x: 2, 'file:/m': 4}}", "two splits"},
       {"log: {level: loud}", "log.level"},
       {"orchestratord: {tenants: [{id: a}]}", "token_file"},
       {"orchestratord: {tenants: [{id: localhost, token_file: f}]}", "tenants[].id"},

@@ -340,15 +340,15 @@ struct Codec<std::vector<T>> {
   }
 };
 
-template <>
-struct Codec<std::map<std::string, std::string>> {
-  using Map = std::map<std::string, std::string>;
+template <class T>
+struct Codec<std::map<std::string, T>> {
+  using Map = std::map<std::string, T>;
   static base::Result<Map> read(const bj::value& v, const Path& path, const Bounds&, UnknownKeys unknown) {
     if (!v.is_object()) return field_error(path, "type", fmt::format("{} must be an object", path));
     Map out;
     for (const auto& [key, item] : v.get_object()) {
       const std::string name(key.data(), key.size());
-      out[name] = TRY(Codec<std::string>::read(item, path.member(name), Bounds{}, unknown));
+      out[name] = TRY(Codec<T>::read(item, path.member(name), Bounds{}, unknown));
     }
     return out;
   }
@@ -357,7 +357,7 @@ struct Codec<std::map<std::string, std::string>> {
     for (const auto& [key, item] : v) members.add(key, item);
   }
   static bj::object schema(const Bounds&) {
-    return {{"type", "object"}, {"additionalProperties", bj::object{{"type", "string"}}}};
+    return {{"type", "object"}, {"additionalProperties", Codec<T>::schema({})}};
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "contract/device_mask.h"
 #include "contract/pool.h"
 #include "contract/task.h"
 #include "contract/worker.h"
@@ -14,6 +15,25 @@ std::string reason_of(const base::Error& error) {
     if (key == "reason") return std::get<std::string>(value);
   }
   return "";
+}
+
+// SYS-6.3.3: devices that share a model are named once each, in the order of their ranks.
+TEST(DeviceMask, NamesTheDevicesByRank) {
+  EXPECT_EQ(devices_of("0"), std::vector<std::string>{"0"});
+  EXPECT_EQ(devices_of("1,0"), (std::vector<std::string>{"1", "0"}));
+  EXPECT_EQ(mask_of({"1", "0"}), "1,0");
+  for (const char* good : {"0", "cpu", "0,1", "cpu,cpu", "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"}) {
+    EXPECT_TRUE(check_device_mask(good, "gpu_id")) << good;
+  }
+  for (const char* bad :
+       {"", ",", "0,", "0,,1", "0,1,0", "cpu,0", "0,cpu", "0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"}) {
+    const auto refused = check_device_mask(bad, "gpu_id");
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(reason_of(refused.error()), "device_mask") << bad;
+  }
+  const auto start = decode<StartWorkerRequest>(R"({"worker_id":"w","model_ref":"file:/m","gpu_id":"0,0"})");
+  ASSERT_FALSE(start);
+  EXPECT_EQ(reason_of(start.error()), "device_mask");
 }
 
 // OC-CORE-1020, SYS-7.1.1: every malformed field of a submission is named, with its own reason.

@@ -1,5 +1,6 @@
 #pragma once
 // The field table of ModelFacts, which stands alone and inside the orders of a pool.
+#include "contract/device_mask.h"
 #include "contract/field.h"
 #include "contract/pool.h"
 
@@ -18,12 +19,18 @@ struct Table<ModelImages> {
 template <>
 struct Table<ModelFacts> {
   using S = ModelFacts;
-  static constexpr auto fields = std::tuple{
-      required("model_ref", &S::model_ref),           required("digest", &S::digest),
-      optional("architecture", &S::architecture),     optional("quant_kind", &S::quant_kind),
-      required("size_bytes", &S::size_bytes),         optional("vocab_size", &S::vocab_size),
-      required("context_length", &S::context_length), optional("slots", &S::slots),
-      required("memory_bytes", &S::memory_bytes),     optional("images", &S::images, "Omitted: takes no images.")};
+  static constexpr auto fields =
+      std::tuple{required("model_ref", &S::model_ref),
+                 required("digest", &S::digest),
+                 optional("architecture", &S::architecture),
+                 optional("quant_kind", &S::quant_kind),
+                 required("size_bytes", &S::size_bytes),
+                 optional("vocab_size", &S::vocab_size),
+                 required("context_length", &S::context_length),
+                 optional("slots", &S::slots),
+                 required("memory_bytes", &S::memory_bytes, "Of a worker, on each of its devices."),
+                 optional("devices", &S::devices, "That share the model in one worker.", {1, kMaskDevicesMax}),
+                 optional("images", &S::images, "Omitted: takes no images.")};
 };
 
 }  // namespace llorch::contract

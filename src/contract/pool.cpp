@@ -1,5 +1,6 @@
 #include "contract/pool.h"
 
+#include "contract/device_mask.h"
 #include "contract/field.h"
 #include "contract/model_facts_fields.h"
 
@@ -48,25 +49,29 @@ struct Table<GpuInfo> {
 template <>
 struct Table<WorkerInfo> {
   using S = WorkerInfo;
-  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id),
-                                            required("model_ref", &S::model_ref),
-                                            optional("model_digest", &S::model_digest),
-                                            required("gpu_id", &S::gpu_id),
-                                            required("status", &S::status),
-                                            optional("uri", &S::uri),
-                                            optional("vram_bytes", &S::vram_bytes, "", {0}),
-                                            optional("pid", &S::pid),
-                                            optional("started_at", &S::started_at),
-                                            optional("slots_total", &S::slots_total, "", {1}),
-                                            optional("context_length", &S::context_length),
-                                            optional("image_tokens_max", &S::image_tokens_max),
-                                            optional("engine_build", &S::engine_build),
-                                            optional("numerics", &S::numerics),
-                                            optional("device_class", &S::device_class),
-                                            optional("sampler", &S::sampler),
-                                            optional("kv_dtype", &S::kv_dtype),
-                                            optional("kv_pages_total", &S::kv_pages_total, "", {0}),
-                                            optional("kv_pages_used", &S::kv_pages_used, "", {0})};
+  static constexpr auto fields =
+      std::tuple{required("worker_id", &S::worker_id),
+                 required("model_ref", &S::model_ref),
+                 optional("model_digest", &S::model_digest),
+                 required("gpu_id", &S::gpu_id),
+                 required("status", &S::status),
+                 optional("load_percent", &S::load_percent, "While it starts.", {0, 100}),
+                 optional("uri", &S::uri),
+                 optional("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
+                 optional("vram_bytes_by_device", &S::vram_bytes_by_device,
+                          "Of several devices, in the order of gpu_id.", {0, kMaskDevicesMax}),
+                 optional("pid", &S::pid),
+                 optional("started_at", &S::started_at),
+                 optional("slots_total", &S::slots_total, "", {1}),
+                 optional("context_length", &S::context_length),
+                 optional("image_tokens_max", &S::image_tokens_max),
+                 optional("engine_build", &S::engine_build),
+                 optional("numerics", &S::numerics),
+                 optional("device_class", &S::device_class),
+                 optional("sampler", &S::sampler),
+                 optional("kv_dtype", &S::kv_dtype),
+                 optional("kv_pages_total", &S::kv_pages_total, "", {0}),
+                 optional("kv_pages_used", &S::kv_pages_used, "", {0})};
 };
 template <>
 struct Table<PoolState> {
@@ -119,12 +124,13 @@ struct Table<StartWorkerRequest> {
   static constexpr auto fields =
       std::tuple{required("worker_id", &S::worker_id, "", {1, 64}),
                  required("model_ref", &S::model_ref, "", {1, 4096}),
-                 required("gpu_id", &S::gpu_id, "", {1, 64}),
+                 required("gpu_id", &S::gpu_id, "Device mask: 0, cpu; of devices that share the model 0,1.", {1, 64}),
                  optional("context_tokens", &S::context_tokens, "", {1}),
                  optional("slots", &S::slots, "", {1, 1024}),
                  optional("kv_tokens", &S::kv_tokens, "", {0, 1e12}),
                  optional("kv_dtype", &S::kv_dtype),
                  optional("image_tokens_max", &S::image_tokens_max, "Of one request; 0: takes no images.", {0, 16384})};
+  static base::Result<> validate(const S& r) { return check_device_mask(r.gpu_id, "gpu_id"); }
 };
 template <>
 struct Table<StartWorkerReply> {
@@ -143,28 +149,38 @@ struct Table<WorkerStatusReply> {
 template <>
 struct Table<ReadyCallback> {
   using S = ReadyCallback;
-  static constexpr auto fields = std::tuple{required("worker_id", &S::worker_id),
-                                            required("spawn_token", &S::spawn_token),
-                                            required("model_ref", &S::model_ref),
-                                            optional("model_digest", &S::model_digest),
-                                            required("uri", &S::uri),
-                                            required("vram_bytes", &S::vram_bytes, "", {0}),
-                                            optional("memory_bytes", &S::memory_bytes, "", {0}),
-                                            optional("memory_architecture", &S::memory_architecture),
-                                            optional("worker_type", &S::worker_type),
-                                            optional("capabilities", &S::capabilities),
-                                            optional("slots_total", &S::slots_total, "", {1}),
-                                            optional("context_length", &S::context_length),
-                                            optional("image_tokens_max", &S::image_tokens_max),
-                                            optional("engine_build", &S::engine_build),
-                                            optional("numerics", &S::numerics),
-                                            optional("device_class", &S::device_class),
-                                            optional("sampler", &S::sampler),
-                                            optional("kv_dtype", &S::kv_dtype)};
+  static constexpr auto fields = std::tuple{
+      required("worker_id", &S::worker_id),
+      required("spawn_token", &S::spawn_token),
+      required("model_ref", &S::model_ref),
+      optional("model_digest", &S::model_digest),
+      optional("model_stamp", &S::model_stamp, "Of the files that the digest is of; omitted: the pool hashes them."),
+      required("uri", &S::uri),
+      required("vram_bytes", &S::vram_bytes, "On all its devices.", {0}),
+      optional("memory_bytes", &S::memory_bytes, "", {0}),
+      optional("vram_bytes_by_device", &S::vram_bytes_by_device, "Of several devices, by rank.", {0, kMaskDevicesMax}),
+      optional("memory_architecture", &S::memory_architecture),
+      optional("worker_type", &S::worker_type),
+      optional("capabilities", &S::capabilities),
+      optional("slots_total", &S::slots_total, "", {1}),
+      optional("context_length", &S::context_length),
+      optional("image_tokens_max", &S::image_tokens_max),
+      optional("engine_build", &S::engine_build),
+      optional("numerics", &S::numerics),
+      optional("device_class", &S::device_class),
+      optional("sampler", &S::sampler),
+      optional("kv_dtype", &S::kv_dtype)};
 };
 template <>
 struct Table<ReadyReply> {
   static constexpr auto fields = std::tuple{required("status", &ReadyReply::status)};
+};
+template <>
+struct Table<LoadProgress> {
+  using S = LoadProgress;
+  static constexpr auto fields =
+      std::tuple{required("worker_id", &S::worker_id), required("spawn_token", &S::spawn_token),
+                 required("percent", &S::percent, "Of the model's bytes, in steps of 25.", {0, 100})};
 };
 template <>
 struct Table<WorkerReady> {
@@ -200,6 +216,7 @@ LLORCH_INSTANTIATE_WIRE(WorkerStatusReply)
 LLORCH_INSTANTIATE_WIRE(WorkerInfo)
 LLORCH_INSTANTIATE_WIRE(ReadyCallback)
 LLORCH_INSTANTIATE_WIRE(ReadyReply)
+LLORCH_INSTANTIATE_WIRE(LoadProgress)
 LLORCH_INSTANTIATE_WIRE(WorkerReady)
 LLORCH_INSTANTIATE_WIRE(WorkerFailed)
 LLORCH_INSTANTIATE_WIRE(ModelFacts)

@@ -29,10 +29,12 @@ struct WorkerInfo {
   std::string worker_id;
   std::string model_ref;
   std::string model_digest;
-  std::string gpu_id;
+  std::string gpu_id;  // its device mask (device_mask.h): "0", "cpu"; of several devices "0,1"
   WorkerStatus status = WorkerStatus::kStarting;
-  std::string uri;  // "" until ready
-  std::int64_t vram_bytes = 0;
+  std::optional<std::int64_t> load_percent{};        // while it starts: of its model, in steps of 25
+  std::string uri;                                   // "" until ready
+  std::int64_t vram_bytes = 0;                       // on all its devices
+  std::vector<std::int64_t> vram_bytes_by_device{};  // by rank; empty: of one device, or not told yet
   std::int64_t pid = 0;
   std::string started_at;
   std::int64_t slots_total = 1;
@@ -98,7 +100,7 @@ struct CacheCleared {
 struct StartWorkerRequest {
   std::string worker_id;  // chosen by orchestratord ("worker-<uuid>"), so that a repeated call starts nothing twice
   std::string model_ref;  // normalised, file:/absolute/path.gguf
-  std::string gpu_id;
+  std::string gpu_id;     // a device mask
   std::optional<std::int64_t> context_tokens;
   std::int64_t slots = 1;
   std::int64_t kv_tokens = 0;  // of the cache of all slots; 0 = slots x context
@@ -124,9 +126,11 @@ struct ReadyCallback {
   std::string spawn_token;
   std::string model_ref;
   std::string model_digest;
+  std::string model_stamp{};  // of the files that the digest is of (engine/io/model_digest.h)
   std::string uri;
-  std::int64_t vram_bytes = 0;
-  std::int64_t memory_bytes = 0;  // same figure; both spellings are on the wire (C-49)
+  std::int64_t vram_bytes = 0;                       // on all its devices
+  std::int64_t memory_bytes = 0;                     // same figure; both spellings are on the wire (C-49)
+  std::vector<std::int64_t> vram_bytes_by_device{};  // by rank; empty: of one device
   std::string memory_architecture;
   std::string worker_type;
   std::vector<std::string> capabilities;
@@ -142,6 +146,12 @@ struct ReadyCallback {
 struct ReadyReply {
   std::string status;  // "ready"
 };
+// POST /v2/internal/workers/progress, worker -> pool-managerd, while the model is loaded (M0-W-1621).
+struct LoadProgress {
+  std::string worker_id;
+  std::string spawn_token;
+  std::int64_t percent = 0;  // 0, 25, 50, 75, 100
+};
 
 // POST /v2/internal/workers/ready, pool-managerd -> orchestratord. Sent at once, so nobody waits for a heartbeat.
 struct WorkerReady {
@@ -153,7 +163,7 @@ struct WorkerReady {
 struct WorkerFailed {
   std::string worker_id;
   std::string pool_id;
-  std::string gpu_id;
+  std::string gpu_id;          // its device mask
   std::int64_t exit_code = 0;  // 128 + signal when killed
   FailureCategory category = FailureCategory::kCrash;
   std::string error_code;  // of the error table: WORKER_START_FAILED, WORKER_START_TIMEOUT, WORKER_RESET, ...
@@ -180,9 +190,10 @@ struct ModelFacts {
   std::int64_t size_bytes = 0;
   std::int64_t vocab_size = 0;
   std::int64_t context_length = 0;
-  // Memory for one worker with `context_length` tokens in each of `slots` slots.
+  // Memory for one worker with `context_length` tokens in each of `slots` slots, on each of its devices.
   std::int64_t slots = 1;
   std::int64_t memory_bytes = 0;
+  std::int64_t devices = 1;           // that share the model
   std::optional<ModelImages> images;  // omitted: takes none
 };
 

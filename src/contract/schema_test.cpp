@@ -49,6 +49,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"pool_state", "GET /v2/state of a pool manager", json_schema<PoolState>},
       {"start_worker_request", "POST /v2/workers/start", json_schema<StartWorkerRequest>},
       {"ready_callback", "POST /v2/internal/workers/ready, worker to pool manager", json_schema<ReadyCallback>},
+      {"load_progress", "POST /v2/internal/workers/progress, worker to pool manager", json_schema<LoadProgress>},
       {"worker_ready", "POST /v2/internal/workers/ready, pool manager to orchestratord", json_schema<WorkerReady>},
       {"worker_failed", "POST /v2/internal/workers/failed", json_schema<WorkerFailed>},
       {"model_facts", "GET /v2/models/describe", json_schema<ModelFacts>},

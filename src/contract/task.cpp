@@ -4,6 +4,7 @@
 
 #include "base/sha256.h"
 #include "contract/budget_fields.h"
+#include "contract/device_mask.h"
 #include "contract/field.h"
 #include "contract/sampling_fields.h"
 
@@ -89,14 +90,15 @@ struct EnumNames<PlacementMode> {
 template <>
 struct Table<Placement> {
   using S = Placement;
-  static constexpr auto fields = std::tuple{
-      optional("mode", &S::mode, "pin: one pool only; prefer: some pools before the others; auto: any."),
-      optional("pin_pool_id", &S::pin_pool_id, "With mode pin: the pool. There is no fallback.", {1, 256}),
-      optional("prefer_pools", &S::prefer_pools, "With mode prefer: the pools to try first.", {0, 16}),
-      optional("avoid_pools", &S::avoid_pools, "Pools that never get the job.", {0, 16}),
-      optional("require_device_mask", &S::require_device_mask, "The gpu_id a worker must be on, exactly.", {1, 64}),
-      optional("allow_fallback", &S::allow_fallback,
-               "With mode prefer: take another pool when no preferred one can run the job now.")};
+  static constexpr auto fields =
+      std::tuple{optional("mode", &S::mode, "pin: one pool only; prefer: some pools before the others; auto: any."),
+                 optional("pin_pool_id", &S::pin_pool_id, "With mode pin: the pool. There is no fallback.", {1, 256}),
+                 optional("prefer_pools", &S::prefer_pools, "With mode prefer: the pools to try first.", {0, 16}),
+                 optional("avoid_pools", &S::avoid_pools, "Pools that never get the job.", {0, 16}),
+                 optional("require_device_mask", &S::require_device_mask,
+                          "The gpu_id a worker must be on, exactly; of several devices 0,1.", {1, 64}),
+                 optional("allow_fallback", &S::allow_fallback,
+                          "With mode prefer: take another pool when no preferred one can run the job now.")};
 
   static base::Result<> validate(const S& p) {
     if (p.pin_pool_id.has_value() != (p.mode == PlacementMode::kPin)) {
@@ -113,6 +115,7 @@ struct Table<Placement> {
       }
     }
     if (p.pin_pool_id && !base::is_valid_identifier(*p.pin_pool_id)) return bad_id("placement.pin_pool_id");
+    if (p.require_device_mask) TRY(check_device_mask(*p.require_device_mask, "placement.require_device_mask"));
     const auto avoided = [&](const std::string& id) { return std::ranges::count(p.avoid_pools, id) > 0; };
     if ((p.pin_pool_id && avoided(*p.pin_pool_id)) || std::ranges::any_of(p.prefer_pools, avoided)) {
       return field_error("placement.avoid_pools", "combination", "a pool is wanted and avoided at the same time");
@@ -245,7 +248,9 @@ struct Table<ErrorBody> {
 template <>
 struct Table<WaitReason> {
   using S = WaitReason;
-  static constexpr auto fields = std::tuple{required("code", &S::code), required("human", &S::human)};
+  static constexpr auto fields =
+      std::tuple{required("code", &S::code), required("human", &S::human),
+                 optional("load_percent", &S::load_percent, "Of the model, while a worker loads it.", {0, 100})};
 };
 
 template <>

@@ -38,7 +38,7 @@ struct Placement {
   std::optional<std::string> pin_pool_id;          // kPin: this pool and no other
   std::vector<std::string> prefer_pools;           // kPrefer: these before all others
   std::vector<std::string> avoid_pools;            // never one of these
-  std::optional<std::string> require_device_mask;  // exactly this device: a gpu_id of its pool
+  std::optional<std::string> require_device_mask;  // on exactly these devices of its pool (device_mask.h)
   bool allow_fallback = true;                      // kPrefer: other pools when no preferred one can take the job now
 
   auto operator<=>(const Placement&) const = default;
@@ -129,8 +129,9 @@ base::Error to_error(const ErrorBody& body);
 
 // GET /v2/tasks/{id}
 struct WaitReason {
-  std::string code;   // e.g. WAITING_FOR_WORKER
-  std::string human;  // one sentence
+  std::string code;                            // e.g. WAITING_FOR_WORKER
+  std::string human;                           // one sentence
+  std::optional<std::int64_t> load_percent{};  // of the model, while a worker loads it
 };
 struct JobView {
   std::string job_id;
