@@ -1,6 +1,5 @@
 #include "engine/compute/cpu/device.h"
 
-#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -48,65 +47,31 @@ bool make_resident(std::byte* memory, std::uint64_t bytes) {
 }  // namespace
 
 CpuBackend::CpuBackend(const Options& options)
-    : budget_bytes_(options.memory_budget_bytes), pool_(options.threads_count), stream_{kernels(options.isa), pool_} {}
-
-CpuBackend::~CpuBackend() {
-  ASSERT(allocations_.empty(), "{} allocations, {} bytes still held", allocations_.size(), memory_used_bytes());
-}
+    : ledger_(options.memory_budget_bytes,
+              {.memory = "bytes", .advice = "Raise devices.cpu_memory_bytes, or use a smaller model or context."}),
+      pool_(options.threads_count),
+      stream_{kernels(options.isa), pool_} {}
 
 const contract::AdapterTables& CpuBackend::tables() const { return adapters::kCpuTables; }
 
-std::uint64_t CpuBackend::memory_used_bytes() const {
-  std::uint64_t total = 0;
-  for (std::uint64_t bytes : used_bytes_) total += bytes;
-  return total;
-}
-
-base::Error CpuBackend::out_of_memory(std::uint64_t bytes, MemoryPurpose purpose, std::string_view why) const {
-  const std::uint64_t used = memory_used_bytes();
-  std::string held;
-  for (std::size_t i = 0; i < used_bytes_.size(); ++i)
-    if (used_bytes_[i] != 0)
-      held += fmt::format("{}{} {}", held.empty() ? "" : ", ",
-                          contract::memory_purpose_name(static_cast<MemoryPurpose>(i)), used_bytes_[i]);
-  return base::Error{
-      ErrorCode::kOutOfDeviceMemory,
-      fmt::format("{} bytes for {}: {}. Budget {} bytes, {} free, held: {}. Raise devices.cpu_memory_bytes, or use a "
-                  "smaller model or context.",
-                  bytes, contract::memory_purpose_name(purpose), why, budget_bytes_, budget_bytes_ - used,
-                  held.empty() ? "nothing" : held),
-      {}}
-      .with("required_bytes", static_cast<std::int64_t>(bytes))
-      .with("free_bytes", static_cast<std::int64_t>(budget_bytes_ - used))
-      .with("budget_bytes", static_cast<std::int64_t>(budget_bytes_))
-      .with("purpose", std::string(contract::memory_purpose_name(purpose)));
-}
-
 Result<std::byte*> CpuBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
-  ASSERT(bytes > 0, "an allocation of nothing for {}", contract::memory_purpose_name(purpose));
-  if (bytes > budget_bytes_ - memory_used_bytes())
-    return fail(out_of_memory(bytes, purpose, "the device's budget does not cover it"));
+  TRY(ledger_.check_budget(bytes, purpose));
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return fail(out_of_memory(bytes, purpose, "the system has no memory left"));
+  if (memory == MAP_FAILED) return fail(ledger_.refusal(bytes, purpose, "the system has no memory left"));
   if (bytes >= kHugePageBytes)
     ::madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: refusal costs speed, nothing else
   auto* ptr = static_cast<std::byte*>(memory);
   if (!make_resident(ptr, bytes)) {
     ::munmap(memory, bytes);
-    return fail(out_of_memory(bytes, purpose, "the system has no memory left"));
+    return fail(ledger_.refusal(bytes, purpose, "the system has no memory left"));
   }
-  allocations_.emplace(ptr, Allocation{bytes, purpose});
-  used_bytes_[static_cast<std::size_t>(purpose)] += bytes;
+  ledger_.add(ptr, {bytes, purpose});
   return ptr;
 }
 
 void CpuBackend::release(std::byte* ptr) noexcept {
   if (ptr == nullptr) return;
-  const auto it = allocations_.find(ptr);
-  ASSERT(it != allocations_.end(), "memory this device never gave out, or twice released");
-  used_bytes_[static_cast<std::size_t>(it->second.purpose)] -= it->second.bytes;
-  ::munmap(ptr, it->second.bytes);
-  allocations_.erase(it);
+  ::munmap(ptr, ledger_.remove(ptr).bytes);
 }
 
 std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const {

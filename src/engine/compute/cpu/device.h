@@ -1,12 +1,11 @@
 #pragma once
 // The backend object of the CPU device, as the adapters see it.
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 
 #include "engine/compute/cpu/host/thread_pool.h"
 #include "engine/compute/cpu/kernels.h"
+#include "engine/compute/memory_ledger.h"
 #include "engine/contract/backend.h"
 
 namespace llorch::engine::compute::cpu {
@@ -41,7 +40,6 @@ class CpuBackend final : public contract::Backend {
     std::uint64_t memory_budget_bytes = 0;
   };
   explicit CpuBackend(const Options& options);
-  ~CpuBackend() override;
   CpuBackend(const CpuBackend&) = delete;
   CpuBackend& operator=(const CpuBackend&) = delete;
 
@@ -53,8 +51,8 @@ class CpuBackend final : public contract::Backend {
 
   base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
   void release(std::byte* ptr) noexcept override;
-  std::uint64_t memory_budget_bytes() const override { return budget_bytes_; }
-  std::uint64_t memory_used_bytes() const override;
+  std::uint64_t memory_budget_bytes() const override { return ledger_.budget_bytes(); }
+  std::uint64_t memory_used_bytes() const override { return ledger_.used_bytes(); }
 
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
   base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
@@ -71,17 +69,10 @@ class CpuBackend final : public contract::Backend {
   std::size_t threads_count() const { return pool_.threads_count(); }
 
  private:
-  struct Allocation {
-    std::uint64_t bytes = 0;
-    contract::MemoryPurpose purpose{};
-  };
   base::Result<> fill_weight(const contract::StoredTensor& tensor, CpuWeight& weight);
   base::Result<> pack_part(const contract::StoredTensor& tensor, const CpuWeight& weight, Range groups);
-  base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
 
-  std::uint64_t budget_bytes_;
-  std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
-  std::unordered_map<std::byte*, Allocation> allocations_;
+  MemoryLedger ledger_;
   host::ThreadPool pool_;
   CpuStream stream_;
 };

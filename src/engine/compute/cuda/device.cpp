@@ -38,13 +38,12 @@ CudaBackend::CudaBackend(std::unique_ptr<Driver> driver, std::uint64_t memory_bu
     : driver_(std::move(driver)),
       device_class_(fmt::format("{} sm_{}{}", driver_->info().name, driver_->info().compute_major,
                                 driver_->info().compute_minor)),
-      budget_bytes_(memory_budget_bytes),
+      ledger_(
+          memory_budget_bytes,
+          {.memory = "bytes of VRAM",
+           .advice = "Nothing is moved to host memory; use a smaller model, context or KV type, or free the device."}),
       stream_(*driver_),
       graphs_(*driver_) {}
-
-CudaBackend::~CudaBackend() {
-  ASSERT(allocations_.empty(), "{} allocations, {} bytes still held", allocations_.size(), memory_used_bytes());
-}
 
 const contract::AdapterTables& CudaBackend::tables() const { return adapters::kCudaTables; }
 
@@ -86,63 +85,29 @@ void CudaBackend::limit_graphs(std::size_t steps_max) {
 }
 Result<> CudaBackend::synchronize() { return driver().synchronize(); }
 
-std::uint64_t CudaBackend::memory_used_bytes() const {
-  std::uint64_t total = 0;
-  for (std::uint64_t bytes : used_bytes_) total += bytes;
-  return total;
-}
-std::uint64_t CudaBackend::used_bytes(MemoryPurpose purpose) const {
-  return used_bytes_[static_cast<std::size_t>(purpose)];
-}
 std::size_t CudaBackend::allocations_count(MemoryPurpose purpose) const {
   return static_cast<std::size_t>(
-      std::ranges::count_if(allocations_, [&](const auto& entry) { return entry.second.purpose == purpose; }));
-}
-
-base::Error CudaBackend::out_of_memory(std::uint64_t bytes, MemoryPurpose purpose, std::string_view why) const {
-  const std::uint64_t used = memory_used_bytes(), free = budget_bytes_ - used;
-  std::string held;
-  for (std::size_t i = 0; i < used_bytes_.size(); ++i)
-    if (used_bytes_[i] != 0)
-      held += fmt::format("{}{} {}", held.empty() ? "" : ", ",
-                          contract::memory_purpose_name(static_cast<MemoryPurpose>(i)), used_bytes_[i]);
-  return base::Error{
-      ErrorCode::kOutOfDeviceMemory,
-      fmt::format(
-          "{} bytes of VRAM for {}: {}. Budget {} bytes, {} free, held: {}. Nothing is moved to host memory; use a "
-          "smaller model, context or KV type, or free the device.",
-          bytes, contract::memory_purpose_name(purpose), why, budget_bytes_, free, held.empty() ? "nothing" : held),
-      {}}
-      .with("required_bytes", static_cast<std::int64_t>(bytes))
-      .with("free_bytes", static_cast<std::int64_t>(free))
-      .with("budget_bytes", static_cast<std::int64_t>(budget_bytes_))
-      .with("purpose", std::string(contract::memory_purpose_name(purpose)));
+      std::ranges::count_if(ledger_.allocations(), [&](const auto& entry) { return entry.second.purpose == purpose; }));
 }
 
 Result<std::byte*> CudaBackend::allocate(std::uint64_t bytes, MemoryPurpose purpose) {
-  ASSERT(bytes > 0, "an allocation of nothing for {}", contract::memory_purpose_name(purpose));
-  if (bytes > budget_bytes_ - memory_used_bytes())
-    return fail(out_of_memory(bytes, purpose, "the device's budget does not cover it"));
+  TRY(ledger_.check_budget(bytes, purpose));
   graphs_.new_epoch();
   std::byte* ptr = driver().malloc(bytes);
   if (ptr == nullptr)
-    return fail(out_of_memory(
+    return fail(ledger_.refusal(
         bytes, purpose,
         fmt::format("the device has {} bytes left; other processes use it too", driver_->free_memory_bytes())));
   driver().zero(ptr, bytes);
-  allocations_.emplace(ptr, Allocation{bytes, purpose});
-  used_bytes_[static_cast<std::size_t>(purpose)] += bytes;
+  ledger_.add(ptr, {bytes, purpose});
   return ptr;
 }
 
 void CudaBackend::release(std::byte* ptr) noexcept {
   if (ptr == nullptr) return;
-  const auto it = allocations_.find(ptr);
-  ASSERT(it != allocations_.end(), "memory this device never gave out, or twice released");
-  used_bytes_[static_cast<std::size_t>(it->second.purpose)] -= it->second.bytes;
+  ledger_.remove(ptr);
   graphs_.new_epoch();
   driver().free(ptr);
-  allocations_.erase(it);
 }
 
 std::uint64_t CudaBackend::packed_weight_bytes(const StoredTensor& tensor) const {
@@ -228,7 +193,7 @@ Result<std::unique_ptr<contract::Drawer>> CudaBackend::make_drawer(const contrac
 }
 
 Result<> CudaBackend::check_residency() {
-  for (const auto& [ptr, allocation] : allocations_) {
+  for (const auto& [ptr, allocation] : ledger_.allocations()) {
     // Both ends: an allocation is one piece, but the check must not take that for granted.
     for (const std::uint64_t offset : {std::uint64_t{0}, allocation.bytes - 1}) {
       const Residency residency = driver_->residency(ptr + offset);

@@ -5,12 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 
 #include "engine/compute/cuda/graphs/step_graphs.h"
 #include "engine/compute/cuda/graphs/step_times.h"
 #include "engine/compute/cuda/loading/weight_loader.h"
 #include "engine/compute/cuda/stream.h"
+#include "engine/compute/memory_ledger.h"
 #include "engine/contract/backend.h"
 
 namespace llorch::engine::compute::cuda {
@@ -27,7 +27,6 @@ struct CudaWeight {
 class CudaBackend final : public contract::Backend {
  public:
   CudaBackend(std::unique_ptr<Driver> driver, std::uint64_t memory_budget_bytes);
-  ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
@@ -45,8 +44,8 @@ class CudaBackend final : public contract::Backend {
 
   base::Result<std::byte*> allocate(std::uint64_t bytes, contract::MemoryPurpose purpose) override;
   void release(std::byte* ptr) noexcept override;
-  std::uint64_t memory_budget_bytes() const override { return budget_bytes_; }
-  std::uint64_t memory_used_bytes() const override;
+  std::uint64_t memory_budget_bytes() const override { return ledger_.budget_bytes(); }
+  std::uint64_t memory_used_bytes() const override { return ledger_.used_bytes(); }
 
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
   base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
@@ -62,7 +61,7 @@ class CudaBackend final : public contract::Backend {
   std::uint64_t drawer_bytes(const contract::DrawLimits& limits) const override;
   base::Result<std::unique_ptr<contract::Drawer>> make_drawer(const contract::DrawLimits& limits) override;
 
-  std::uint64_t used_bytes(contract::MemoryPurpose purpose) const;
+  std::uint64_t used_bytes(contract::MemoryPurpose purpose) const { return ledger_.used_bytes(purpose); }
   std::size_t allocations_count(contract::MemoryPurpose purpose) const;
   // Counts launches into `counters` from here on; null = not counted, which is the default.
   void count_launches(LaunchCounters* counters) { stream_.count(counters); }
@@ -77,11 +76,6 @@ class CudaBackend final : public contract::Backend {
   const StepGraphs& graphs() const { return graphs_; }
 
  private:
-  struct Allocation {
-    std::uint64_t bytes = 0;
-    contract::MemoryPurpose purpose{};
-  };
-  base::Error out_of_memory(std::uint64_t bytes, contract::MemoryPurpose purpose, std::string_view why) const;
   void count_matrix(contract::DType dtype, std::int32_t by);
   base::Result<> fill_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
                               const contract::UploadProgress& progress);
@@ -93,9 +87,7 @@ class CudaBackend final : public contract::Backend {
 
   std::unique_ptr<Driver> driver_;
   std::string device_class_;
-  std::uint64_t budget_bytes_;
-  std::array<std::uint64_t, contract::kMemoryPurposesCount> used_bytes_{};  // by MemoryPurpose
-  std::unordered_map<std::byte*, Allocation> allocations_;
+  MemoryLedger ledger_;
   std::array<std::int32_t, 3> matrices_by_form_{};  // by Form; those that are there
   loading::LoadLimits load_limits_;
   CudaStream stream_;

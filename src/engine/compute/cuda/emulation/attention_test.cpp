@@ -104,18 +104,18 @@ void check(const Case& shape, std::uint32_t positions, Random& random) {
     const auto q = random.normals(std::size_t{rows} * shape.heads * shape.d_qk);
     const float scale = 1.0f / std::sqrt(static_cast<float>(shape.d_qk));
     std::vector<float> whole(std::size_t{rows} * shape.heads * shape.d_v), split = whole;
-    kernels::AttentionArgs args{.q = q.data(),
-                                .q_stride = std::uint64_t{shape.heads} * shape.d_qk,
-                                .out = whole.data(),
-                                .heads = shape.heads,
-                                .kv_heads = shape.kv_heads,
-                                .d_qk = shape.d_qk,
-                                .d_v = shape.d_v,
-                                .scale = scale,
-                                .softcap = shape.softcap,
-                                .window = shape.window,
-                                .sinks = shape.sinks ? sinks.data() : nullptr,
-                                .cache = cache.pages(first)};
+    kernels::AttentionArgs<kernels::KvPages> args{.q = q.data(),
+                                                  .q_stride = std::uint64_t{shape.heads} * shape.d_qk,
+                                                  .out = whole.data(),
+                                                  .heads = shape.heads,
+                                                  .kv_heads = shape.kv_heads,
+                                                  .d_qk = shape.d_qk,
+                                                  .d_v = shape.d_v,
+                                                  .scale = scale,
+                                                  .softcap = shape.softcap,
+                                                  .window = shape.window,
+                                                  .sinks = shape.sinks ? sinks.data() : nullptr,
+                                                  .from = cache.pages(first)};
     auto driver = make_driver({}), backwards = make_driver({.backwards = true});
     CudaStream stream(*driver), other(*backwards);
     adapters::attend<kernels::PagedKeys<kKv>>(stream, args, rows, positions, {});
@@ -194,7 +194,7 @@ TEST(OnePage, HasTheCpuDevicesBits) {
                                                        .d_v = shape.d_v,
                                                        .scale = 0.3f,
                                                        .window = shape.window,
-                                                       .cache = cache.pages(positions - 1)},
+                                                       .from = cache.pages(positions - 1)},
                                                       1, positions, {});
     for (std::uint32_t h = 0; h < shape.heads; ++h) {
       const auto row = reference::attention_exact(std::span(q).subspan(h * shape.d_qk, shape.d_qk), cache.keys(h / 3),

@@ -36,6 +36,16 @@ LLORCH_KERNEL float joined(float whole, float part, const Joining& by) {
   return fma(part, by.after, whole * by.before);
 }
 
+// The step's own rows as keys and values. Lists of spans are long: attention over a cache does not carry one.
+struct SpanRows {
+  const float* keys = nullptr;    // [rows, kv_heads * d_qk], row stride `stride`
+  const float* values = nullptr;  // [rows, kv_heads * d_v]
+  std::uint64_t stride = 0;
+  Frames frames;
+  bool operator==(const SpanRows&) const = default;
+};
+
+template <class Source>  // KvPages or SpanRows
 struct AttentionArgs {
   const float* q = nullptr;  // [rows, heads * d_qk], row stride q_stride
   std::uint64_t q_stride = 0;
@@ -49,12 +59,7 @@ struct AttentionArgs {
   std::uint32_t window = 0;      // 0 = all
   const float* sinks = nullptr;  // [heads] or null
   std::uint32_t first_row = 0;   // of the step; what `q` and `out` begin with
-  KvPages cache;
-  // Without a cache: the step's rows are keys and values.
-  const float* keys = nullptr;    // [rows, kv_heads * d_qk]
-  const float* values = nullptr;  // [rows, kv_heads * d_v]
-  std::uint64_t kv_stride = 0;
-  Frames frames;
+  Source from;
   // Parts: [rows][heads][parts_max], largest and sum; their values behind, [rows][heads][parts_max][d_v].
   Softmax* parts = nullptr;
   float* part_values = nullptr;
@@ -67,6 +72,9 @@ struct AttentionArgs {
   }
 };
 
+// Every attention of every layer is compared with the last step's, and sent when it differs (graphs/step_record.h).
+static_assert(sizeof(AttentionArgs<KvPages>) <= 256);
+
 // Positions [begin, end) of the row's sequence or span.
 struct Seen {
   std::uint32_t begin, end;
@@ -75,19 +83,20 @@ struct Seen {
 // Where keys and values come from; position p is one of the row's sequence or span.
 template <contract::DType kKv>
 struct PagedKeys {
+  using Args = AttentionArgs<KvPages>;
   using Stored = typename Element<kKv>::Stored;
-  static LLORCH_KERNEL Seen seen(const AttentionArgs& args, std::uint32_t row) {
-    const std::uint32_t end = args.cache.positions[row] + 1;
+  static LLORCH_KERNEL Seen seen(const Args& args, std::uint32_t row) {
+    const std::uint32_t end = args.from.positions[row] + 1;
     return {args.window != 0 && end > args.window ? end - args.window : 0, end};
   }
-  LLORCH_KERNEL PagedKeys(const AttentionArgs& args, std::uint32_t row, std::uint32_t page, std::uint32_t kv_head)
-      : keys_(reinterpret_cast<const Stored*>(args.cache.of(row, page)) + std::uint64_t{kv_head} * args.d_qk * kPage),
-        values_(reinterpret_cast<const Stored*>(args.cache.of(row, page)) +
+  LLORCH_KERNEL PagedKeys(const Args& args, std::uint32_t row, std::uint32_t page, std::uint32_t kv_head)
+      : keys_(reinterpret_cast<const Stored*>(args.from.of(row, page)) + std::uint64_t{kv_head} * args.d_qk * kPage),
+        values_(reinterpret_cast<const Stored*>(args.from.of(row, page)) +
                 (std::uint64_t{args.kv_heads} * args.d_qk + std::uint64_t{kv_head} * args.d_v) * kPage) {}
-  LLORCH_KERNEL float key(const AttentionArgs&, std::uint32_t dim, std::uint32_t entry) const {
+  LLORCH_KERNEL float key(const Args&, std::uint32_t dim, std::uint32_t entry) const {
     return Element<kKv>::value(keys_[dim * kPage + entry]);
   }
-  LLORCH_KERNEL float value(const AttentionArgs& args, std::uint32_t dim, std::uint32_t entry) const {
+  LLORCH_KERNEL float value(const Args& args, std::uint32_t dim, std::uint32_t entry) const {
     return Element<kKv>::value(values_[entry * args.d_v + dim]);
   }
 
@@ -97,16 +106,15 @@ struct PagedKeys {
 // Cache rows [latent | rest]: the key is all of it, the value its latent part.
 template <contract::DType kKv>
 struct LatentKeys {
+  using Args = AttentionArgs<KvPages>;
   using Stored = typename Element<kKv>::Stored;
-  static LLORCH_KERNEL Seen seen(const AttentionArgs& args, std::uint32_t row) {
-    return {0, args.cache.positions[row] + 1};
-  }
-  LLORCH_KERNEL LatentKeys(const AttentionArgs& args, std::uint32_t row, std::uint32_t page, std::uint32_t)
-      : keys_(reinterpret_cast<const Stored*>(args.cache.of(row, page))) {}
-  LLORCH_KERNEL float key(const AttentionArgs&, std::uint32_t dim, std::uint32_t entry) const {
+  static LLORCH_KERNEL Seen seen(const Args& args, std::uint32_t row) { return {0, args.from.positions[row] + 1}; }
+  LLORCH_KERNEL LatentKeys(const Args& args, std::uint32_t row, std::uint32_t page, std::uint32_t)
+      : keys_(reinterpret_cast<const Stored*>(args.from.of(row, page))) {}
+  LLORCH_KERNEL float key(const Args&, std::uint32_t dim, std::uint32_t entry) const {
     return Element<kKv>::value(keys_[dim * kPage + entry]);
   }
-  LLORCH_KERNEL float value(const AttentionArgs& args, std::uint32_t dim, std::uint32_t entry) const {
+  LLORCH_KERNEL float value(const Args& args, std::uint32_t dim, std::uint32_t entry) const {
     return key(args, dim, entry);
   }
 
@@ -115,17 +123,18 @@ struct LatentKeys {
 };
 // The rows of the row's own span; its first row is position 0.
 struct SpanKeys {
-  static LLORCH_KERNEL Seen seen(const AttentionArgs& args, std::uint32_t row) {
-    const Frame& frame = args.frames.of_row(row);
+  using Args = AttentionArgs<SpanRows>;
+  static LLORCH_KERNEL Seen seen(const Args& args, std::uint32_t row) {
+    const Frame& frame = args.from.frames.of_row(row);
     return {0, frame.row_end - frame.row_begin};
   }
-  LLORCH_KERNEL SpanKeys(const AttentionArgs& args, std::uint32_t row, std::uint32_t page, std::uint32_t kv_head)
-      : first_row_(args.frames.of_row(row).row_begin + page * kPage), kv_head_(kv_head) {}
-  LLORCH_KERNEL float key(const AttentionArgs& args, std::uint32_t dim, std::uint32_t entry) const {
-    return args.keys[(first_row_ + entry) * args.kv_stride + std::uint64_t{kv_head_} * args.d_qk + dim];
+  LLORCH_KERNEL SpanKeys(const Args& args, std::uint32_t row, std::uint32_t page, std::uint32_t kv_head)
+      : first_row_(args.from.frames.of_row(row).row_begin + page * kPage), kv_head_(kv_head) {}
+  LLORCH_KERNEL float key(const Args& args, std::uint32_t dim, std::uint32_t entry) const {
+    return args.from.keys[(first_row_ + entry) * args.from.stride + std::uint64_t{kv_head_} * args.d_qk + dim];
   }
-  LLORCH_KERNEL float value(const AttentionArgs& args, std::uint32_t dim, std::uint32_t entry) const {
-    return args.values[(first_row_ + entry) * args.kv_stride + std::uint64_t{kv_head_} * args.d_v + dim];
+  LLORCH_KERNEL float value(const Args& args, std::uint32_t dim, std::uint32_t entry) const {
+    return args.from.values[(first_row_ + entry) * args.from.stride + std::uint64_t{kv_head_} * args.d_v + dim];
   }
 
  private:
@@ -145,7 +154,8 @@ struct AttentionShared {
 struct HeadRange {
   std::uint32_t first, count, kv_head;
 };
-LLORCH_KERNEL HeadRange heads_of(const AttentionArgs& args, std::uint32_t unit) {
+template <class Source>
+LLORCH_KERNEL HeadRange heads_of(const AttentionArgs<Source>& args, std::uint32_t unit) {
   const std::uint32_t group = args.heads / args.kv_heads, groups = args.head_groups();
   const std::uint32_t kv_head = unit / groups, first = unit % groups * kHeadsAtOnce;
   return {kv_head * group + first, smaller(group - first, kHeadsAtOnce), kv_head};
@@ -155,8 +165,9 @@ inline constexpr std::uint32_t kAttentionThreads = 128;
 
 template <class Keys>
 struct SplitAttention {
+  using Args = typename Keys::Args;
   template <class Block>
-  static LLORCH_KERNEL void load_queries(Block& block, AttentionShared& shared, const AttentionArgs& args,
+  static LLORCH_KERNEL void load_queries(Block& block, AttentionShared& shared, const Args& args,
                                          const HeadRange& heads) {
     const float* q = args.q + block.y() * args.q_stride + std::uint64_t{heads.first} * args.d_qk;
     block.each([&](std::uint32_t thread) {
@@ -167,8 +178,8 @@ struct SplitAttention {
 
   // shared.split and shared.values of split `split`. REQUIRES: the row sees a position of it.
   template <class Block>
-  static LLORCH_KERNEL void run(Block& block, AttentionShared& shared, const AttentionArgs& args,
-                                const HeadRange& heads, std::uint32_t row, std::uint32_t split, const Seen& seen) {
+  static LLORCH_KERNEL void run(Block& block, AttentionShared& shared, const Args& args, const HeadRange& heads,
+                                std::uint32_t row, std::uint32_t split, const Seen& seen) {
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kAttentionThreads)
         shared.values[i / args.d_v][i % args.d_v] = 0.0f;
@@ -187,8 +198,8 @@ struct SplitAttention {
 
  private:
   template <class Block>
-  static LLORCH_KERNEL void scores(Block& block, AttentionShared& shared, const AttentionArgs& args,
-                                   const HeadRange& heads, const Keys& keys, std::uint32_t begin, std::uint32_t end) {
+  static LLORCH_KERNEL void scores(Block& block, AttentionShared& shared, const Args& args, const HeadRange& heads,
+                                   const Keys& keys, std::uint32_t begin, std::uint32_t end) {
     block.each([&](std::uint32_t thread) {
       const std::uint32_t entry = thread % kPage;
       if (entry < begin || entry >= end) return;
@@ -229,9 +240,8 @@ struct SplitAttention {
     });
   }
   template <class Block>
-  static LLORCH_KERNEL void add_values(Block& block, AttentionShared& shared, const AttentionArgs& args,
-                                       const HeadRange& heads, const Keys& keys, std::uint32_t begin,
-                                       std::uint32_t end) {
+  static LLORCH_KERNEL void add_values(Block& block, AttentionShared& shared, const Args& args, const HeadRange& heads,
+                                       const Keys& keys, std::uint32_t begin, std::uint32_t end) {
     block.each([&](std::uint32_t thread) {
       for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kAttentionThreads) {
         const std::uint32_t h = i / args.d_v, dim = i % args.d_v;
@@ -251,8 +261,8 @@ LLORCH_KERNEL Joining with_sink(Softmax& row, const float* sinks, std::uint32_t 
 }
 
 // What a block has written of row `row` of out, `count` elements from `first` on, as int8 blocks where they are wanted.
-template <class Block>
-LLORCH_KERNEL void leave_heads(Block& block, const AttentionArgs& args, std::uint64_t row, std::uint32_t first,
+template <class Block, class Source>
+LLORCH_KERNEL void leave_heads(Block& block, const AttentionArgs<Source>& args, std::uint64_t row, std::uint32_t first,
                                std::uint32_t count) {
   if (args.narrowed.q == nullptr) return;
   const float* out = args.out + row * args.heads * args.d_v + first;
@@ -265,7 +275,7 @@ LLORCH_KERNEL void leave_heads(Block& block, const AttentionArgs& args, std::uin
 // All splits of a row in one block. Grid: kv heads * head_groups, rows.
 template <class Keys>
 struct AttentionWhole {
-  using Args = AttentionArgs;
+  using Args = typename Keys::Args;
   using Shared = AttentionShared;
   static constexpr std::uint32_t kThreads = kAttentionThreads;
   template <class Block>
@@ -303,7 +313,7 @@ struct AttentionWhole {
 // One split of a row. Grid: kv heads * head_groups, rows, parts_max; part z is the z-th split that the row sees.
 template <class Keys>
 struct AttentionPart {
-  using Args = AttentionArgs;
+  using Args = typename Keys::Args;
   using Shared = AttentionShared;
   static constexpr std::uint32_t kThreads = kAttentionThreads;
   template <class Block>
@@ -328,7 +338,7 @@ struct AttentionPart {
 // Joins the parts of a head. Grid: heads, rows.
 template <class Keys>
 struct AttentionJoin {
-  using Args = AttentionArgs;
+  using Args = typename Keys::Args;
   using Shared = Nothing;
   static constexpr std::uint32_t kThreads = kAttentionThreads;
   template <class Block>

@@ -45,7 +45,7 @@ struct AttentionShape {
 // Parts go up by powers of two where there is room: a step of decode stays the same launches while its sequences grow
 // (graphs/step_graphs.h), and a block that has no split is over at once.
 template <class Keys>
-void attend(const CudaStream& stream, kernels::AttentionArgs args, std::uint32_t rows, std::uint64_t longest,
+void attend(const CudaStream& stream, typename Keys::Args args, std::uint32_t rows, std::uint64_t longest,
             const contract::Workspace& rest) {
   const AttentionShape shape{.heads = args.heads, .kv_heads = args.kv_heads, .d_v = args.d_v, .window = args.window};
   const std::uint32_t units = shape.blocks_per_row(), needed = shape.parts(longest), doubled = std::bit_ceil(needed);

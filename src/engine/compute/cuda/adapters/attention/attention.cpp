@@ -87,40 +87,49 @@ void finish_heads(const ExecutionContext& ctx, const PreparedInsn& insn, const A
   }
 }
 
+template <class Source>
+kernels::AttentionArgs<Source> args_of(const PreparedInsn& insn, const AttentionParams& p, const Scratch& scratch,
+                                       const Carver::Left& attended) {
+  return {.q = scratch.qkv,
+          .q_stride = AttentionColumns(p).count,
+          .out = scratch.attended,
+          .heads = p.heads,
+          .kv_heads = p.kv_heads,
+          .d_qk = p.d_qk,
+          .d_v = p.d_v,
+          .scale = p.scale,
+          .softcap = p.logit_softcap,
+          .window = p.window,
+          .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
+          .narrowed = attended.bytes};
+}
+
 // In `attended`, what the output projection takes.
-void attend_rows(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
-                 const Scratch& scratch, const Carver::Left& attended, const contract::Workspace& rest) {
+void attend_cached(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+                   const Scratch& scratch, const Carver::Left& attended, const contract::Workspace& rest) {
   const CudaStream& stream = stream_of(ctx);
-  const AttentionColumns columns(p);
-  kernels::AttentionArgs args{.q = scratch.qkv,
-                              .q_stride = columns.count,
-                              .out = scratch.attended,
-                              .heads = p.heads,
-                              .kv_heads = p.kv_heads,
-                              .d_qk = p.d_qk,
-                              .d_v = p.d_v,
-                              .scale = p.scale,
-                              .softcap = p.logit_softcap,
-                              .window = p.window,
-                              .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
-                              .narrowed = attended.bytes};
-  if (p.causal != 0) {
-    args.cache = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
-    if (static_cast<DType>(p.kv_dtype) == DType::kF32)
-      return attend<kernels::PagedKeys<DType::kF32>>(stream, args, ctx.total_rows, longest_of(ctx), rest);
-    return attend<kernels::PagedKeys<DType::kF16>>(stream, args, ctx.total_rows, longest_of(ctx), rest);
+  auto args = args_of<kernels::KvPages>(insn, p, scratch, attended);
+  args.from = pages_of(ctx, insn.states.front(), p.kv_page_offset_bytes);
+  if (static_cast<DType>(p.kv_dtype) == DType::kF32) {
+    attend<kernels::PagedKeys<DType::kF32>>(stream, args, ctx.total_rows, longest_of(ctx), rest);
+  } else {
+    attend<kernels::PagedKeys<DType::kF16>>(stream, args, ctx.total_rows, longest_of(ctx), rest);
   }
-  args.keys = scratch.qkv + columns.k;
-  args.values = scratch.qkv + columns.v;
-  args.kv_stride = columns.count;
+}
+void attend_spans(const ExecutionContext& ctx, const PreparedInsn& insn, const AttentionParams& p,
+                  const Scratch& scratch, const Carver::Left& attended) {
+  const AttentionColumns columns(p);
+  auto args = args_of<kernels::SpanRows>(insn, p, scratch, attended);
+  args.from = {
+      .keys = scratch.qkv + columns.k, .values = scratch.qkv + columns.v, .stride = columns.count, .frames = {}};
   for_frames(ctx, [&](const kernels::Frames& frames) {
     args.first_row = frames.frame[0].row_begin;
     args.q = scratch.qkv + args.first_row * columns.count;
     args.out = scratch.attended + std::uint64_t{args.first_row} * p.heads * p.d_v;
-    args.frames = frames;
+    args.from.frames = frames;
     args.narrowed = attended.from_row(args.first_row).bytes;
     const std::uint32_t units = p.kv_heads * args.head_groups();
-    stream.launch<kernels::AttentionWhole<kernels::SpanKeys>>({units, rows_of(frames)}, args);
+    stream_of(ctx).launch<kernels::AttentionWhole<kernels::SpanKeys>>({units, rows_of(frames)}, args);
   });
 }
 
@@ -152,7 +161,11 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
   const CudaWeight* o = weight_of(insn.weight(kO));
   const bool leaves = form_of(o->dtype) == Form::kBytes && p.d_v % kernels::kBlockElements == 0;
   const Carver::Left attended = leaves ? left_in(scratch.attended_narrowed, Form::kBytes) : Carver::Left{};
-  attend_rows(ctx, insn, p, scratch, attended, carver.rest());
+  if (p.causal != 0) {
+    attend_cached(ctx, insn, p, scratch, attended, carver.rest());
+  } else {
+    attend_spans(ctx, insn, p, scratch, attended);
+  }
   project(stream,
           {.x = scratch.attended,
            .x_stride = std::uint64_t{p.heads} * p.d_v,
