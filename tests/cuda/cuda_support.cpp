@@ -1,10 +1,50 @@
 #include "cuda_support.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/assert.h"
+#include "engine/compute/cuda/emulation/forwarding_driver.h"
 
 namespace llorch::cuda_test {
 
 using engine::inference::Engine;
+
+namespace {
+
+constexpr std::uint64_t kDeviceBytes = 1u << 30;
+
+class MeteredDriver final : public engine::compute::cuda::emulation::ForwardingDriver {
+ public:
+  explicit MeteredDriver(std::uint64_t& peak_bytes)
+      : ForwardingDriver(engine::compute::cuda::emulation::make_driver({.memory_bytes = kDeviceBytes})),
+        peak_bytes_(peak_bytes) {}
+  std::byte* malloc(std::uint64_t bytes) override {
+    std::byte* const ptr = ForwardingDriver::malloc(bytes);
+    ASSERT(ptr != nullptr, "{} bytes are more than the device has", bytes);
+    taken_.emplace(ptr, bytes);
+    used_bytes_ += bytes;
+    peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+    return ptr;
+  }
+  void free(std::byte* ptr) noexcept override {
+    used_bytes_ -= taken_.at(ptr);
+    taken_.erase(ptr);
+    ForwardingDriver::free(ptr);
+  }
+
+ private:
+  std::uint64_t& peak_bytes_;
+  std::uint64_t used_bytes_ = 0;
+  std::map<std::byte*, std::uint64_t> taken_;
+};
+
+}  // namespace
+
+std::unique_ptr<engine::compute::cuda::CudaBackend> make_metered_backend(std::uint64_t& peak_bytes) {
+  return std::make_unique<engine::compute::cuda::CudaBackend>(std::make_unique<MeteredDriver>(peak_bytes),
+                                                              kDeviceBytes);
+}
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;

@@ -41,6 +41,8 @@ std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOpt
                                                 engine::contract::Backend& backend);
 std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOptions& options,
                                                 const engine::inference::parallel::Devices& devices);
+// An emulated device that notes the most memory it ever had given out, in `peak_bytes`, which outlives it.
+std::unique_ptr<engine::compute::cuda::CudaBackend> make_metered_backend(std::uint64_t& peak_bytes);
 // Teacher-forced logits of the reference's tokens, [tokens, vocab].
 std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::contract::Backend& backend);
 

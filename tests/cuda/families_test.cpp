@@ -127,9 +127,11 @@ TEST_P(Families, MemoryIsPredictedToTheByte) {
   engine::inference::EngineOptions options{.context_tokens = 200, .slots = 2, .prefill_chunk = 16, .draws = true};
   if (!model_.projector.empty()) options.projector = model_.projector, options.image_token = base::TokenId{5};
   const auto predicted = Engine::predict(model_.path, options, *engine::compute::cuda::make_cuda_planner()).value();
-  const auto backend = make_backend({});
+  std::uint64_t peak_bytes = 0;
+  const auto backend = make_metered_backend(peak_bytes);
   const auto engine = Engine::load(model_.path, options, *backend).value();
   EXPECT_EQ(predicted.total_bytes(), backend->memory_used_bytes());
+  EXPECT_EQ(predicted.peak_bytes(), peak_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Families, testing::ValuesIn(model_names()),

@@ -171,17 +171,28 @@ TEST(ParallelLaunches, AsCommitted) {
   EXPECT_EQ(table, std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
+// What stays and the most there ever was, which a short context reaches while weights are loaded and a long one when all is there.
 TEST(ParallelMemory, IsPredictedForEveryGpu) {
-  Pair pair;
-  const Model model = read_model("llama3_gguf");
-  const engine::inference::EngineOptions options{.context_tokens = 128, .slots = 2, .prefill_chunk = 32};
-  const auto predicted = engine::inference::Engine::predict(model.path, options, pair.devices());
-  ASSERT_TRUE(predicted) << predicted.error().message;
-  const auto loaded = engine::inference::Engine::load(model.path, options, pair.devices());
-  ASSERT_TRUE(loaded) << loaded.error().message;
-  for (std::size_t rank = 0; rank < 2; ++rank)
-    EXPECT_EQ((*predicted)[rank].total_bytes(), pair.backends[rank]->memory_used_bytes()) << "GPU " << rank;
-  EXPECT_EQ((*loaded)->facts().numerics, std::string(pair.backends[0]->numerics()) + "/tp2");
+  for (const std::uint32_t context : {16U, 512U}) {
+    std::array<std::uint64_t, 2> peak_bytes{};
+    const std::array backends{make_metered_backend(peak_bytes[0]), make_metered_backend(peak_bytes[1])};
+    CudaCollective collective({{.backend = backends[0].get()}, {.backend = backends[1].get()}},
+                              Nccl::open(LLORCH_FAKE_NCCL, {0, 1}).value());
+    const Devices devices{.backends = {backends[0].get(), backends[1].get()}, .collective = &collective};
+    const Model model = read_model("llama3_gguf");
+    const engine::inference::EngineOptions options{.context_tokens = context, .slots = 2, .prefill_chunk = context};
+    const auto predicted = engine::inference::Engine::predict(model.path, options, devices);
+    ASSERT_TRUE(predicted) << predicted.error().message;
+    const auto loaded = engine::inference::Engine::load(model.path, options, devices);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const auto& plan = (*predicted)[rank];
+      EXPECT_EQ(plan.total_bytes(), backends[rank]->memory_used_bytes()) << "GPU " << rank;
+      EXPECT_EQ(plan.peak_bytes(), peak_bytes[rank]) << "GPU " << rank;
+      EXPECT_EQ(plan.peak_bytes() > plan.total_bytes(), context == 16) << "GPU " << rank;
+    }
+    EXPECT_EQ((*loaded)->facts().numerics, std::string(backends[0]->numerics()) + "/tp2");
+  }
 }
 
 }  // namespace

@@ -86,6 +86,9 @@ class Backend {
 
   // Bytes a weight will account for; exact, without touching tensor.bytes.
   virtual std::uint64_t packed_weight_bytes(const StoredTensor& tensor) const = 0;
+  // Device memory, kStaging, that upload_weights() of these takes beside the weights and has given back when it returns; with
+  // less left on the device it makes do with less. As much host memory is locked meanwhile.
+  virtual std::uint64_t staging_bytes(std::span<const StoredTensor>) const { return 0; }
   // Copies stored tensors to the device in the layout their uses want: repacked once, never requantised, one copy even with
   // several uses. weights[i] is what adapters get as TensorHandle::ptr. Reads with several threads; what it takes beside
   // the weights, here and on the device, is bounded and released again. All of them or, on an error, none.

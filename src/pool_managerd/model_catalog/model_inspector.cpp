@@ -117,8 +117,7 @@ class EngineInspector final : public ModelInspector {
     plan.images = images_of(model.config.vision, memory.context_tokens);
     plan.weights_bytes = static_cast<std::int64_t>(memory.weights_bytes);
     plan.kv_bytes = static_cast<std::int64_t>(memory.state_bytes);
-    plan.working_bytes =
-        static_cast<std::int64_t>(memory.activations_bytes + memory.workspace_bytes + memory.tables_bytes);
+    plan.working_bytes = static_cast<std::int64_t>(memory.peak_bytes() - memory.weights_bytes - memory.state_bytes);
     return plan;
   }
 

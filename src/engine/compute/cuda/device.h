@@ -48,6 +48,9 @@ class CudaBackend final : public contract::Backend {
   std::uint64_t memory_used_bytes() const override { return ledger_.used_bytes(); }
 
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
+  std::uint64_t staging_bytes(std::span<const contract::StoredTensor> tensors) const override {
+    return loading::staging_bytes(tensors, load_limits_);
+  }
   base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
                                 const contract::UploadProgress& progress) override;
   void release_weight(void* weight) noexcept override;

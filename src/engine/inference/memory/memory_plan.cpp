@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/inference/batch_builder.h"
 #include "engine/inference/memory/state_arena.h"
@@ -57,8 +58,12 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   if (takes_images) TRY(check_supported(*model.plans.vision_encode, backend, input.encode_limits));
 
   MemoryPlan plan{.context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
-  for (const models::BoundTensor& tensor : model.tensors)
+  std::vector<StoredTensor> stored;
+  for (const models::BoundTensor& tensor : model.tensors) {
     plan.weights_bytes += backend.packed_weight_bytes(tensor.stored);
+    stored.push_back(tensor.stored);
+  }
+  plan.staging_bytes = backend.staging_bytes(stored);
   plan.kv_bytes = input.kv.bytes();
   plan.kv_growth_bytes = input.kv.growth_bytes();
   plan.state_bytes = plan.kv_bytes;

@@ -15,7 +15,7 @@ void cut_vector(const StoredTensor& tensor, const Piece& whole, std::uint64_t pi
   const std::uint64_t at_once = std::max<std::uint64_t>(1, piece_bytes / element);
   for (std::uint64_t begin = 0; begin < count; begin += at_once) {
     Piece piece = whole;
-    piece.pack.packed += begin * sizeof(float);
+    piece.packed_begin = begin * sizeof(float);
     piece.pack.rows = 1;
     piece.pack.columns = static_cast<std::uint32_t>(std::min(at_once, count - begin));
     piece.stored_begin = begin * element;
@@ -33,7 +33,7 @@ void cut_matrices(const StoredTensor& tensor, const Piece& whole, std::uint64_t 
     for (std::uint64_t row = 0; row < shape.rows; row += at_once) {
       Piece piece = whole;
       piece.pack.unit_bytes = unit_bytes(shape);
-      piece.pack.packed += i * matrix_bytes(shape) + row / of_unit * piece.pack.unit_bytes;
+      piece.packed_begin = i * matrix_bytes(shape) + row / of_unit * piece.pack.unit_bytes;
       piece.pack.rows = static_cast<std::uint32_t>(std::min(at_once, shape.rows - row));
       piece.pack.columns = shape.cols;
       piece.stored_begin = (i * shape.rows + row) * row_bytes;
@@ -44,11 +44,10 @@ void cut_matrices(const StoredTensor& tensor, const Piece& whole, std::uint64_t 
 
 }  // namespace
 
-std::vector<Piece> cut(std::span<const StoredTensor> tensors, std::span<std::byte* const> memory,
-                       std::uint64_t piece_bytes) {
+std::vector<Piece> cut(std::span<const StoredTensor> tensors, std::uint64_t piece_bytes) {
   std::vector<Piece> pieces;
   for (std::uint32_t t = 0; t < tensors.size(); ++t) {
-    const Piece whole{.tensor = t, .pack = {.packed = memory[t]}};
+    const Piece whole{.tensor = t, .pack = {}};
     if (is_vector(tensors[t])) {
       cut_vector(tensors[t], whole, piece_bytes, pieces);
     } else {

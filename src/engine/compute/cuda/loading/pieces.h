@@ -14,12 +14,11 @@ struct Piece {
   std::uint32_t tensor = 0;
   std::uint64_t stored_begin = 0;  // in the tensor
   std::uint64_t stored_bytes = 0;
-  kernels::PackArgs pack;  // without `stored`
+  std::uint64_t packed_begin = 0;  // in the tensor's weight
+  kernels::PackArgs pack;          // without addresses
 };
 
-// Every byte of the tensors once, in order; pieces of at most `piece_bytes`, unless a unit has more. memory[i] is where tensor i
-// goes. Pure.
-std::vector<Piece> cut(std::span<const contract::StoredTensor> tensors, std::span<std::byte* const> memory,
-                       std::uint64_t piece_bytes);
+// Every byte of the tensors once, in order; pieces of at most `piece_bytes`, unless a unit has more. Pure.
+std::vector<Piece> cut(std::span<const contract::StoredTensor> tensors, std::uint64_t piece_bytes);
 
 }  // namespace llorch::engine::compute::cuda::loading

@@ -28,12 +28,23 @@ using contract::StoredTensor;
 constexpr std::uint64_t kAlignment = 256;
 constexpr std::uint64_t kPieceBytesMin = 4u << 10;
 
-// The tensors in pieces, and the memory they go through.
-struct Ring {
+// The tensors in pieces, and slots that each of them fits.
+struct Cutting {
+  Cutting(std::span<const StoredTensor> tensors, std::uint64_t piece_bytes, std::uint64_t slots_max)
+      : pieces(cut(tensors, piece_bytes)), slots(std::min<std::uint64_t>(slots_max, pieces.size())) {
+    for (const Piece& piece : pieces) slot_bytes = std::max(slot_bytes, piece.stored_bytes);
+    slot_bytes = (slot_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  std::uint64_t bytes() const { return slots * slot_bytes; }
+
   std::vector<Piece> pieces;
   std::uint64_t slot_bytes = 0;
   std::uint64_t slots = 0;
-  contract::DeviceBuffer device;  // slots * slot_bytes
+};
+
+// And the memory they go through.
+struct Ring : Cutting {
+  contract::DeviceBuffer device;  // bytes()
   std::unique_ptr<Staging> host;  // likewise
   std::vector<std::unique_ptr<Event>> packed;
 
@@ -46,12 +57,8 @@ struct Ring {
 Result<Ring> make_ring(const LoadInput& input, const LoadLimits& limits) {
   std::uint64_t piece_bytes = limits.piece_bytes, slots_max = limits.slots_max;
   for (;;) {
-    Ring ring{.pieces = cut(input.tensors, input.memory, piece_bytes), .device = {}, .host = {}, .packed = {}};
-    for (const Piece& piece : ring.pieces) ring.slot_bytes = std::max(ring.slot_bytes, piece.stored_bytes);
-    ring.slot_bytes = (ring.slot_bytes + kAlignment - 1) / kAlignment * kAlignment;
-    ring.slots = std::min<std::uint64_t>(slots_max, ring.pieces.size());
-    const std::uint64_t bytes = ring.slots * ring.slot_bytes;
-    auto device = contract::DeviceBuffer::allocate(input.backend, bytes, contract::MemoryPurpose::kStaging);
+    Ring ring{Cutting(input.tensors, piece_bytes, slots_max), {}, {}, {}};
+    auto device = contract::DeviceBuffer::allocate(input.backend, ring.bytes(), contract::MemoryPurpose::kStaging);
     if (!device) {
       if (device.error().code != ErrorCode::kOutOfDeviceMemory) return fail(std::move(device).error());
       if (slots_max <= 1 && piece_bytes <= kPieceBytesMin) return fail(std::move(device).error());
@@ -63,10 +70,11 @@ Result<Ring> make_ring(const LoadInput& input, const LoadLimits& limits) {
       continue;
     }
     ring.device = *std::move(device);
-    ring.host = input.driver.make_staging(bytes);
+    ring.host = input.driver.make_staging(ring.bytes());
     if (ring.host == nullptr)
-      return fail(ErrorCode::kCudaError,
-                  fmt::format("the host has no {} bytes of memory to lock for loading weights; free some", bytes));
+      return fail(
+          ErrorCode::kCudaError,
+          fmt::format("the host has no {} bytes of memory to lock for loading weights; free some", ring.bytes()));
     for (std::uint64_t i = 0; i < ring.slots; ++i) ring.packed.push_back(input.driver.make_event());
     return ring;
   }
@@ -189,6 +197,7 @@ Result<> send_all(const LoadInput& input, const Ring& ring, std::uint32_t thread
       input.driver.copy_from_staging(slot, ring.host_slot(i));
       kernels::PackArgs args = piece.pack;
       args.stored = slot;
+      args.packed = input.memory[piece.tensor] + piece.packed_begin;
       launch_pack(input.stream, input.tensors[piece.tensor], args);
       input.driver.record(*ring.packed[i % ring.slots]);
     }
@@ -204,6 +213,10 @@ Result<> send_all(const LoadInput& input, const Ring& ring, std::uint32_t thread
 }
 
 }  // namespace
+
+std::uint64_t staging_bytes(std::span<const StoredTensor> tensors, const LoadLimits& limits) {
+  return Cutting(tensors, limits.piece_bytes, limits.slots_max).bytes();
+}
 
 Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const contract::UploadProgress& progress) {
   if (input.tensors.empty()) return {};

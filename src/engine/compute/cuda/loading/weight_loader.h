@@ -33,4 +33,7 @@ struct LoadInput {
 // memory to lock), those of TensorSource with the tensor's name.
 base::Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const contract::UploadProgress& progress);
 
+// Bytes of staging that load_weights() takes where there is room for them, on the device and as much of the host. Pure.
+std::uint64_t staging_bytes(std::span<const contract::StoredTensor> tensors, const LoadLimits& limits);
+
 }  // namespace llorch::engine::compute::cuda::loading

@@ -239,6 +239,7 @@ TEST(WeightLoader, TakesABoundedAmountBeside) {
     staged_most = std::max(staged_most, backend.used_bytes(MemoryPurpose::kStaging));
   }));
   EXPECT_EQ(staged_most, 4u * (64 << 10));
+  EXPECT_EQ(backend.staging_bytes(model.tensors), staged_most);
   EXPECT_EQ(driver.staged_bytes, staged_most);
   expect_packed(backend, model, weights);
   for (void* weight : weights) backend.release_weight(weight);
@@ -340,11 +341,10 @@ TEST(WeightLoader, ADeviceThatFailsEndsTheLoad) {
 
 TEST(Pieces, AreEveryByteOnceInOrder) {
   const Model model;
-  std::vector<std::byte*> memory(model.tensors.size());
   for (const std::uint64_t piece_bytes : {std::uint64_t{1}, std::uint64_t{700}, std::uint64_t{20000}}) {
     std::uint32_t tensor = 0;
     std::uint64_t at = 0;
-    for (const Piece& piece : cut(model.tensors, memory, piece_bytes)) {
+    for (const Piece& piece : cut(model.tensors, piece_bytes)) {
       if (piece.tensor != tensor) {
         EXPECT_EQ(at, stored_bytes(model.tensors[tensor]));
         EXPECT_EQ(piece.tensor, tensor + 1);
