@@ -2,8 +2,14 @@
 // against itself: for a number of devices there is one set of bits, whatever the chunks, threads, neighbours and repetitions.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <deque>
+#include <filesystem>
 
 #include "engine/inference/parallel/host_collective.h"
+#include "engine/io/gguf.h"
+#include "engine/io/gguf_writer.h"
 #include "golden_support.h"
 
 namespace llorch::golden {
@@ -155,7 +161,10 @@ std::vector<Case> cases() {
        {"llama3", "llama_tied", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3", "qwen3_moe",
         "qwen3_moe_sparse", "gpt_oss", "granite_hybrid", "lfm2", "deepseek_v2", "deepseek_v3"})
     add(family, 2);
-  for (const char* family : {"llama_tied", "deepseek_v2", "deepseek_v3"}) add(family, 4);
+  // Four devices; all but the first three have two key-value heads for them.
+  for (const char* family :
+       {"llama_tied", "deepseek_v2", "deepseek_v3", "llama3", "qwen2", "phi3", "gemma3", "gpt_oss", "granite_hybrid"})
+    add(family, 4);
   // Quantised weights meet activations of eight bits, in blocks that no device's part cuts.
   for (const std::uint32_t devices : {2U, 4U}) {
     for (const char* type : {"f16", "q8_0", "q4_0"}) {
@@ -172,6 +181,57 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
+// Writes the model with every key-value head stored twice: what it computes is the same.
+void double_heads(const engine::io::GgufFile& file, const std::filesystem::path& path) {
+  const std::string kv_heads = std::string(*file.string("general.architecture")) + ".attention.head_count_kv";
+  const std::uint32_t heads = file.u32(kv_heads).value();
+  engine::io::GgufWriter writer;
+  for (const auto& [key, value] : file.metadata())
+    writer.put(key, key == kv_heads ? engine::io::GgufValue(2 * heads) : value);
+  std::deque<std::vector<std::byte>> doubled;
+  for (const engine::io::GgufTensor& tensor : file.tensors()) {
+    engine::io::GgufWriter::TensorSpec spec{
+        std::string(tensor.name), tensor.dtype, {tensor.dims.begin(), tensor.dims.begin() + tensor.rank}};
+    std::span<const std::byte> data = tensor.data;
+    if (spec.name.find("attn_k.") != spec.name.npos || spec.name.find("attn_v.") != spec.name.npos) {
+      spec.dims.back() *= 2;
+      std::vector<std::byte>& twice = doubled.emplace_back();
+      for (std::uint32_t head = 0; head < 2 * heads; ++head) {
+        const auto rows = data.subspan(head / 2 * (data.size() / heads), data.size() / heads);
+        twice.insert(twice.end(), rows.begin(), rows.end());
+      }
+      data = twice;
+    }
+    writer.add_tensor(std::move(spec), data);
+  }
+  ASSERT_TRUE(writer.write(path));
+}
+
+// Two key-value heads on four devices are the bits of four heads, each pair the same: no device's sums depend on who else has
+// its head. Each holds a head, in the cache too.
+TEST(ParallelHeads, FewerThanDevicesAreRepeated) {
+  for (const char* family : {"llama3", "qwen2"}) {
+    const auto path = *family_model(family, Format::kGguf);
+    const Golden golden = read_golden(family_folder(family) / "golden.bin");
+    const std::filesystem::path doubled = fmt::format("{}doubled-{}-{}.gguf", testing::TempDir(), family, ::getpid());
+    double_heads(engine::io::GgufFile::open(path).value(), doubled);
+    std::vector<float> logits[2];
+    std::uint64_t bytes[2] = {};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Group group(4);
+      const Case c{.name = family, .model = i == 0 ? path : doubled, .reference = {}};
+      const auto engine = load(c, {.kv_dtype = DType::kF16, .chunk = 5}, group);
+      ASSERT_TRUE(engine->score(0, golden.tokens, [&](std::size_t, std::span<const float> row) {
+        logits[i].insert(logits[i].end(), row.begin(), row.end());
+      }));
+      for (std::uint32_t rank = 0; rank < 4; ++rank) bytes[i] += engine->memory_plan(rank).kv_bytes;
+    }
+    std::filesystem::remove(doubled);
+    EXPECT_TRUE(same_bits(logits[0], logits[1])) << family;
+    EXPECT_EQ(bytes[0], bytes[1]) << family;
+  }
+}
+
 TEST(ParallelRefusals, SayWhatDoesNotDivide) {
   const auto refusal = [](const std::filesystem::path& model, std::uint32_t devices) {
     const Group group(devices);
@@ -179,9 +239,9 @@ TEST(ParallelRefusals, SayWhatDoesNotDivide) {
     EXPECT_FALSE(loaded);
     return loaded ? base::Error{} : loaded.error();
   };
-  const base::Error heads = refusal(*family_model("llama3", Format::kGguf), 4);
+  const base::Error heads = refusal(*family_model("llama3", Format::kGguf), 3);
   EXPECT_EQ(heads.code, ErrorCode::kModelIncompatible);
-  EXPECT_EQ(heads.message, "2 key-value heads cannot be shared out evenly over 4 devices");
+  EXPECT_EQ(heads.message, "4 attention heads cannot be shared out evenly over 3 devices");
   const base::Error nothing = refusal(*family_model("mamba2", Format::kGguf), 2);
   EXPECT_EQ(nothing.code, ErrorCode::kModelIncompatible);
   EXPECT_EQ(nothing.message, "mamba2 has neither attention nor a feed-forward to share out over 2 devices; use one");

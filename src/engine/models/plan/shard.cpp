@@ -46,8 +46,14 @@ bool is_added_once(Opcode opcode, std::uint8_t slot) {
 
 }  // namespace
 
+// Where several devices share one key-value head, the query heads of each read that one alone: they are a part of its group.
 Result<bool> share_out(AttentionParams& params, const Shard& shard) {
-  return divide(shard, {{"attention heads", params.heads}, {"key-value heads", params.kv_heads}});
+  TRY(divide(shard, {{"attention heads", params.heads}}));
+  if (params.kv_heads < shard.ranks && shard.ranks % params.kv_heads == 0) {
+    params.kv_heads = 1;
+    return true;
+  }
+  return divide(shard, {{"key-value heads", params.kv_heads}});
 }
 Result<bool> share_out(MlaAttentionParams& params, const Shard& shard) {
   return divide(shard, {{"attention heads", params.heads}});
@@ -67,7 +73,12 @@ TensorShare share_of(std::uint8_t slot, const ParamBlock& whole, const ParamBloc
     const std::uint32_t count = *dim_value(spec.dims[axis], own);
     if (count == *dim_value(spec.dims[axis], whole)) continue;
     ASSERT(share.kind == TensorShare::Kind::kWhole, "slot {} of {} is cut twice", spec.name, opcode_name(whole.opcode));
-    share = {.kind = TensorShare::Kind::kSlice, .axis = axis, .begin = shard.rank * count, .count = count};
+    // As many parts as devices, or fewer, of which neighbours hold the same.
+    const std::uint32_t parts = *dim_value(spec.dims[axis], whole) / count;
+    share = {.kind = TensorShare::Kind::kSlice,
+             .axis = axis,
+             .begin = shard.rank * parts / shard.ranks * count,
+             .count = count};
   }
   if (shard.rank != 0 && is_added_once(whole.opcode, slot)) share.kind = TensorShare::Kind::kZeros;
   return share;

@@ -2,6 +2,7 @@
 // How a model is shared out over several devices: a pure function of an instruction's numbers and the count of devices.
 //
 // Each device ("rank") computes its attention heads, with their part of the cache, and its part of every feed-forward width.
+// With fewer key-value heads than devices each of these is on several: rank r of R has the (r K / R)-th of K.
 // It holds the rows of the matrices that make these and the columns of the one that takes them back to the model's width,
 // whose output is a partial sum. Everything else every rank has whole and computes for itself, equally: embedding, norms,
 // head, routers, recurrent mixers, the vision tower.

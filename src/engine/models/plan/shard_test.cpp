@@ -54,6 +54,30 @@ TEST(Shard, HeadsAndFeedForwardAreSharedOut) {
   EXPECT_EQ(half.parameters_count, whole.parameters_count);
 }
 
+// Fewer key-value heads than devices: each is on as many as read it, and takes of a device's cache what it takes.
+TEST(Shard, KeyValueHeadsAreRepeated) {
+  const TinyLlama tiny{.layers = 1, .biases = true};
+  for (const std::uint32_t rank : {0U, 1U, 2U, 3U}) {
+    const std::vector<std::byte> bytes = tiny.bytes();
+    const auto files = io::ModelFiles::from_gguf(io::GgufFile::parse(bytes).value());
+    const CompiledModel whole = compile_model(*files, DType::kF16, {}, {}).value();
+    const CompiledModel own = compile_model(*files, DType::kF16, {}, {.rank = rank, .ranks = 4}).value();
+    for (const char* name : {"blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.0.attn_k.bias", "blk.0.attn_v.bias"}) {
+      const BoundTensor& all = tensor(whole, name);
+      const BoundTensor& part = tensor(own, name);
+      EXPECT_EQ(part.stored.shape[0], 16U) << name;
+      const std::uint64_t head = 16 * (all.stored.rank == 2 ? 64 : 1);
+      EXPECT_EQ(part.parts[0].offset - all.parts[0].offset, rank / 2 * head) << name << " of rank " << rank;
+    }
+    EXPECT_EQ(tensor(own, "blk.0.attn_q.weight").stored.shape[0], 16U);
+    EXPECT_EQ(tensor(own, "blk.0.attn_output.weight").stored.shape[1], 16U);
+    const auto page = [](const CompiledModel& model) {
+      return model.plans.decoder_decode.plan.state_descs[0].size_bytes;
+    };
+    EXPECT_EQ(2 * page(own), page(whole));
+  }
+}
+
 TEST(Shard, WhatIsSummedIsMarked) {
   for (std::uint32_t ranks : {1U, 2U}) {
     const CompiledModel model = compile({}, {.rank = 0, .ranks = ranks}).value();
@@ -91,7 +115,10 @@ TEST(Shard, WhatDoesNotDivideIsRefusedWithTheNumbers) {
     return model.error().message;
   };
   EXPECT_EQ(refusal({}, 3), "4 attention heads cannot be shared out evenly over 3 devices");
-  EXPECT_EQ(refusal({}, 4), "2 key-value heads cannot be shared out evenly over 4 devices");
+  EXPECT_EQ(refusal({.width = 192, .heads = 12, .kv_heads = 6}, 4),
+            "6 key-value heads cannot be shared out evenly over 4 devices");
+  EXPECT_EQ(refusal({.width = 96, .heads = 6, .kv_heads = 2}, 3),
+            "2 key-value heads cannot be shared out evenly over 3 devices");
   EXPECT_EQ(refusal({.ffn = 95}, 2), "95 feed-forward features cannot be shared out evenly over 2 devices");
 }
 
