@@ -1,5 +1,8 @@
 #include "net/io_runtime.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -13,6 +16,15 @@
 namespace llorch::net {
 
 namespace asio = boost::asio;
+
+namespace {
+// The lowest of the real-time priorities; nothing this thread starts inherits it.
+bool become_realtime(std::thread& thread) {
+  sched_param lowest{};
+  lowest.sched_priority = 1;
+  return pthread_setschedparam(thread.native_handle(), SCHED_RR | SCHED_RESET_ON_FORK, &lowest) == 0;
+}
+}  // namespace
 
 // The mutex is held while the call runs: that is what cancel() waits for. Recursive, so that a call may cancel itself.
 struct Timer::State : std::enable_shared_from_this<Timer::State> {
@@ -72,6 +84,7 @@ struct IoRuntime::Impl {
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::thread thread;
   std::atomic<bool> stopped = false;
+  bool realtime = false;
 
   std::shared_ptr<Timer::State> start(std::int64_t delay_ms, std::int64_t period_ms, std::function<void()> fn) {
     auto state = std::make_shared<Timer::State>(context, period_ms, std::move(fn));
@@ -81,8 +94,9 @@ struct IoRuntime::Impl {
   }
 };
 
-IoRuntime::IoRuntime() : impl_(std::make_unique<Impl>()) {
+IoRuntime::IoRuntime(IoPriority priority) : impl_(std::make_unique<Impl>()) {
   impl_->thread = std::thread([context = &impl_->context] { context->run(); });
+  impl_->realtime = priority == IoPriority::kRealtime && become_realtime(impl_->thread);
 }
 
 IoRuntime::~IoRuntime() { stop(); }
@@ -111,6 +125,7 @@ void IoRuntime::stop() {
 }
 
 bool IoRuntime::stopped() const { return impl_->stopped; }
+bool IoRuntime::is_realtime() const { return impl_->realtime; }
 bool IoRuntime::on_io_thread() const { return impl_->context.get_executor().running_in_this_thread(); }
 boost::asio::io_context& IoRuntime::context() { return impl_->context; }
 

@@ -27,11 +27,16 @@ class Timer {
   std::shared_ptr<State> state_;
 };
 
+enum class IoPriority {
+  kNormal,
+  kRealtime,  // before every ordinary thread of the machine, where the system grants it; else as kNormal
+};
+
 // Owns its one thread: a socket event costs no lock and wakes nobody, and what must not wait for long work has a runtime
 // of its own. REQUIRES: outlives every Server, Client and Timer made with it. Thread-safe.
 class IoRuntime {
  public:
-  IoRuntime();
+  explicit IoRuntime(IoPriority priority = IoPriority::kNormal);
   IoRuntime(const IoRuntime&) = delete;
   IoRuntime& operator=(const IoRuntime&) = delete;
   ~IoRuntime();  // stop()
@@ -49,6 +54,8 @@ class IoRuntime {
   void stop();
   bool stopped() const;
   bool on_io_thread() const;
+  // Whether kRealtime was asked for and granted: CAP_SYS_NICE, or RLIMIT_RTPRIO of at least 1.
+  bool is_realtime() const;
 
   // For src/net only.
   boost::asio::io_context& context();

@@ -1,7 +1,13 @@
 #include "net/io_runtime.h"
 
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <optional>
@@ -88,6 +94,40 @@ TEST(IoRuntime, StopDropsWhatIsPending) {
   }
   EXPECT_EQ(held.use_count(), 1);
   EXPECT_EQ(*held, 0);
+}
+
+int policy_of(IoRuntime& runtime) {
+  std::promise<int> policy;
+  runtime.post([&] { policy.set_value(sched_getscheduler(0)); });
+  return policy.get_future().get();
+}
+
+// Takes from this thread, and from those it starts, what makes the system grant a real-time priority.
+void give_up_priorities() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  ASSERT_EQ(syscall(SYS_capget, &header, sets.data()), 0);
+  for (auto* set : {&sets[0].effective, &sets[0].permitted, &sets[0].inheritable}) *set &= ~(1U << CAP_SYS_NICE);
+  ASSERT_EQ(syscall(SYS_capset, &header, sets.data()), 0);
+}
+
+TEST(IoRuntime, AsksForARealtimePriorityAndGoesOnWithout) {
+  IoRuntime normal;
+  EXPECT_FALSE(normal.is_realtime());
+  EXPECT_EQ(policy_of(normal), SCHED_OTHER);
+  {
+    IoRuntime asked(IoPriority::kRealtime);
+    EXPECT_EQ(policy_of(asked), asked.is_realtime() ? SCHED_RR | SCHED_RESET_ON_FORK : SCHED_OTHER);
+  }
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_RTPRIO, &limit), 0);
+  if (limit.rlim_cur > 0) GTEST_SKIP() << "RLIMIT_RTPRIO grants it to everybody here";
+  std::thread([] {
+    give_up_priorities();
+    IoRuntime refused(IoPriority::kRealtime);
+    EXPECT_FALSE(refused.is_realtime());
+    EXPECT_EQ(policy_of(refused), SCHED_OTHER);
+  }).join();
 }
 
 }  // namespace

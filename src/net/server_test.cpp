@@ -274,6 +274,33 @@ TEST_F(ServerTest, SlowReaderShowsInTheQueueAndDrains) {
   EXPECT_EQ(received, kBytes);
 }
 
+// What the io thread writes goes straight to a socket that has room, and behind what waits for one that is full.
+TEST_F(ServerTest, WritesOfTheIoThreadKeepTheirOrderPastAFullSocket) {
+  options.send_buffer_bytes = 16 << 10;
+  start();
+  TestSocket socket(server->port(), 4096);
+  socket.send("GET /keep HTTP/1.0\r\n\r\n");
+  const ExchangePtr exchange = wait_kept();
+  exchange->start_stream(200, {});
+  std::string sent;
+  std::promise<void> written;
+  std::size_t queued_max = 0;
+  runtime.post([&] {
+    for (int i = 0; i < 2000; ++i) {
+      const std::string piece = std::to_string(i) + std::string(static_cast<std::size_t>(i % 3000), 'x');
+      EXPECT_TRUE(exchange->write(piece));
+      sent += piece;
+      queued_max = std::max(queued_max, exchange->queued_bytes());
+    }
+    written.set_value();
+  });
+  written.get_future().wait();
+  EXPECT_GT(queued_max, 0u);
+  exchange->end();
+  const std::string all = socket.read_all();
+  EXPECT_TRUE(all.substr(all.find("\r\n\r\n") + 4) == sent);
+}
+
 TEST_F(ServerTest, DrainOfAnEmptyQueueComesAtOnce) {
   start();
   TestSocket socket(server->port());

@@ -30,6 +30,10 @@ void send_at_once(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+std::int64_t ns_of(const timespec& time) { return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec; }
+
+thread_local std::int64_t arrived_unix_ns = 0;  // of the newest bytes read
+
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
@@ -37,7 +41,7 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == 
 std::int64_t now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+  return ns_of(now);
 }
 
 double cpu_seconds() {
@@ -99,16 +103,39 @@ std::uint16_t port_of(std::string_view url) {
 
 bool read_some(const Fd& fd, std::string_view& bytes, bool& drained) {
   thread_local std::array<char, 64 << 10> buffer;
-  const ssize_t n = ::recv(fd.get(), buffer.data(), buffer.size(), 0);
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(timespec))> notes;
+  iovec part{.iov_base = buffer.data(), .iov_len = buffer.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = notes.data();
+  message.msg_controllen = notes.size();
+  const ssize_t n = ::recvmsg(fd.get(), &message, 0);
   if (n < 0 && would_block()) {
     bytes = {};
     drained = true;
     return true;
   }
   if (n <= 0) return false;
+  if (const cmsghdr* note = CMSG_FIRSTHDR(&message); note != nullptr && note->cmsg_type == SCM_TIMESTAMPNS) {
+    timespec arrived{};
+    std::memcpy(&arrived, CMSG_DATA(note), sizeof arrived);
+    arrived_unix_ns = ns_of(arrived);
+  }
   bytes = {buffer.data(), static_cast<std::size_t>(n)};
   drained = bytes.size() < buffer.size();
   return true;
+}
+
+void note_arrivals(const Fd& fd) {
+  const int on = 1;
+  if (::setsockopt(fd.get(), SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on) != 0) fail(std::strerror(errno));
+}
+
+std::int64_t arrived_ns() {
+  timespec unix_now{};
+  ::clock_gettime(CLOCK_REALTIME, &unix_now);
+  return now_ns() - (ns_of(unix_now) - arrived_unix_ns);
 }
 
 bool send_some(const Fd& fd, std::string& out, std::size_t& sent) {

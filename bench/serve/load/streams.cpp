@@ -49,7 +49,9 @@ class Streams {
   void count_token(std::int64_t sent_ns) {
     if (!measuring_) return;
     ++events_;
-    if (sent_ns != 0) latency_.add(read_ns_ - sent_ns);
+    if (sent_ns == 0) return;
+    latency_.add(arrived_ns_ - sent_ns);
+    read_latency_.add(now_ns() - sent_ns);
   }
 
  private:
@@ -67,10 +69,11 @@ class Streams {
   int opening_ = 0;
   int seen_ = 0;
   std::uint64_t seed_ = 0;
-  std::int64_t read_ns_ = 0;
+  std::int64_t arrived_ns_ = 0;  // of the bytes that are looked at
   bool measuring_ = false;
   std::int64_t events_ = 0, jobs_ = 0;
-  Samples latency_;
+  Samples latency_;       // from the worker's send until the bytes are in the client's socket
+  Samples read_latency_;  // until the client, which shares the cores, has read them
 };
 
 void Client::on_token(std::int64_t sent_ns) { owner.count_token(sent_ns); }
@@ -93,9 +96,10 @@ std::string Streams::run() {
   announce("end");
   return fmt::format(
       R"({{"mode":"{}","streams":{},"seconds":{:.3f},"events":{},"events_per_s":{:.0f},"jobs_ended":{},"latency":{},)"
+      R"("read_latency":{},)"
       R"("load_cpu_s":{:.3f}}})",
       options_.direct ? "direct" : "relay", options_.streams, seconds, events_, static_cast<double>(events_) / seconds,
-      jobs_, latency_.json(), cpu_seconds() - cpu);
+      jobs_, latency_.json(), read_latency_.json(), cpu_seconds() - cpu);
 }
 
 void Streams::hold() {
@@ -131,6 +135,7 @@ void Streams::begin_job(Client& client) {
   client.reader.reset();
   if (client.fd.get() < 0) {
     client.fd = connect_to_loopback(options_.port);
+    if (options_.stamps) note_arrivals(client.fd);
     poller_.add(client.fd, &client);
   }
   const Submission submission{.tokens = options_.tokens, .seed = ++seed_};
@@ -151,7 +156,7 @@ void Streams::on_event(Client& client) {
   while (!drained && client.fd.get() >= 0) {
     std::string_view bytes;
     if (!read_some(client.fd, bytes, drained)) fail("the server closed a stream before its end");
-    read_ns_ = now_ns();
+    if (options_.stamps) arrived_ns_ = arrived_ns();
     take(client, bytes);
   }
 }

@@ -59,6 +59,13 @@ void Connection::start() {
   });
 }
 
+std::size_t Connection::write_now(std::string_view wire) {
+  if (!socket_.get_executor().running_in_this_thread()) return 0;
+  if (closed_ || write_waiting_ || out_offset_ != out_.size()) return 0;
+  error_code error;
+  return socket_.write_some(asio::buffer(wire.data(), wire.size()), error);
+}
+
 void Connection::flush_soon() {
   asio::defer(socket_.get_executor(), [self = shared_from_this()] { self->flush(); });
 }

@@ -53,8 +53,9 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
   // `over_limit`: opened beyond connections_max, only to be told so.
   Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
 
-  // Thread-safe; each posts.
+  // Thread-safe; each but write_now() posts.
   void start();
+  std::size_t write_now(std::string_view wire) override;
   void flush_soon() override;
   void abort_soon() override;
   void drain_soon();

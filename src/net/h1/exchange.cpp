@@ -1,8 +1,8 @@
 #include "net/h1/exchange.h"
 
-#include <fmt/core.h>
-
+#include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -13,6 +13,20 @@ namespace {
 
 constexpr std::size_t kChunkHeadBytes = 18;  // 16 hex digits, CR, LF
 constexpr std::size_t kKeptBytes = 512;      // of a buffer between two writes
+constexpr std::size_t kWriteThroughBytesMax = 4096;
+
+// "<size in hex>\r\n" to the end of `line`; where it begins.
+char* write_chunk_head(std::size_t size, std::span<char, kChunkHeadBytes> line) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  char* at = line.data() + kChunkHeadBytes;
+  *--at = '\n';
+  *--at = '\r';
+  do {
+    *--at = kHex[size & 0xf];
+    size >>= 4;
+  } while (size != 0);
+  return at;
+}
 
 }  // namespace
 
@@ -25,6 +39,30 @@ void ExchangeState::request_flush_locked() {
   }
 }
 
+// Most events of a stream meet a socket that has room: they go there from the stack, without the queue and its turn of the
+// io thread.
+bool ExchangeState::write_through_locked(std::string_view bytes) {
+  if (!framed_.empty() || !pending_.empty() || bytes.size() > kWriteThroughBytesMax) return false;
+  const auto port = port_.lock();
+  if (port == nullptr) return false;
+  std::array<char, kChunkHeadBytes + kWriteThroughBytesMax + 2> wire;  // not initialised on purpose
+  char* const body = wire.data() + kChunkHeadBytes;
+  char* end = std::copy(bytes.begin(), bytes.end(), body);
+  char* begin = body;
+  if (chunked_) {
+    begin = write_chunk_head(bytes.size(), std::span(wire).first<kChunkHeadBytes>());
+    *end++ = '\r';
+    *end++ = '\n';
+  }
+  const std::size_t taken = port->write_now({begin, end});
+  if (taken == 0) return false;
+  sent_ += taken;
+  framed_.assign(begin + taken, end);
+  queued_ += framed_.size();
+  if (!framed_.empty()) request_flush_locked();
+  return true;
+}
+
 void ExchangeState::queue_locked(std::string_view bytes) {
   queued_ += bytes.size();
   if (chunked_ && pending_.empty()) pending_.assign(kChunkHeadBytes, '0');
@@ -35,14 +73,14 @@ bool ExchangeState::respond(Response response) {
   const std::lock_guard lock(mutex_);
   if (closed_ || phase_ != Phase::kUnanswered) return false;
   if (response.status == 204 || response.status == 304) response.body.clear();
-  head_ = write_head(ResponseHead{.status = response.status,
-                                  .headers = &response.headers,
-                                  .framing = Framing::kContentLength,
-                                  .content_length = response.body.size(),
-                                  .keep_alive = info_.keep_alive,
-                                  .correlation_id = info_.correlation_id.value,
-                                  .unix_ms = base::SystemClock().now().unix_ms});
-  queued_ += head_.size();
+  framed_ = write_head(ResponseHead{.status = response.status,
+                                    .headers = &response.headers,
+                                    .framing = Framing::kContentLength,
+                                    .content_length = response.body.size(),
+                                    .keep_alive = info_.keep_alive,
+                                    .correlation_id = info_.correlation_id.value,
+                                    .unix_ms = base::SystemClock().now().unix_ms});
+  queued_ += framed_.size();
   queued_ += response.body.size();
   pending_ = std::move(response.body);
   phase_ = Phase::kEnded;
@@ -59,13 +97,13 @@ bool ExchangeState::start_stream(int status, http::Headers headers) {
   if (closed_ || phase_ != Phase::kUnanswered) return false;
   chunked_ = !info_.is_http_1_0;
   info_.keep_alive = info_.keep_alive && chunked_;
-  head_ = write_head(ResponseHead{.status = status,
-                                  .headers = &headers,
-                                  .framing = chunked_ ? Framing::kChunked : Framing::kUntilClose,
-                                  .keep_alive = info_.keep_alive,
-                                  .correlation_id = info_.correlation_id.value,
-                                  .unix_ms = base::SystemClock().now().unix_ms});
-  queued_ += head_.size();
+  framed_ = write_head(ResponseHead{.status = status,
+                                    .headers = &headers,
+                                    .framing = chunked_ ? Framing::kChunked : Framing::kUntilClose,
+                                    .keep_alive = info_.keep_alive,
+                                    .correlation_id = info_.correlation_id.value,
+                                    .unix_ms = base::SystemClock().now().unix_ms});
+  queued_ += framed_.size();
   phase_ = Phase::kStreaming;
   request_flush_locked();
   return true;
@@ -74,7 +112,7 @@ bool ExchangeState::start_stream(int status, http::Headers headers) {
 bool ExchangeState::write(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   if (closed_ || phase_ != Phase::kStreaming) return false;
-  if (bytes.empty()) return true;
+  if (bytes.empty() || write_through_locked(bytes)) return true;
   queue_locked(bytes);
   request_flush_locked();
   return true;
@@ -144,23 +182,20 @@ ExchangeState::Batch ExchangeState::take(std::string spent) {
   Batch batch{.bytes = std::exchange(pending_, std::move(spent)), .begin = 0, .is_last = phase_ == Phase::kEnded};
   std::size_t framing = 0;
   if (chunked_ && !batch.bytes.empty()) {
-    const std::size_t size = batch.bytes.size() - kChunkHeadBytes;
-    std::array<char, kChunkHeadBytes + 1> line;
-    const auto end = fmt::format_to_n(line.data(), line.size(), "{:x}\r\n", size).out;
-    const auto length = static_cast<std::size_t>(end - line.data());
-    batch.begin = kChunkHeadBytes - length;
-    batch.bytes.replace(batch.begin, length, line.data(), length);
+    const std::span<char, kChunkHeadBytes> room(batch.bytes.data(), kChunkHeadBytes);
+    const char* const head = write_chunk_head(batch.bytes.size() - kChunkHeadBytes, room);
+    batch.begin = static_cast<std::size_t>(head - batch.bytes.data());
     batch.bytes += "\r\n";
-    framing = length + 2;
+    framing = kChunkHeadBytes - batch.begin + 2;
   }
   if (chunked_ && batch.is_last) {
     batch.bytes += "0\r\n\r\n";
     framing += 5;
     chunked_ = false;  // written once
   }
-  if (!head_.empty()) {
-    head_.append(batch.wire());
-    batch.bytes = std::exchange(head_, {});
+  if (!framed_.empty()) {
+    framed_.append(batch.wire());
+    batch.bytes = std::exchange(framed_, {});
     batch.begin = 0;
   }
   queued_ += framing;
@@ -202,7 +237,7 @@ void ExchangeState::close(CloseReason reason) {
     closed_ = reason;
     on_close = std::exchange(close_fn_, nullptr);
     dropped = std::exchange(drain_, nullptr);
-    head_.clear();
+    framed_.clear();
     std::string().swap(pending_);
     queued_ = 0;
   }

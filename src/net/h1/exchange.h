@@ -13,10 +13,14 @@
 
 namespace llorch::net::h1 {
 
-// What the queue asks of its connection. Both only post, they run nothing themselves.
+// What the queue asks of its connection. The exchange is never called back from within.
 class ConnectionPort {
  public:
   virtual ~ConnectionPort() = default;
+  // How many bytes of `wire` the kernel takes at once; 0 off the io thread, while earlier bytes wait, and after an error,
+  // which the flush of what is queued instead meets again.
+  virtual std::size_t write_now(std::string_view wire) = 0;
+  // Both only post.
   virtual void flush_soon() = 0;
   virtual void abort_soon() = 0;
 };
@@ -68,6 +72,7 @@ class ExchangeState {
  private:
   enum class Phase { kUnanswered, kStreaming, kEnded };
   void request_flush_locked();
+  bool write_through_locked(std::string_view bytes);
   void queue_locked(std::string_view bytes);
 
   mutable std::mutex mutex_;
@@ -77,7 +82,7 @@ class ExchangeState {
   bool chunked_ = false;
   bool flush_requested_ = false;
   std::optional<CloseReason> closed_;
-  std::string head_;
+  std::string framed_;   // as it goes on the wire, before what is pending: a head, the rest of a chunk
   std::string pending_;  // of a chunked body: room for the chunk's size, then the bytes
   std::atomic<std::size_t> queued_ = 0;
   std::atomic<std::uint64_t> sent_ = 0;

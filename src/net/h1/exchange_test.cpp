@@ -2,14 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace llorch::net::h1 {
 namespace {
 
 struct CountingPort : ConnectionPort {
+  std::size_t write_now(std::string_view wire) override {
+    const std::size_t taken = std::min(room, wire.size());
+    room -= taken;
+    written += wire.substr(0, taken);
+    return taken;
+  }
   void flush_soon() override { ++flushes; }
   void abort_soon() override { ++aborts; }
   int flushes = 0;
   int aborts = 0;
+  std::size_t room = 0;  // what write_now() takes in all
+  std::string written;
 };
 
 struct ExchangeTest : testing::Test {
@@ -56,6 +66,45 @@ TEST_F(ExchangeTest, WritesAreOrderedAndShareAChunkAndAFlush) {
   EXPECT_EQ(state->queued_bytes(), 0u);
 }
 
+TEST_F(ExchangeTest, WritesGoThroughWhileTheSocketHasRoom) {
+  ASSERT_TRUE(state->start_stream(200, {}));
+  port->room = 1000;
+  EXPECT_TRUE(state->write("ab"));  // the head waits: nothing may overtake it
+  EXPECT_EQ(port->written, "");
+  const std::size_t first = state->take().wire().size();
+  state->sent(first);
+  EXPECT_TRUE(state->write("0123456789abcdef"));
+  EXPECT_TRUE(state->write(std::string(5000, 'x')));  // too long for the stack
+  EXPECT_EQ(port->written, "10\r\n0123456789abcdef\r\n");
+  EXPECT_EQ(state->sent_bytes(), first + port->written.size());
+  EXPECT_EQ(port->flushes, 2);
+  state->sent(state->take().wire().size());
+  EXPECT_EQ(state->queued_bytes(), 0u);
+}
+
+TEST_F(ExchangeTest, WhatTheSocketLeavesOfAWriteComesNext) {
+  ASSERT_TRUE(state->start_stream(200, {}));
+  state->sent(state->take().wire().size());
+  for (std::size_t room = 0; room <= 7; ++room) {
+    port->written.clear();
+    port->room = room;
+    const int flushes = port->flushes;
+    EXPECT_TRUE(state->write("ab"));
+    const std::string left = std::string("2\r\nab\r\n").substr(room);
+    EXPECT_EQ(port->flushes, flushes + (left.empty() ? 0 : 1));
+    EXPECT_EQ(state->queued_bytes(), room == 0 ? 2u : left.size());  // before or after it is framed
+    if (!left.empty()) {
+      EXPECT_TRUE(state->write("c"));
+    }
+    const auto batch = state->take();
+    EXPECT_EQ(port->written + std::string(batch.wire()), room == 0      ? "3\r\nabc\r\n"
+                                                         : left.empty() ? "2\r\nab\r\n"
+                                                                        : "2\r\nab\r\n1\r\nc\r\n");
+    state->sent(batch.wire().size());
+    EXPECT_EQ(state->queued_bytes(), 0u);
+  }
+}
+
 TEST_F(ExchangeTest, ABigWriteLeavesNoBigBuffer) {
   ASSERT_TRUE(state->start_stream(200, {}));
   EXPECT_TRUE(state->write(std::string(100'000, 'x')));
@@ -74,6 +123,9 @@ TEST_F(ExchangeTest, Http10StreamEndsWithItsConnection) {
   EXPECT_TRUE(state->write("ab"));
   EXPECT_FALSE(state->keep_alive());
   EXPECT_EQ(body_of(state->take().wire()), "ab");
+  port->room = 10;
+  EXPECT_TRUE(state->write("cd"));
+  EXPECT_EQ(port->written, "cd");
   EXPECT_TRUE(state->end());
   EXPECT_EQ(state->take().wire(), "");
 }

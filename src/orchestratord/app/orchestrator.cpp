@@ -140,7 +140,7 @@ void Orchestrator::Parts::make_hub() {
 
 void Orchestrator::Parts::make_parts() {
   const contract::OrchestratordConfig& config = options.config.orchestratord;
-  runtime.emplace();
+  runtime.emplace(net::IoPriority::kRealtime);
   desk.emplace();
   metrics.emplace(telemetry::Metrics::Options{
       .engine_version = base::build_id(), .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
@@ -254,8 +254,9 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
                         : fmt::format("{}:{}", bind.host, parts.server->port());
   parts.run_file.emplace(TRY(RunFile::write(parts.options.state_directory, self->bind_)));
-  base::log_event(base::LogLevel::kInfo, "listening", {}, "orchestratord serves.",
-                  {{"bind", self->bind_}, {"restored_jobs", restored_count}});
+  base::log_event(
+      base::LogLevel::kInfo, "listening", {}, "orchestratord serves.",
+      {{"bind", self->bind_}, {"restored_jobs", restored_count}, {"realtime_io", parts.runtime->is_realtime()}});
   return self;
 }
 

@@ -1,7 +1,6 @@
 #include "orchestratord/streaming/log/event_id.h"
 
-#include <fmt/core.h>
-
+#include <array>
 #include <charconv>
 
 namespace llorch::orchestratord::streaming {
@@ -16,7 +15,20 @@ bool only(std::string_view text, std::string_view alphabet) {
 
 }  // namespace
 
-std::string to_string(const EventId& id) { return fmt::format("{}-{:016x}", id.seq, id.prefix); }
+void append_event_id(std::string& out, const EventId& id) {
+  constexpr std::size_t kInt64CharsMax = 20;
+  std::array<char, kInt64CharsMax + 1 + kPrefixDigits> text;
+  char* at = std::to_chars(text.data(), text.data() + kInt64CharsMax, id.seq).ptr;
+  *at++ = '-';
+  for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789abcdef"[(id.prefix >> shift) & 0xf];
+  out.append(text.data(), at);
+}
+
+std::string to_string(const EventId& id) {
+  std::string out;
+  append_event_id(out, id);
+  return out;
+}
 
 base::Result<EventId> parse_event_id(std::string_view text) {
   const std::size_t dash = text.find('-');

@@ -21,6 +21,7 @@ struct EventId {
 };
 
 std::string to_string(const EventId& id);
+void append_event_id(std::string& out, const EventId& id);
 // A Last-Event-ID header. Errors: INVALID_PARAMS. At most 18 digits of seq.
 base::Result<EventId> parse_event_id(std::string_view text);
 

@@ -1,9 +1,6 @@
 #include "orchestratord/streaming/log/stream_log.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
 
 #include "base/assert.h"
 #include "contract/json.h"
@@ -25,7 +22,9 @@ void append_frame(std::string& out, const EventId& id, std::string_view event, s
 
 // The same for a token, straight into `out`. Its JSON is one line.
 void append_token_frame(std::string& out, const EventId& id, const TokenData& token) {
-  fmt::format_to(std::back_inserter(out), "event: token\nid: {}-{:016x}\ndata: ", id.seq, id.prefix);
+  out += "event: token\nid: ";
+  append_event_id(out, id);
+  out += "\ndata: ";
   append_token_json(out, token);
   out += "\n\n";
 }
@@ -36,7 +35,7 @@ StreamLog::StreamLog() : empty_prefix_(first_8_bytes(hash_.digest())), prefix_(e
 
 void StreamLog::append(const EventId& id, std::string_view event, std::string_view data) {
   append_frame(bytes_, id, event, data);
-  ends_.push_back(bytes_.size());
+  events_.push_back({.end = bytes_.size(), .prefix = id.prefix});
 }
 
 void StreamLog::queued(const contract::QueuedEvent& event) {
@@ -80,9 +79,8 @@ base::Result<> StreamLog::token(std::int64_t i, std::string_view t, std::string_
   }
   hash_.update_u32_le(static_cast<std::uint32_t>(i)).update_u32_le(static_cast<std::uint32_t>(t.size())).update(t);
   prefix_ = first_8_bytes(hash_.digest());
-  prefixes_.push_back(prefix_);
   append_token_frame(bytes_, {seq, prefix_}, token);
-  ends_.push_back(bytes_.size());
+  events_.push_back({.end = bytes_.size(), .prefix = prefix_});
   ++attempt_tokens_;
   return {};
 }
@@ -96,23 +94,21 @@ void StreamLog::finish(const Terminal& terminal) {
 
 EventId StreamLog::id_of(std::int64_t seq) const {
   ASSERT(seq >= 0 && seq < events_count(), "seq={} count={}", seq, events_count());
-  return {seq, seq < kFirstTokenSeq ? empty_prefix_ : prefixes_[static_cast<std::size_t>(seq - kFirstTokenSeq)]};
+  return {seq, events_[static_cast<std::size_t>(seq)].prefix};
 }
 
 StreamLog::Frames StreamLog::frames(std::int64_t seq, std::size_t bytes_max) const {
   ASSERT(seq >= 0 && seq < events_count(), "seq={} count={}", seq, events_count());
   const auto first = static_cast<std::size_t>(seq);
-  const std::size_t begin = first == 0 ? 0 : ends_[first - 1];
+  const std::size_t begin = first == 0 ? 0 : events_[first - 1].end;
   std::size_t last = first;
   const std::size_t end =
-      sealed_ && first < kFirstTokenSeq ? std::min<std::size_t>(kFirstTokenSeq, ends_.size()) : ends_.size();
-  while (last + 1 < end && ends_[last + 1] - begin <= bytes_max) ++last;
-  return {std::string_view(bytes_).substr(begin, ends_[last] - begin), static_cast<std::int64_t>(last) + 1};
+      sealed_ && first < kFirstTokenSeq ? std::min<std::size_t>(kFirstTokenSeq, events_.size()) : events_.size();
+  while (last + 1 < end && events_[last + 1].end - begin <= bytes_max) ++last;
+  return {std::string_view(bytes_).substr(begin, events_[last].end - begin), static_cast<std::int64_t>(last) + 1};
 }
 
-std::size_t StreamLog::bytes_held() const {
-  return bytes_.capacity() + ends_.capacity() * sizeof(ends_[0]) + prefixes_.capacity() * sizeof(prefixes_[0]);
-}
+std::size_t StreamLog::bytes_held() const { return bytes_.capacity() + events_.capacity() * sizeof(Held); }
 
 Next advance(const StreamLog& log, Cursor& cursor, std::size_t bytes_max) {
   if (cursor.claim) {

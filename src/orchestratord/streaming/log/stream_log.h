@@ -3,6 +3,7 @@
 // sockets, threads or clock. Not thread-safe.
 //
 // Tokens are kept in RAM for as long as the job lives, and are nowhere else (promise 5).
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -47,9 +48,9 @@ class StreamLog {
   bool finished_in_error() const { return terminal_ && terminal_error_; }
   // The id the terminal event has, or would have now.
   EventId terminal_id() const { return {kFirstTokenSeq + tokens_count(), prefix_}; }
-  std::int64_t tokens_count() const { return static_cast<std::int64_t>(prefixes_.size()); }
+  std::int64_t tokens_count() const { return std::max<std::int64_t>(0, events_count() - kFirstTokenSeq); }
   // Numbered events held, without the terminal one: those with seq 0 .. count-1.
-  std::int64_t events_count() const { return static_cast<std::int64_t>(ends_.size()); }
+  std::int64_t events_count() const { return static_cast<std::int64_t>(events_.size()); }
   EventId id_of(std::int64_t seq) const;  // REQUIRES 0 <= seq < events_count()
   std::string_view terminal_frame() const { return terminal_ ? std::string_view(*terminal_) : std::string_view(); }
   // The events from `seq` on, as many whole ones as fit into `bytes_max`, at least one. REQUIRES seq < events_count().
@@ -64,10 +65,13 @@ class StreamLog {
  private:
   void append(const EventId& id, std::string_view event, std::string_view data);
 
-  std::string bytes_;                    // all events so far, one after the other
-  std::vector<std::size_t> ends_;        // ends_[seq]: end of that event in bytes_
-  std::vector<std::uint64_t> prefixes_;  // after token i
-  base::Sha256 hash_;                    // of all tokens held
+  struct Held {
+    std::size_t end = 0;       // in bytes_
+    std::uint64_t prefix = 0;  // of its id
+  };
+  std::string bytes_;         // all events so far, one after the other
+  std::vector<Held> events_;  // by seq
+  base::Sha256 hash_;         // of all tokens held
   std::uint64_t empty_prefix_ = 0;
   std::uint64_t prefix_ = 0;                                  // of hash_
   std::int64_t attempt_tokens_ = 0;                           // of the current attempt

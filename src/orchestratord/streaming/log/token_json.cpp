@@ -1,10 +1,8 @@
 #include "orchestratord/streaming/log/token_json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <iterator>
 
 #include "base/utf8.h"
 
@@ -68,7 +66,9 @@ std::size_t read_string(std::string_view json, std::size_t at, std::string& text
 void append_token_json(std::string& out, const TokenData& token) {
   out.append("{\"t\":\"");
   append_escaped(out, token.t);
-  fmt::format_to(std::back_inserter(out), "\",\"i\":{}", token.i);
+  out.append("\",\"i\":");
+  std::array<char, 20> digits;
+  out.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), token.i).ptr);
   if (!token.logprobs.empty()) out.append(",\"logprobs\":").append(token.logprobs);
   out += '}';
 }
