@@ -108,6 +108,47 @@ std::vector<std::string> shared_models() {
 INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(shared_models()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
+// What is drawn on the device is drawn from whole rows, though each GPU has computed a part of them: as from the rows that the
+// host was given, by another device.
+TEST(ParallelDraws, AreFromWholeRows) {
+  using engine::contract::RowDraw;
+  using engine::contract::RowDrawn;
+  constexpr std::uint32_t kSlots = 3;
+  const Model model = read_model("llama3_gguf");
+  Pair drawing, reading;
+  const auto drawn_by = load(model, {.slots = kSlots, .draws = true}, drawing.devices());
+  const auto read_by = load(model, {.slots = kSlots}, reading.devices());
+  ASSERT_TRUE(drawn_by->draws());
+  const std::uint32_t vocab = drawn_by->facts().vocab;
+  const auto alone = make_backend({});
+  const auto drawer = alone->make_drawer({.rows_max = kSlots, .width = vocab, .edits_max = 1}).value();
+  const auto rows = engine::contract::DeviceBuffer::allocate(*alone, std::uint64_t{kSlots} * vocab * sizeof(float),
+                                                             engine::contract::MemoryPurpose::kActivations)
+                        .value();
+  for (std::uint32_t step = 0; step < 5; ++step) {
+    std::vector<engine::inference::SlotRows> requests;
+    std::vector<RowDraw> draws;
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+      requests.push_back({slot, std::span(model.reference.tokens).subspan(slot + step, 1 + slot),
+                          engine::inference::RowsWanted::kLast});
+      draws.push_back(
+          {.row = slot, .temperature = static_cast<float>(slot), .uniform = 0.2f * static_cast<float>(step)});
+    }
+    const engine::inference::StepHooks hooks{.draw = [&](std::size_t i) { return &draws[i]; }};
+    const auto drawn = drawn_by->step(requests, hooks);
+    const auto read = read_by->step(requests);
+    ASSERT_TRUE(drawn && read);
+    alone->copy_to_device(rows.data(), std::as_bytes(read->logits));
+    drawer->draw(reinterpret_cast<float*>(rows.data()), draws);
+    const auto expected = drawer->wait().value();
+    ASSERT_EQ(drawn->drawn.size(), kSlots);
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+      EXPECT_EQ(drawn->drawn[slot].index, expected[slot].index) << "step " << step << " slot " << slot;
+      EXPECT_EQ(expected[slot].fault, engine::contract::DrawFault::kNone);
+    }
+  }
+}
+
 // A step of one of two GPUs: kernels of a prefill of 16 rows, of a decoded token, of a batch of 8 of them; what a decoded token is
 // sent as once its steps come again: graphs, and between them gatherings.
 struct Costs {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <deque>
 #include <filesystem>
+#include <functional>
 
 #include "engine/inference/parallel/host_collective.h"
 #include "engine/io/gguf.h"
@@ -181,30 +181,78 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Golden, Parallel, testing::ValuesIn(cases()),
                          [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
-// Writes the model with every key-value head stored twice: what it computes is the same.
-void double_heads(const engine::io::GgufFile& file, const std::filesystem::path& path) {
+// A copy of a GGUF model that says the same in other words; gone with the object.
+class Retold {
+ public:
+  using Tell = std::function<void(const engine::io::GgufFile&, engine::io::GgufWriter&)>;
+  Retold(const std::filesystem::path& model, const Tell& tell) {
+    const auto file = engine::io::GgufFile::open(model).value();
+    engine::io::GgufWriter writer;
+    tell(file, writer);
+    EXPECT_TRUE(writer.write(path_));
+  }
+  ~Retold() { std::filesystem::remove(path_); }
+  Retold(const Retold&) = delete;
+  Retold& operator=(const Retold&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_ = fmt::format("{}retold-{}.gguf", testing::TempDir(), ::getpid());
+};
+
+engine::io::GgufWriter::TensorSpec spec_of(const engine::io::GgufTensor& tensor) {
+  return {std::string(tensor.name), tensor.dtype, {tensor.dims.begin(), tensor.dims.begin() + tensor.rank}};
+}
+
+// Every key-value head stored twice.
+void double_heads(const engine::io::GgufFile& file, engine::io::GgufWriter& writer) {
   const std::string kv_heads = std::string(*file.string("general.architecture")) + ".attention.head_count_kv";
   const std::uint32_t heads = file.u32(kv_heads).value();
-  engine::io::GgufWriter writer;
   for (const auto& [key, value] : file.metadata())
     writer.put(key, key == kv_heads ? engine::io::GgufValue(2 * heads) : value);
-  std::deque<std::vector<std::byte>> doubled;
   for (const engine::io::GgufTensor& tensor : file.tensors()) {
-    engine::io::GgufWriter::TensorSpec spec{
-        std::string(tensor.name), tensor.dtype, {tensor.dims.begin(), tensor.dims.begin() + tensor.rank}};
-    std::span<const std::byte> data = tensor.data;
-    if (spec.name.find("attn_k.") != spec.name.npos || spec.name.find("attn_v.") != spec.name.npos) {
-      spec.dims.back() *= 2;
-      std::vector<std::byte>& twice = doubled.emplace_back();
-      for (std::uint32_t head = 0; head < 2 * heads; ++head) {
-        const auto rows = data.subspan(head / 2 * (data.size() / heads), data.size() / heads);
-        twice.insert(twice.end(), rows.begin(), rows.end());
-      }
-      data = twice;
+    engine::io::GgufWriter::TensorSpec spec = spec_of(tensor);
+    if (spec.name.find("attn_k.") == spec.name.npos && spec.name.find("attn_v.") == spec.name.npos) {
+      writer.add_tensor(std::move(spec), tensor.data);
+      continue;
     }
-    writer.add_tensor(std::move(spec), data);
+    spec.dims.back() *= 2;
+    std::vector<std::byte> twice;
+    for (std::uint32_t head = 0; head < 2 * heads; ++head) {
+      const auto rows = tensor.data.subspan(head / 2 * (tensor.data.size() / heads), tensor.data.size() / heads);
+      twice.insert(twice.end(), rows.begin(), rows.end());
+    }
+    writer.add_tensor(std::move(spec), [twice = std::move(twice)] { return std::span<const std::byte>(twice); });
   }
-  ASSERT_TRUE(writer.write(path));
+}
+
+// The embedding table stored a second time, as a head.
+void untie_head(const engine::io::GgufFile& file, engine::io::GgufWriter& writer) {
+  for (const auto& [key, value] : file.metadata()) writer.put(key, value);
+  for (const engine::io::GgufTensor& tensor : file.tensors()) {
+    writer.add_tensor(spec_of(tensor), tensor.data);
+    if (tensor.name != "token_embd.weight") continue;
+    engine::io::GgufWriter::TensorSpec head = spec_of(tensor);
+    head.name = "output.weight";
+    writer.add_tensor(std::move(head), tensor.data);
+  }
+}
+
+struct Told {
+  std::vector<float> logits;
+  std::uint64_t kv_bytes = 0;  // on all devices
+};
+Told tell(const std::filesystem::path& model, const std::string& family, std::uint32_t devices) {
+  const Golden golden = read_golden(family_folder(family) / "golden.bin");
+  const Group group(devices);
+  const Case c{.name = family, .model = model, .reference = {}};
+  const auto engine = load(c, {.kv_dtype = DType::kF16, .chunk = 5}, group);
+  Told told;
+  EXPECT_TRUE(engine->score(0, golden.tokens, [&](std::size_t, std::span<const float> row) {
+    told.logits.insert(told.logits.end(), row.begin(), row.end());
+  }));
+  for (std::uint32_t rank = 0; rank < devices; ++rank) told.kv_bytes += engine->memory_plan(rank).kv_bytes;
+  return told;
 }
 
 // Two key-value heads on four devices are the bits of four heads, each pair the same: no device's sums depend on who else has
@@ -212,24 +260,20 @@ void double_heads(const engine::io::GgufFile& file, const std::filesystem::path&
 TEST(ParallelHeads, FewerThanDevicesAreRepeated) {
   for (const char* family : {"llama3", "qwen2"}) {
     const auto path = *family_model(family, Format::kGguf);
-    const Golden golden = read_golden(family_folder(family) / "golden.bin");
-    const std::filesystem::path doubled = fmt::format("{}doubled-{}-{}.gguf", testing::TempDir(), family, ::getpid());
-    double_heads(engine::io::GgufFile::open(path).value(), doubled);
-    std::vector<float> logits[2];
-    std::uint64_t bytes[2] = {};
-    for (std::size_t i = 0; i < 2; ++i) {
-      const Group group(4);
-      const Case c{.name = family, .model = i == 0 ? path : doubled, .reference = {}};
-      const auto engine = load(c, {.kv_dtype = DType::kF16, .chunk = 5}, group);
-      ASSERT_TRUE(engine->score(0, golden.tokens, [&](std::size_t, std::span<const float> row) {
-        logits[i].insert(logits[i].end(), row.begin(), row.end());
-      }));
-      for (std::uint32_t rank = 0; rank < 4; ++rank) bytes[i] += engine->memory_plan(rank).kv_bytes;
-    }
-    std::filesystem::remove(doubled);
-    EXPECT_TRUE(same_bits(logits[0], logits[1])) << family;
-    EXPECT_EQ(bytes[0], bytes[1]) << family;
+    const Retold doubled(path, double_heads);
+    const Told two = tell(path, family, 4), four = tell(doubled.path(), family, 4);
+    EXPECT_TRUE(same_bits(two.logits, four.logits)) << family;
+    EXPECT_EQ(two.kv_bytes, four.kv_bytes) << family;
   }
+}
+
+// A head whose vocabulary is shared out has the bits of one that every device has whole, which a tied one is.
+TEST(ParallelHeads, AVocabularySharedOutIsTheWholeOne) {
+  const auto path = *family_model("llama_tied", Format::kGguf);
+  const Retold untied(path, untie_head);
+  for (const std::uint32_t devices : {2U, 4U})
+    EXPECT_TRUE(same_bits(tell(path, "llama_tied", devices).logits, tell(untied.path(), "llama_tied", devices).logits))
+        << devices;
 }
 
 TEST(ParallelRefusals, SayWhatDoesNotDivide) {

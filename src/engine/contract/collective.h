@@ -7,8 +7,16 @@
 
 namespace llorch::engine::contract {
 
-// Ranks are the places of the devices in their list. Thread rule: sum() is called by one thread per rank, all others by one
-// thread while nobody is in sum(), but abort(), which anyone may call at any time.
+// A rank's part of rows that all ranks have made together, and where it wants them whole; f32 device memory of the rank.
+struct RowParts {
+  const float* part = nullptr;  // [rows, width]
+  float* whole = nullptr;       // [rows, ranks x width]: the parts of a row behind each other, by rank
+  std::uint64_t rows = 0;
+  std::uint64_t width = 0;
+};
+
+// Ranks are the places of the devices in their list. Thread rule: sum() and join() are called by one thread per rank, all others
+// by one thread while nobody is in these, but abort(), which anyone may call at any time.
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -28,6 +36,8 @@ class Collective {
   // make the same calls in the same order. Fails, on every rank that is or comes, once a step was aborted; never waits on
   // then. REQUIRES: count <= values_max.
   virtual Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept = 0;
+  // Gives every rank the rows whole. Order, waits and failures as of sum(). REQUIRES: reserve() was called; at least one value.
+  virtual Status join(std::uint32_t rank, const RowParts& rows) noexcept = 0;
   // Nobody waits any longer for a rank that will not come. Twice is fine.
   virtual void abort() noexcept = 0;
 };

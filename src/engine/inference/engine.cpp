@@ -118,14 +118,22 @@ void Engine::run_rank(const Pass& pass, std::uint32_t rank) noexcept {
   const PreparedPlan& plan = step_.ranks[rank].*pass.plan;
   own.counters = {};
   own.backend->begin_step(ctx);
-  const Status status = inference::run(ctx, plan.instructions(), rank == 0 ? pass.observer : nullptr,
-                                       {.collective = collective_, .rank = rank});
+  Status status = inference::run(ctx, plan.instructions(), rank == 0 ? pass.observer : nullptr,
+                                 {.collective = collective_, .rank = rank});
+  std::byte* rows = nullptr;  // of logits
+  if (status.is_ok() && pass.harvest != nullptr) {
+    rows = plan.output_of(plan.instructions().size() - 1);
+    if (DeviceBuffer& joined = step_.ranks[rank].joined_logits; joined.data() != nullptr) {
+      status = join_logits(rank, rows);
+      rows = joined.data();
+    }
+  }
   own.backend->end_step();
   if (!status.is_ok()) {
     own.outcome = base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", own.counters.total,
                                                          own.backend->device_class()));
   } else if (rank == 0 && pass.harvest != nullptr) {
-    own.outcome = gather(*pass.harvest, plan.output_of(plan.instructions().size() - 1));
+    own.outcome = gather(*pass.harvest, rows);
   } else {
     own.outcome = own.backend->synchronize();
   }
@@ -134,6 +142,16 @@ void Engine::run_rank(const Pass& pass, std::uint32_t rank) noexcept {
   auto nobody = static_cast<std::uint32_t>(ranks_.size());
   failed_.compare_exchange_strong(nobody, rank, std::memory_order_relaxed);
   if (collective_ != nullptr) collective_->abort();
+}
+
+// Each device has made its part of every row.
+Status Engine::join_logits(std::uint32_t rank, const std::byte* part) noexcept {
+  const std::uint64_t rows = ranks_[rank].ctx.output_rows.size();
+  if (rows == 0) return Status::ok();
+  return collective_->join(rank, {.part = reinterpret_cast<const float*>(part),
+                                  .whole = reinterpret_cast<float*>(step_.ranks[rank].joined_logits.data()),
+                                  .rows = rows,
+                                  .width = facts_.vocab / ranks_.size()});
 }
 
 Result<> Engine::outcome_of(std::uint32_t rank) const {

@@ -210,6 +210,7 @@ class Engine {
   struct RankMemory {
     memory::StateArena state;
     memory::Activations activations;
+    contract::DeviceBuffer joined_logits;  // [output_rows_max, vocab] where devices share the vocabulary out; else none
     contract::DeviceBuffer workspace;
     contract::DeviceBuffer rope_memory;
     std::vector<contract::RopeTable> rope_tables;
@@ -280,6 +281,7 @@ class Engine {
   base::Result<> outcome_of(std::uint32_t rank) const;
   base::Result<> run(const Pass& pass);
   void run_rank(const Pass& pass, std::uint32_t rank) noexcept;
+  contract::Status join_logits(std::uint32_t rank, const std::byte* part) noexcept;
   base::Result<> gather(const Harvest& harvest, std::byte* rows);
   void admit(std::uint32_t slot, std::uint32_t tokens_max);
   std::uint32_t tokens_admitted(std::uint32_t tokens_max) const;

@@ -338,6 +338,8 @@ Result<Engine::RankMemory> Engine::take_rank_memory(const Draft& draft, const kv
       {.descs = model.plans.decoder_prefill.plan.state_descs, .paged = paged, .slots = sizing.limits.slots_max},
       backend));
   room.activations = TRY(memory::Activations::make(sizing.buffers, backend));
+  room.joined_logits = TRY(
+      DeviceBuffer::allocate(backend, memory::joined_logits_bytes(model, sizing.limits), MemoryPurpose::kActivations));
   room.workspace = TRY(DeviceBuffer::allocate(backend, sizing.memory_plan.workspace_bytes, MemoryPurpose::kWorkspace));
   const models::VisionConfig& vision = model.config.vision;
   const bool takes_images = model.plans.vision_encode.has_value();

@@ -49,6 +49,13 @@ std::uint64_t summed_values_max(const models::CompiledModel& model, const StepLi
   return width * limits.rows_max;
 }
 
+std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const StepLimits& limits) {
+  const CompiledPlan& plan = model.plans.decoder_prefill;
+  const std::uint32_t width = plan.register_specs[index(plan.plan.instructions.back().outputs[0])].width;
+  if (width == model.config.vocab) return 0;
+  return std::uint64_t{limits.output_rows_max} * model.config.vocab * sizeof(float);
+}
+
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend& backend) {
   const models::CompiledModel& model = input.model;
   const StepLimits& limits = input.limits;
@@ -73,6 +80,7 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
     plan.state_bytes += std::min(limits.slots_max * per_slot, kStateBytesMax);
   }
   for (const PhysicalSpec& buffer : input.buffers) plan.activations_bytes += buffer.size_bytes;
+  plan.activations_bytes += joined_logits_bytes(model, limits);
   plan.workspace_bytes = std::max(workspace_bytes(model.plans.decoder_prefill, backend, limits),
                                   workspace_bytes(model.plans.decoder_decode, backend, limits));
   plan.tables_bytes = rope_table_bytes(model) + long_rope_flag_bytes(model, limits) + input.kv.table_bytes() +

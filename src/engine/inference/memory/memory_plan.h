@@ -44,6 +44,9 @@ struct MemoryInput {
 // The most values a step takes a sum of; 0 for a model of one device.
 std::uint64_t summed_values_max(const models::CompiledModel& model, const contract::StepLimits& limits);
 
+// Room for the rows of logits, whole, where the devices have the vocabulary shared out; otherwise 0.
+std::uint64_t joined_logits_bytes(const models::CompiledModel& model, const contract::StepLimits& limits);
+
 // Without the room for sums, which is the collective's to tell. Errors: UNSUPPORTED_OPCODE, BATCH_UNSUPPORTED.
 base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const contract::Backend& backend);
 

@@ -33,7 +33,7 @@ struct Pair {
 
 // SYS-6.3.3
 TEST(EngineParallel, EveryDeviceHasItsPartAndIsAccountedFor) {
-  const ModelFile file(TinyLlama{.layers = 3});
+  const ModelFile file(TinyLlama{.layers = 3, .tied = false});
   const EngineOptions options{.slots = 2};
   Pair pair;
   const auto predicted = Engine::predict(file.path(), options, pair.devices());
@@ -69,9 +69,35 @@ TEST(EngineParallel, EveryDeviceRunsTheSameRowsAndPagesMatch) {
   }
 }
 
+// A head that is shared out: every device makes its part of each row, and the rows are handed out whole.
+TEST(EngineParallel, RowsOfLogitsAreJoined) {
+  const ModelFile file(TinyLlama{.tied = false});
+  Pair pair;
+  const auto engine =
+      Engine::load(file.path(), {.slots = 3, .prefill_chunk = 32, .output_rows_max = 9}, pair.devices()).value();
+  const std::vector<TokenId> tokens = many(30);
+  const std::array<SlotRows, 2> requests{
+      {{0, tokens, RowsWanted::kLast}, {2, std::span(tokens).first(2), RowsWanted::kAll}}};
+  const auto output = engine->step(requests);
+  ASSERT_TRUE(output) << output.error().message;
+  ASSERT_EQ(output->vocab, 40U);
+  ASSERT_EQ(output->rows(), 3U);
+  for (const std::size_t row : {0U, 1U, 2U}) {
+    const std::uint32_t position = row == 0 ? 29 : static_cast<std::uint32_t>(row) - 1;
+    std::vector<float> part(20);
+    part[0] = static_cast<float>(position * 1001);
+    part[1] = row == 0 ? 0 : 2;
+    std::vector<float> whole = part;
+    whole.insert(whole.end(), part.begin(), part.end());
+    EXPECT_TRUE(std::ranges::equal(output->row(row), whole)) << row;
+  }
+  // A step that nobody wants rows of joins none.
+  EXPECT_TRUE(engine->step(std::array<SlotRows, 1>{{{1, std::span(tokens).first(3), RowsWanted::kNone}}}));
+}
+
 // SYS-6.3.3: whatever fails while a model is loaded, on whichever device, gives back what all of them had taken.
 TEST(EngineParallel, EveryAllocationOfALoadMayFailOnEveryDevice) {
-  const ModelFile file(TinyLlama{.layers = 2});
+  const ModelFile file(TinyLlama{.layers = 2, .tied = false});
   for (const std::size_t failing : {0U, 1U}) {
     for (std::uint64_t n = 1;; ++n) {
       Pair pair;
@@ -127,7 +153,7 @@ TEST(EngineParallel, TheLadderServesAllDevices) {
 
 // A device that fails in the middle of a step ends it for all: a typed error, no wait, and the next step is as good as any.
 TEST(EngineParallel, OneDeviceThatFailsEndsTheStepForAll) {
-  const ModelFile file(TinyLlama{.layers = 3});
+  const ModelFile file(TinyLlama{.layers = 3, .tied = false});
   for (const std::size_t failing : {0U, 1U}) {
     for (const Opcode opcode : {Opcode::kEmbedding, Opcode::kMultiheadAttention, Opcode::kSwiglu, Opcode::kLmHead}) {
       Pair pair;
@@ -170,7 +196,7 @@ TEST(EngineParallel, TheCacheGrowsOnAllDevicesOrOnNone) {
 }
 
 TEST(EngineParallel, AStepAllocatesNothing) {
-  const ModelFile file;
+  const ModelFile file(TinyLlama{.tied = false});
   Pair pair;
   const auto engine = Engine::load(file.path(), {.prefill_chunk = 16}, pair.devices()).value();
   ASSERT_TRUE(engine->prefill(0, many(40)));

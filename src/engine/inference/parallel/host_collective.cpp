@@ -1,5 +1,7 @@
 #include "engine/inference/parallel/host_collective.h"
 
+#include <algorithm>
+
 #include "base/assert.h"
 
 namespace llorch::engine::inference::parallel {
@@ -42,6 +44,30 @@ Status HostCollective::sum(std::uint32_t rank, float* values, std::uint64_t coun
   // next one, to which everybody comes with this sum taken.
   if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
   backend.copy_to_device(reinterpret_cast<std::byte*>(values), std::as_bytes(std::span(sums_).first(count)));
+  return Status::ok();
+}
+
+// As many values at a time as there is room for.
+Status HostCollective::join(std::uint32_t rank, const contract::RowParts& rows) noexcept {
+  contract::Backend& backend = *backends_[rank];
+  const std::uint64_t count = rows.rows * rows.width, at_once = brought_[rank].size();
+  ASSERT(at_once != 0, "no room was reserved for {} values", count);
+  for (std::uint64_t begin = 0; begin < count; begin += at_once) {
+    const std::uint64_t end = std::min(count, begin + at_once);
+    backend.copy_to_host(std::as_writable_bytes(std::span(brought_[rank]).first(end - begin)),
+                         reinterpret_cast<const std::byte*>(rows.part + begin));
+    if (!meet()) return Status::failed(base::ErrorCode::kCancelled);
+    for (std::uint64_t i = begin, stretch = 0; i < end; i += stretch) {
+      const std::uint64_t row = i / rows.width, column = i % rows.width;
+      stretch = std::min(end - i, rows.width - column);
+      for (std::uint32_t r = 0; r < ranks(); ++r) {
+        float* const to = rows.whole + (row * ranks() + r) * rows.width + column;
+        backend.copy_to_device(reinterpret_cast<std::byte*>(to),
+                               std::as_bytes(std::span(brought_[r]).subspan(i - begin, stretch)));
+      }
+    }
+    if (!meet()) return Status::failed(base::ErrorCode::kCancelled);  // everybody has taken what is overwritten next
+  }
   return Status::ok();
 }
 

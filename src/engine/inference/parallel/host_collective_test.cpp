@@ -72,6 +72,30 @@ TEST(HostCollective, AddsInRankOrderWhoeverComesFirst) {
   }
 }
 
+// Rows whose parts the ranks have made are whole on every rank, however little of them there is room for at a time.
+TEST(HostCollective, JoinsRows) {
+  for (const std::uint32_t ranks : {2U, 3U}) {
+    Ranks group(ranks);
+    for (const std::uint64_t room : {std::uint64_t{1}, std::uint64_t{7}, std::uint64_t{16}, std::uint64_t{500}}) {
+      ASSERT_TRUE(group.collective->reserve(room));
+      constexpr std::uint64_t kRows = 5, kWidth = 11;
+      std::vector<std::vector<float>> whole(ranks, std::vector<float>(kRows * kWidth * ranks));
+      group.threads.run([&](std::uint32_t rank) {
+        for (std::uint64_t i = 0; i < kRows * kWidth; ++i) group.values(rank)[i] = static_cast<float>(1000 * rank + i);
+        const contract::RowParts rows{
+            .part = group.values(rank), .whole = whole[rank].data(), .rows = kRows, .width = kWidth};
+        EXPECT_TRUE(group.collective->join(rank, rows).is_ok());
+        group.values(rank)[0] = -1;  // nobody reads it any more
+      });
+      for (std::uint32_t rank = 0; rank < ranks; ++rank)
+        for (std::uint64_t i = 0; i < whole[rank].size(); ++i) {
+          const std::uint64_t row = i / (kWidth * ranks), column = i % (kWidth * ranks);
+          EXPECT_EQ(whole[rank][i], static_cast<float>(1000 * (column / kWidth) + row * kWidth + column % kWidth));
+        }
+    }
+  }
+}
+
 TEST(HostCollective, OneSumAfterTheOther) {
   Ranks group(2);
   group.threads.run([&](std::uint32_t rank) {

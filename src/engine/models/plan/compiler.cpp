@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -145,7 +146,7 @@ class Compiler {
       note("the head is tied to the embedding table");
       draft.found[0] = in_.names.find({.opcode = Opcode::kEmbedding});
     }
-    return push(draft, head_params(config_, tied), config_.vocab);
+    return push(draft, head_params(config_, tied), 0);
   }
 
   // Each gives a layer its part of the slot's state, if it has one.
@@ -232,7 +233,8 @@ class Compiler {
     std::vector<RegisterRef> outputs;
     if (opcode_info(opcode)->outputs == 1) {
       outputs.push_back(reg(static_cast<std::uint16_t>(specs_.size())));
-      const bool is_head = opcode == Opcode::kLmHead;
+      constexpr bool is_head = std::is_same_v<P, LmHeadParams>;
+      if constexpr (is_head) output_width = own.rows;  // this device's
       specs_.push_back({.width = output_width, .rows = is_head ? RowDomain::kOutputRows : RowDomain::kBatchRows});
       (draft.op.out == Stream::kResidual ? residual_ : branch_) = outputs[0];
     }

@@ -66,6 +66,11 @@ Result<bool> share_out(MoeParams& params, const Shard& shard) {
                 {{"features of an expert", params.ffn_expert}, {"features of the shared expert", params.ffn_shared}});
 }
 
+Result<bool> share_out(LmHeadParams& params, const Shard& shard) {
+  if (params.tied == 0 && params.rows % shard.ranks == 0) params.rows /= shard.ranks;
+  return false;
+}
+
 TensorShare share_of(std::uint8_t slot, const ParamBlock& whole, const ParamBlock& own, const Shard& shard) {
   const SlotSpec& spec = (*weight_slots(whole.opcode))[slot];
   TensorShare share;

@@ -2,10 +2,11 @@
 // How a model is shared out over several devices: a pure function of an instruction's numbers and the count of devices.
 //
 // Each device ("rank") computes its attention heads, with their part of the cache, and its part of every feed-forward width.
-// With fewer key-value heads than devices each of these is on several: rank r of R has the (r K / R)-th of K.
+// With fewer key-value heads than devices each of these is on several: rank r of R has the (r K / R)-th of K. Of a head of its
+// own a model's vocabulary is shared out too: a rank computes its part of every row of logits.
 // It holds the rows of the matrices that make these and the columns of the one that takes them back to the model's width,
 // whose output is a partial sum. Everything else every rank has whole and computes for itself, equally: embedding, norms,
-// head, routers, recurrent mixers, the vision tower.
+// a head that is the embedding table, routers, recurrent mixers, the vision tower.
 #include <cstdint>
 
 #include "base/result.h"
@@ -29,6 +30,9 @@ base::Result<bool> share_out(contract::AttentionParams& params, const Shard& sha
 base::Result<bool> share_out(contract::MlaAttentionParams& params, const Shard& shard);
 base::Result<bool> share_out(contract::SwigluParams& params, const Shard& shard);
 base::Result<bool> share_out(contract::MoeParams& params, const Shard& shard);
+// False: its output is a part of the rows, which are whole where the parts lie behind each other. A vocabulary that does not divide
+// stays whole.
+base::Result<bool> share_out(contract::LmHeadParams& params, const Shard& shard);
 template <contract::ParamStruct P>
 base::Result<bool> share_out(P&, const Shard&) {
   return false;

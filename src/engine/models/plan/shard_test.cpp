@@ -46,12 +46,26 @@ TEST(Shard, HeadsAndFeedForwardAreSharedOut) {
   EXPECT_EQ(shape("blk.0.ffn_up.weight"), Pair(48, 64));
   EXPECT_EQ(shape("blk.0.ffn_down.weight"), Pair(64, 48));
   EXPECT_EQ(shape("token_embd.weight"), Pair(40, 64));
-  EXPECT_EQ(shape("output.weight"), Pair(40, 64));
+  EXPECT_EQ(shape("output.weight"), Pair(20, 64));
   const auto page = [](const CompiledModel& model) {
     return model.plans.decoder_decode.plan.state_descs[0].size_bytes;
   };
   EXPECT_EQ(2 * page(half), page(whole));
   EXPECT_EQ(half.parameters_count, whole.parameters_count);
+}
+
+// The head's rows are, where they are its own and divide: a rank computes so much of every row of logits.
+TEST(Shard, SoIsTheVocabulary) {
+  const auto width = [](const TinyLlama& tiny, const Shard& shard) {
+    const CompiledModel model = compile(tiny, shard).value();
+    const CompiledPlan& plan = model.plans.decoder_decode;
+    return plan.register_specs[index(plan.plan.instructions.back().outputs[0])].width;
+  };
+  EXPECT_EQ(width({.tied = false}, {}), 40U);
+  EXPECT_EQ(width({.tied = false}, {.rank = 1, .ranks = 2}), 20U);
+  EXPECT_EQ(width({.tied = false}, {.rank = 3, .ranks = 4}), 10U);
+  EXPECT_EQ(width({.tied = true}, {.rank = 1, .ranks = 2}), 40U);
+  EXPECT_EQ(width({.vocab = 41, .tied = false}, {.rank = 1, .ranks = 2}), 41U);
 }
 
 // Fewer key-value heads than devices: each is on as many as read it, and takes of a device's cache what it takes.

@@ -38,7 +38,9 @@ Status CudaCollective::sum(std::uint32_t rank, float* values, std::uint64_t coun
   ASSERT(count * ranks() * sizeof(float) <= gathered_[rank].size_bytes(), "a sum of {} values, {} bytes are reserved",
          count, gathered_[rank].size_bytes());
   gpu.backend->end_stretch();  // comes before: the stream's order is the plan's
-  if (Status status = nccl_->all_gather(rank, values, all, count, gpu.native_stream); !status.is_ok()) return status;
+  const Status gathered =
+      nccl_->all_gather(rank, {.mine = values, .all = all, .count = count, .times = 1}, gpu.native_stream);
+  if (!gathered.is_ok()) return gathered;
   const CudaStream& stream = *static_cast<const CudaStream*>(gpu.backend->stream().ptr);
   for (std::uint32_t r = 1; r < ranks(); ++r) {
     // fma(1, b, a) is a + b, rounded once.
@@ -47,6 +49,14 @@ Status CudaCollective::sum(std::uint32_t rank, float* values, std::uint64_t coun
     stream.launch<kernels::ResidualAdd>({adapters::blocks_of(count, kernels::ResidualAdd::kThreads)}, args);
   }
   return stream.status();
+}
+
+// Row by row: what is gathered of one is that row, whole.
+Status CudaCollective::join(std::uint32_t rank, const contract::RowParts& rows) noexcept {
+  const Gpu& gpu = gpus_[rank];
+  gpu.backend->end_stretch();
+  return nccl_->all_gather(rank, {.mine = rows.part, .all = rows.whole, .count = rows.width, .times = rows.rows},
+                           gpu.native_stream);
 }
 
 }  // namespace llorch::engine::compute::cuda

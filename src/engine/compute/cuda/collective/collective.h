@@ -27,6 +27,7 @@ class CudaCollective final : public contract::Collective {
   void release() noexcept override { gathered_.clear(); }
   base::Result<> begin() override;
   contract::Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept override;
+  contract::Status join(std::uint32_t rank, const contract::RowParts& rows) noexcept override;
   void abort() noexcept override { nccl_->abort(); }
 
  private:

@@ -115,6 +115,33 @@ TEST(CudaCollective, ASumIsInTheMiddleOfAStep) {
   }
 }
 
+// Rows whose parts the GPUs have made are whole on each, more of them than the library is given at once.
+TEST(CudaCollective, JoinsRows) {
+  constexpr std::uint32_t kRanks = 3;
+  constexpr std::uint64_t kRows = 130, kWidth = 7;
+  Gpus gpus(kRanks);
+  gpus.run([&](std::uint32_t rank) {
+    CudaBackend& backend = *gpus.backends[rank];
+    std::vector<float> part(kRows * kWidth), whole(kRows * kWidth * kRanks);
+    for (std::uint64_t i = 0; i < part.size(); ++i) part[i] = static_cast<float>(1000 * rank + i);
+    const auto buffer = [&](std::span<float> values) {
+      return DeviceBuffer::allocate(backend, values.size_bytes(), MemoryPurpose::kActivations).value();
+    };
+    const DeviceBuffer own = buffer(part), all = buffer(whole);
+    backend.copy_to_device(own.data(), std::as_bytes(std::span(part)));
+    const contract::RowParts rows{.part = reinterpret_cast<const float*>(own.data()),
+                                  .whole = reinterpret_cast<float*>(all.data()),
+                                  .rows = kRows,
+                                  .width = kWidth};
+    EXPECT_TRUE(gpus.collective->join(rank, rows).is_ok());
+    backend.copy_to_host(std::as_writable_bytes(std::span(whole)), all.data());
+    for (std::uint64_t i = 0; i < whole.size(); ++i) {
+      const std::uint64_t row = i / (kWidth * kRanks), column = i % (kWidth * kRanks);
+      EXPECT_EQ(whole[i], static_cast<float>(1000 * (column / kWidth) + row * kWidth + column % kWidth));
+    }
+  });
+}
+
 TEST(CudaCollective, ItsRoomIsPredictedAndTakenOnAllGpusOrNone) {
   Gpus gpus(2);
   ASSERT_TRUE(gpus.collective->reserve(kValuesMax));
@@ -138,7 +165,9 @@ TEST(CudaCollective, NobodyWaitsForAGpuThatFailed) {
     gpus.run([&](std::uint32_t rank) {
       if (rank == failing) return gpus.collective->abort();
       const DeviceBuffer buffer = DeviceBuffer::allocate(*gpus.backends[rank], 64, MemoryPurpose::kActivations).value();
-      EXPECT_FALSE(gpus.collective->sum(rank, reinterpret_cast<float*>(buffer.data()), 16).is_ok());
+      auto* const values = reinterpret_cast<float*>(buffer.data());
+      EXPECT_FALSE(gpus.collective->sum(rank, values, 4).is_ok());
+      EXPECT_FALSE(gpus.collective->join(rank, {.part = values, .whole = values + 4, .rows = 1, .width = 4}).is_ok());
     });
     EXPECT_EQ(gpus.collective->begin().error().code, ErrorCode::kCudaError);
     gpus.collective->abort();  // twice is fine

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace {
 // ncclResult_t, ncclDataType_t and ncclComm_t of the NCCL API reference.
 constexpr int kNcclSuccess = 0;
 constexpr int kNcclFloat32 = 7;
+// Calls the library is given to launch as one.
+constexpr std::uint64_t kGroupMax = 64;
 using NcclComm = void*;
 
 }  // namespace
@@ -26,12 +29,15 @@ struct Nccl::Api {
   base::SharedLibrary library;
   int (*init_all)(NcclComm*, int, const int*) = nullptr;
   int (*all_gather)(const void*, void*, std::size_t, int, NcclComm, void*) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
   int (*abort)(NcclComm) = nullptr;
   int (*destroy)(NcclComm) = nullptr;
   const char* (*error_string)(int) = nullptr;
 
   bool load_all() {
     return library.load(init_all, "ncclCommInitAll") && library.load(all_gather, "ncclAllGather") &&
+           library.load(group_start, "ncclGroupStart") && library.load(group_end, "ncclGroupEnd") &&
            library.load(abort, "ncclCommAbort") && library.load(destroy, "ncclCommDestroy") &&
            library.load(error_string, "ncclGetErrorString");
   }
@@ -72,12 +78,21 @@ Result<std::unique_ptr<Nccl>> Nccl::open(const std::string& library, const std::
   return nccl;
 }
 
-Status Nccl::all_gather(std::uint32_t rank, const float* mine, float* all, std::uint64_t count, void* stream) noexcept {
+Status Nccl::all_gather(std::uint32_t rank, const Gathering& what, void* stream) noexcept {
   Link& link = links_[rank];
   const std::lock_guard lock(link.mutex);
   if (aborted_.load()) return Status::failed(ErrorCode::kCancelled);
-  const int code = api_->all_gather(mine, all, count, kNcclFloat32, link.communicator, stream);
-  return code == kNcclSuccess ? Status::ok() : Status::failed(ErrorCode::kCudaError);
+  for (std::uint64_t begin = 0; begin < what.times; begin += kGroupMax) {
+    const std::uint64_t end = std::min(what.times, begin + kGroupMax);
+    int code = api_->group_start();
+    for (std::uint64_t t = begin; t < end && code == kNcclSuccess; ++t) {
+      code = api_->all_gather(what.mine + t * what.count, what.all + t * what.count * links_.size(), what.count,
+                              kNcclFloat32, link.communicator, stream);
+    }
+    const int ended = api_->group_end();  // also of a group that failed
+    if (code != kNcclSuccess || ended != kNcclSuccess) return Status::failed(ErrorCode::kCudaError);
+  }
+  return Status::ok();
 }
 
 void Nccl::abort() noexcept {

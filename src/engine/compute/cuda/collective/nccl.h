@@ -14,6 +14,14 @@ namespace llorch::engine::compute::cuda {
 
 inline constexpr const char* kNcclLibrary = "libnccl.so.2";
 
+// What all ranks have becomes what each has, `times` times: all[t][r][0, count) is rank r's mine[t][0, count).
+struct Gathering {
+  const float* mine = nullptr;
+  float* all = nullptr;
+  std::uint64_t count = 0;
+  std::uint64_t times = 1;
+};
+
 // Thread rule: all_gather() by one thread per rank, abort() by any thread at any time, the rest by one thread while nobody is
 // in all_gather().
 class Nccl {
@@ -27,9 +35,8 @@ class Nccl {
   Nccl& operator=(const Nccl&) = delete;
 
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(links_.size()); }
-  // all[r][0, count) of every rank becomes rank r's mine[0, count). Enqueued on the rank's stream; fails once aborted.
-  contract::Status all_gather(std::uint32_t rank, const float* mine, float* all, std::uint64_t count,
-                              void* stream) noexcept;
+  // Enqueued on the rank's stream; fails once aborted.
+  contract::Status all_gather(std::uint32_t rank, const Gathering& what, void* stream) noexcept;
   // Ends what waits for a rank that will not come. There is no way back: the library gives its connections up.
   void abort() noexcept;
   bool is_aborted() const noexcept { return aborted_.load(); }
