@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
@@ -18,12 +19,49 @@ namespace llorch::net {
 namespace asio = boost::asio;
 
 namespace {
-// The lowest of the real-time priorities; nothing this thread starts inherits it.
-bool become_realtime(std::thread& thread) {
-  sched_param lowest{};
-  lowest.sched_priority = 1;
-  return pthread_setschedparam(thread.native_handle(), SCHED_RR | SCHED_RESET_ON_FORK, &lowest) == 0;
+// The lowest of the real-time priorities, or none; what this thread starts does not inherit it.
+bool set_realtime(pthread_t thread, bool realtime) {
+  sched_param priority{};
+  priority.sched_priority = realtime ? 1 : 0;
+  return pthread_setschedparam(thread, (realtime ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK, &priority) == 0;
 }
+
+// Takes the priority from a thread that needs nearly all of its core, and gives it back. Such a thread delays its own
+// events more than any other thread does, and the peers it works for would starve. Runs on the thread.
+class BusyWatch : public std::enable_shared_from_this<BusyWatch> {
+ public:
+  explicit BusyWatch(asio::io_context& context) : timer_(context.get_executor()) {}
+
+  void start() {
+    timer_.expires_after(kPeriod);
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (error) return;
+      self->look();
+      self->start();
+    });
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kPeriod{100};
+  static constexpr double kBusy = 0.8, kCalm = 0.65;  // of a core
+
+  void look() {
+    const auto now = std::chrono::steady_clock::now();
+    timespec cpu{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    const double cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
+    const double share = (cpu_s - cpu_s_) / std::chrono::duration<double>(now - looked_).count();
+    looked_ = now;
+    cpu_s_ = cpu_s;
+    const bool realtime = share < (realtime_ ? kBusy : kCalm);
+    if (realtime != realtime_ && set_realtime(pthread_self(), realtime)) realtime_ = realtime;
+  }
+
+  SteadyTimer timer_;
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
+  double cpu_s_ = 0;
+  bool realtime_ = true;
+};
 }  // namespace
 
 // The mutex is held while the call runs: that is what cancel() waits for. Recursive, so that a call may cancel itself.
@@ -96,7 +134,9 @@ struct IoRuntime::Impl {
 
 IoRuntime::IoRuntime(IoPriority priority) : impl_(std::make_unique<Impl>()) {
   impl_->thread = std::thread([context = &impl_->context] { context->run(); });
-  impl_->realtime = priority == IoPriority::kRealtime && become_realtime(impl_->thread);
+  impl_->realtime = priority == IoPriority::kRealtime && set_realtime(impl_->thread.native_handle(), true);
+  if (impl_->realtime)
+    asio::post(impl_->context, [watch = std::make_shared<BusyWatch>(impl_->context)] { watch->start(); });
 }
 
 IoRuntime::~IoRuntime() { stop(); }

@@ -29,7 +29,9 @@ class Timer {
 
 enum class IoPriority {
   kNormal,
-  kRealtime,  // before every ordinary thread of the machine, where the system grants it; else as kNormal
+  // Before every ordinary thread of the machine, where the system grants it and as long as the thread leaves a fifth of
+  // its core to others; else as kNormal.
+  kRealtime,
 };
 
 // Owns its one thread: a socket event costs no lock and wakes nobody, and what must not wait for long work has a runtime

@@ -378,8 +378,10 @@ TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
     std::optional<EventId> held;
     for (std::size_t breaks = below(5);; --breaks) {
       const std::size_t until = breaks > 0 ? below(all.size()) : all.size();
+      std::promise<void> closed;
       worker_ = [&, until](const net::ExchangePtr& exchange) {
         exchange->start_stream(200, net::http::sse_headers());
+        exchange->on_close([&closed](net::CloseReason) { closed.set_value(); });
         const auto next = std::make_shared<std::function<void(std::size_t)>>();
         *next = [&, exchange, until, weak = std::weak_ptr(next)](std::size_t at) {
           if (at == until) return until == all.size() ? void(exchange->end()) : exchange->abort();
@@ -390,6 +392,7 @@ TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
         (*next)(0);
       };
       const auto outcome = run(++execution);
+      closed.get_future().wait();  // the worker's side uses what is of this round
       ASSERT_EQ(outcome.end.has_value(), breaks == 0) << "seed " << seed;
       if (breaks == 0) break;
       ASSERT_EQ(outcome.error->code, ErrorCode::kWorkerReset) << "seed " << seed;
