@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <time.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
@@ -19,18 +19,18 @@ namespace llorch::net {
 namespace asio = boost::asio;
 
 namespace {
-// The lowest of the real-time priorities, or none; what this thread starts does not inherit it.
+// The lowest of the real-time priorities, or none. What the thread starts does not inherit it.
 bool set_realtime(pthread_t thread, bool realtime) {
   sched_param priority{};
   priority.sched_priority = realtime ? 1 : 0;
   return pthread_setschedparam(thread, (realtime ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK, &priority) == 0;
 }
 
-// Takes the priority from a thread that needs nearly all of its core, and gives it back. Such a thread delays its own
-// events more than any other thread does, and the peers it works for would starve. Runs on the thread.
-class BusyWatch : public std::enable_shared_from_this<BusyWatch> {
+// Takes the priority from a thread that keeps others from the processor, and gives it back: one that needs nearly all of its
+// core, or wakes for every event of a flood, which it then never finds gathered. Runs on the thread it watches.
+class PriorityWatch : public std::enable_shared_from_this<PriorityWatch> {
  public:
-  explicit BusyWatch(asio::io_context& context) : timer_(context.get_executor()) {}
+  explicit PriorityWatch(asio::io_context& context) : timer_(context.get_executor()) {}
 
   void start() {
     timer_.expires_after(kPeriod);
@@ -42,24 +42,34 @@ class BusyWatch : public std::enable_shared_from_this<BusyWatch> {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kPeriod{100};
-  static constexpr double kBusy = 0.8, kCalm = 0.65;  // of a core
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPeriod{500};
+  static constexpr std::chrono::seconds kOrdinaryFor{2};
+  static constexpr double kCoresMax = 0.85, kWakesPerSMax = 25'000;
 
   void look() {
-    const auto now = std::chrono::steady_clock::now();
-    timespec cpu{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
-    const double cpu_s = static_cast<double>(cpu.tv_sec) + 1e-9 * static_cast<double>(cpu.tv_nsec);
-    const double share = (cpu_s - cpu_s_) / std::chrono::duration<double>(now - looked_).count();
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+    };
+    const double cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    const Clock::time_point now = Clock::now();
+    const double elapsed_s = std::chrono::duration<double>(now - looked_).count();
+    const bool floods = cpu_s - cpu_s_ > kCoresMax * elapsed_s ||
+                        static_cast<double>(usage.ru_nvcsw - wakes_) > kWakesPerSMax * elapsed_s;
     looked_ = now;
     cpu_s_ = cpu_s;
-    const bool realtime = share < (realtime_ ? kBusy : kCalm);
+    wakes_ = usage.ru_nvcsw;
+    if (floods) ordinary_until_ = now + kOrdinaryFor;
+    const bool realtime = now >= ordinary_until_;
     if (realtime != realtime_ && set_realtime(pthread_self(), realtime)) realtime_ = realtime;
   }
 
   SteadyTimer timer_;
-  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
+  Clock::time_point looked_ = Clock::now(), ordinary_until_ = looked_;
   double cpu_s_ = 0;
+  long wakes_ = 0;
   bool realtime_ = true;
 };
 }  // namespace
@@ -135,8 +145,9 @@ struct IoRuntime::Impl {
 IoRuntime::IoRuntime(IoPriority priority) : impl_(std::make_unique<Impl>()) {
   impl_->thread = std::thread([context = &impl_->context] { context->run(); });
   impl_->realtime = priority == IoPriority::kRealtime && set_realtime(impl_->thread.native_handle(), true);
-  if (impl_->realtime)
-    asio::post(impl_->context, [watch = std::make_shared<BusyWatch>(impl_->context)] { watch->start(); });
+  if (impl_->realtime) {
+    asio::post(impl_->context, [watch = std::make_shared<PriorityWatch>(impl_->context)] { watch->start(); });
+  }
 }
 
 IoRuntime::~IoRuntime() { stop(); }

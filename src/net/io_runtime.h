@@ -29,8 +29,8 @@ class Timer {
 
 enum class IoPriority {
   kNormal,
-  // Before every ordinary thread of the machine, where the system grants it and as long as the thread leaves a fifth of
-  // its core to others; else as kNormal.
+  // Before every ordinary thread of the machine, where the system grants it and as long as the thread leaves others their
+  // share of it. Else as kNormal.
   kRealtime,
 };
 

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <optional>
 #include <thread>
@@ -130,18 +131,21 @@ TEST(IoRuntime, AsksForARealtimePriorityAndGoesOnWithout) {
   }).join();
 }
 
-// A spinning thread with a priority nobody can take from it would take a core from all others.
+// A busy thread with a priority that nobody can take from it would take a core from all others.
 TEST(IoRuntime, GivesTheRealtimePriorityUpWhileItIsBusy) {
   IoRuntime runtime(IoPriority::kRealtime);
   if (!runtime.is_realtime()) GTEST_SKIP() << "no real-time priority is granted here";
-  const auto spin = [] {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+  std::atomic<bool> busy = true;
+  std::function<void()> spin = [&] {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
     while (std::chrono::steady_clock::now() < until) {
     }
+    if (busy) runtime.post(spin);
   };
+  runtime.post(spin);
   while (policy_of(runtime) != (SCHED_OTHER | SCHED_RESET_ON_FORK)) {
-    for (int i = 0; i < 10; ++i) runtime.post(spin);
   }
+  busy = false;
   while (policy_of(runtime) != (SCHED_RR | SCHED_RESET_ON_FORK)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
