@@ -50,7 +50,7 @@ double copy_bandwidth(CudaBackend& backend) {
 
 void measure(CudaBackend& backend, DType dtype, const Case& shape, std::uint32_t rows, double limit) {
   const auto info = engine::contract::dtype_info(dtype);
-  const std::vector<std::byte> stored(std::size_t{shape.n} * shape.k / info.block_elements * info.block_bytes);
+  const std::vector<std::byte> stored(shape.n * engine::contract::row_bytes(dtype, shape.k));
   // One after the other, as the layers of a model: together far more than a cache holds.
   std::vector<void*> weights(std::max<std::size_t>(1, kWeightsBytes / stored.size()));
   for (void*& weight : weights)
@@ -80,7 +80,7 @@ void measure(CudaBackend& backend, DType dtype, const Case& shape, std::uint32_t
     adapters::project(stream, input, std::array{adapters::Projection{weight, reinterpret_cast<float*>(y)}});
   });
   const double bandwidth = static_cast<double>(stored.size()) / seconds / 1e9;
-  fmt::print("{:5} {:5} {:6} x {:5} rows {:4}: {:9.1f} us {:8.1f} GB/s ({:5.1f} % of copy) {:9.1f} GFLOP/s\n", info.name,
+  fmt::print("{:7} {:5} {:6} x {:5} rows {:4}: {:9.1f} us {:8.1f} GB/s ({:5.1f} % of copy) {:9.1f} GFLOP/s\n", info.name,
              shape.name, shape.n, shape.k, rows, seconds * 1e6, bandwidth, 100 * bandwidth / limit,
              2.0 * shape.n * shape.k * rows / seconds / 1e9);
   for (std::byte* memory : {x, y, scratch}) backend.release(memory);
@@ -118,7 +118,7 @@ void measure_draws(CudaBackend& backend, const char* name, float spread, std::ui
 void measure_load(CudaBackend& backend, DType dtype) {
   constexpr std::uint32_t kRows = 14336, kColumns = 4096;
   const auto info = engine::contract::dtype_info(dtype);
-  const std::vector<std::byte> stored(std::size_t{kRows} * kColumns / info.block_elements * info.block_bytes);
+  const std::vector<std::byte> stored(kRows * engine::contract::row_bytes(dtype, kColumns));
   const std::vector<engine::contract::StoredTensor> tensors(
       (std::size_t{16} << 30) / (std::size_t{kRows} * kColumns * 2),
       {.dtype = dtype,
@@ -150,8 +150,8 @@ int main() {
   auto& backend = static_cast<CudaBackend&>(**made);
   const double limit = copy_bandwidth(backend);
   fmt::print("{}: copy on the device {:.1f} GB/s\n", backend.device_class(), limit);
-  for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) measure_load(backend, dtype);
-  for (const DType dtype : {DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
+  for (const DType dtype : {DType::kBF16, DType::kF8_E4M3, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) measure_load(backend, dtype);
+  for (const DType dtype : {DType::kBF16, DType::kF8_E4M3, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
     for (const Case& shape : kCases)
       for (const std::uint32_t rows : {1u, 8u, 64u, 512u, 2048u}) measure(backend, dtype, shape, rows, limit);
   // Every entry a candidate, about a sixth of them, and the largest.

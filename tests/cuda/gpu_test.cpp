@@ -51,7 +51,10 @@ class Gpu : public testing::TestWithParam<std::string> {
         kernels::HalfMatmul<DType::kF16, kernels::StreamShape>, kernels::HalfMatmul<DType::kF16, kernels::BatchShape>,
         kernels::HalfMatmul<DType::kF16, kernels::PrefillShape>,
         kernels::HalfMatmul<DType::kBF16, kernels::StreamShape>, kernels::HalfMatmul<DType::kBF16, kernels::BatchShape>,
-        kernels::HalfMatmul<DType::kBF16, kernels::PrefillShape>>();
+        kernels::HalfMatmul<DType::kBF16, kernels::PrefillShape>,
+        kernels::HalfMatmul<DType::kF8_E4M3, kernels::StreamShape>,
+        kernels::HalfMatmul<DType::kF8_E4M3, kernels::BatchShape>,
+        kernels::HalfMatmul<DType::kF8_E4M3, kernels::PrefillShape>>();
     return logits;
   }
 

@@ -78,7 +78,7 @@ std::vector<std::string> run(bool on_device) {
   const auto tokenizer = engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value();
   worker::sampling::Constraints constraints(tokenizer);
   const base::SystemClock clock;
-  EngineLoop loop(*engine, {}, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-2"}, clock);
+  EngineLoop loop(*engine, {}, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-3"}, clock);
   std::vector<std::shared_ptr<Transcript>> transcripts;
   for (const contract::ExecuteRequest& request : requests()) {
     auto spec = worker::make_sequence_spec(request, tokenizer, engine->facts().context_tokens, 0).value();

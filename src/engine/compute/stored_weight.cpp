@@ -35,8 +35,9 @@ cpu::MatrixShape matrix_shape(const StoredTensor& tensor) {
 std::uint32_t stack_count(const StoredTensor& tensor) { return tensor.rank == 3 ? tensor.shape[0] : 1; }
 
 std::uint64_t stored_bytes(const StoredTensor& tensor) {
-  const auto info = contract::dtype_info(tensor.dtype);
-  return elements_of(tensor) / info.block_elements * info.block_bytes;
+  if (tensor.rank == 0) return contract::row_bytes(tensor.dtype, 1);
+  const std::uint64_t cols = tensor.shape[tensor.rank - 1u];
+  return cols == 0 ? 0 : elements_of(tensor) / cols * contract::row_bytes(tensor.dtype, cols);
 }
 
 base::Error named(const StoredTensor& tensor, base::Error error) {
@@ -53,7 +54,8 @@ std::string describe(const StoredTensor& tensor) {
 
 }  // namespace
 
-Result<> check_tensor(const StoredTensor& tensor, std::string_view device) {
+Result<> check_tensor(const StoredTensor& tensor, const TensorTaker& taker) {
+  const std::string_view device = taker.device;
   const auto info = contract::dtype_info(tensor.dtype);
   if (is_vector(tensor)) {
     if (tensor.uses != static_cast<std::uint8_t>(contract::WeightUse::kVector) || info.block_elements != 1 ||
@@ -69,9 +71,9 @@ Result<> check_tensor(const StoredTensor& tensor, std::string_view device) {
                   fmt::format("the {} device takes matrices of rank 2, and stacks of rank 3 of which no rows are "
                               "looked up; this is {} with uses {:#x}",
                               device, describe(tensor), tensor.uses));
-    if (tensor.dtype == DType::kI32)
+    if ((taker.matrix_types & contract::dtype_bit(tensor.dtype)) == 0)
       return fail(ErrorCode::kWeightDTypeUnsupported, fmt::format("no {} kernel takes {}", device, describe(tensor)));
-    if (!cpu::packable(matrix_shape(tensor)))
+    if (!contract::may_end_in_a_block(tensor.dtype) && tensor.shape[tensor.rank - 1u] % info.block_elements != 0)
       return fail(ErrorCode::kWeightShapeMismatch,
                   fmt::format("rows of {} elements do not fill blocks of {}: {}", tensor.shape[tensor.rank - 1u],
                               info.block_elements, describe(tensor)));

@@ -22,8 +22,12 @@ std::uint64_t stored_bytes(const contract::StoredTensor& tensor);
 // The error with the tensor's name before it.
 base::Error named(const contract::StoredTensor& tensor, base::Error error);
 
-// `device` is "CPU" or "CUDA". Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
-base::Result<> check_tensor(const contract::StoredTensor& tensor, std::string_view device);
+struct TensorTaker {
+  std::string_view device;         // "CPU", "CUDA"
+  std::uint64_t matrix_types = 0;  // bit 1 << DType
+};
+// Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
+base::Result<> check_tensor(const contract::StoredTensor& tensor, const TensorTaker& taker);
 
 // Elements of a plain type as f32. REQUIRES: room for as many as `stored` has.
 void widen(contract::DType dtype, std::span<const std::byte> stored, float* out);

@@ -25,8 +25,9 @@ enum class DType : std::uint8_t {
   kIQ4_NL = 14,
   kIQ4_XS = 15,
   kMXFP4 = 16,
+  kF8_E4M3 = 17,
 };
-inline constexpr std::size_t kDTypesCount = 17;
+inline constexpr std::size_t kDTypesCount = 18;
 
 struct DTypeInfo {
   std::string_view name;         // as users and GGUF tools write it
@@ -53,10 +54,20 @@ constexpr DTypeInfo dtype_info(DType dtype) {
     case DType::kIQ4_NL: return {"IQ4_NL", 32, 18};
     case DType::kIQ4_XS: return {"IQ4_XS", 256, 136};
     case DType::kMXFP4: return {"MXFP4", 32, 17};
+    case DType::kF8_E4M3: return {"F8_E4M3", 128, 132};
   }
   return {"?", 1, 0};
 }
 
-constexpr bool is_quantised(DType dtype) { return dtype_info(dtype).block_elements > 1; }
+// Blocks of scaled integers. F8_E4M3 has blocks too, of scaled floats.
+constexpr bool is_quantised(DType dtype) { return dtype_info(dtype).block_elements > 1 && dtype != DType::kF8_E4M3; }
+// Rows of every other block type are whole blocks; here the last one may be cut short, and its codes past the row are zeros.
+constexpr bool may_end_in_a_block(DType dtype) { return dtype == DType::kF8_E4M3; }
+
+// Bytes of a row of so many elements.
+constexpr std::uint64_t row_bytes(DType dtype, std::uint64_t elements) {
+  const DTypeInfo info = dtype_info(dtype);
+  return (elements + info.block_elements - 1) / info.block_elements * info.block_bytes;
+}
 
 }  // namespace llorch::engine::contract

@@ -15,6 +15,7 @@
 //   Q5_K    the same, with 16 added to the nibble where bit g of qh[l] is set
 //   Q6_K    d * scales[8n + 2t + l / 16] * ((nib(ql[64n + l + 32(t % 2)], t / 2) | (qh[32n + l] >> 2t & 3) << 4) - 32)
 //   IQ4_XS  d * iq4_xs_scale(g) * kIq4Values[nib(qs[16g + e % 16], e % 32 / 16)]
+// Blocks of 128, d an f32: F8_E4M3 d * qs[e], a float of sign, 4 bits of exponent (bias 7) and 3 of mantissa; +-0x7f is NaN.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -119,6 +120,13 @@ struct BlockMXFP4 {
   std::uint8_t qs[16];
 };
 static_assert(sizeof(BlockMXFP4) == 17 && alignof(BlockMXFP4) == 1);
+
+// No file holds these: they are made of rows of FP8 and the scales beside them (engine/models/weights).
+struct BlockF8_E4M3 {
+  float d;
+  std::uint8_t qs[128];
+};
+static_assert(sizeof(BlockF8_E4M3) == 132 && alignof(BlockF8_E4M3) == 4);
 
 // 2^(e - 128), what an MXFP4 block multiplies kMxfp4Doubled by; subnormal for e = 0 and 1.
 constexpr float mxfp4_scale(std::uint8_t e) {

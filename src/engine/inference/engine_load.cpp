@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/sha256.h"
+#include "engine/contract/slots.h"
 #include "engine/contract/validate.h"
 #include "engine/inference/engine.h"
 #include "engine/models/plan/physical.h"
@@ -42,6 +43,16 @@ Result<> check_options(const EngineOptions& options, const models::ModelConfig& 
                               options.kv_tokens_max, kKvTokensMax));
   }
   return {};
+}
+
+// Wherever a model may have a matrix of this type.
+bool has_kernels_for(const Backend& backend, DType type) {
+  return std::ranges::all_of(kOpcodes, [&](const OpcodeInfo& info) {
+    const auto row = static_cast<std::size_t>(info.opcode);
+    const bool has_matrices = std::ranges::any_of(*weight_slots(info.opcode),
+                                                  [](const SlotSpec& slot) { return slot.use != WeightUse::kVector; });
+    return !has_matrices || (backend.tables().capabilities[row].dtype_mask_weights & dtype_bit(type)) != 0;
+  });
 }
 
 memory::LoadShape shape_of(const EngineOptions& options, const models::ModelConfig& config) {
@@ -147,7 +158,8 @@ Result<Engine::Draft> Engine::draft(const std::filesystem::path& path, const Eng
   std::vector<models::CompiledModel> models;
   for (std::uint32_t rank = 0; rank < devices.count(); ++rank)
     models.push_back(
-        TRY(models::compile_model(files, options.kv_dtype, vision, {.rank = rank, .ranks = devices.count()})));
+        TRY(models::compile_model(files, options.kv_dtype, vision, {.rank = rank, .ranks = devices.count()},
+                                  {.keeps_f8 = has_kernels_for(*devices.backends[rank], DType::kF8_E4M3)})));
   return draft(std::move(files), std::move(models), options, devices);
 }
 

@@ -117,7 +117,7 @@ TEST(Gguf, ReadsWhatAFileOfEveryKindHolds) {
 
 TEST(Gguf, EveryTypeIsWrittenAndReadBack) {
   GgufWriter writer;
-  std::vector<std::vector<std::byte>> data(contract::kDTypesCount);
+  std::vector<std::vector<std::byte>> data(static_cast<std::size_t>(DType::kF8_E4M3));  // which is none of the format's
   for (std::size_t i = 0; i < data.size(); ++i) {
     const auto dtype = static_cast<DType>(i);
     const auto info = contract::dtype_info(dtype);

@@ -58,7 +58,7 @@ constexpr const GgufTensorType* gguf_tensor_type(std::uint32_t id) {
   return at == kGgufTensorTypes.end() ? nullptr : &*at;
 }
 
-// Every DType has a number.
+// REQUIRES: the format has the type, which is every one but F8_E4M3.
 constexpr std::uint32_t gguf_tensor_type_id(contract::DType dtype) {
   return std::find_if(kGgufTensorTypes.begin(), kGgufTensorTypes.end(),
                       [&](const GgufTensorType& type) { return type.dtype == dtype; })

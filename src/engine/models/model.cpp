@@ -81,13 +81,15 @@ base::Result<> check_shared(const CompiledModel& model, const Shard& shard) {
 }  // namespace
 
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
-                                          const VisionOptions& vision, const Shard& shard) {
+                                          const VisionOptions& vision, const Shard& shard,
+                                          const WeightOptions& weights) {
   const Family* family = TRY(find_family(files));
-  return compile_model(files, *family, kv_dtype, vision, shard);
+  return compile_model(files, *family, kv_dtype, vision, shard, weights);
 }
 
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
-                                          const VisionOptions& vision, const Shard& shard) {
+                                          const VisionOptions& vision, const Shard& shard,
+                                          const WeightOptions& weights) {
   ASSERT(shard.rank < shard.ranks && shard.ranks <= kRanksMax, "rank {} of {}", shard.rank, shard.ranks);
   const WeightNames names(files, family);
   CompiledModel model;
@@ -97,7 +99,7 @@ base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Fam
   model.rope_tables = TRY(make_rope_tables(model.config.ropes));
   model.long_rope_context = long_rope_context(model.config.ropes);
   model.arena = std::make_unique<PlanArena>();
-  TensorTable tensors;
+  TensorTable tensors(weights.keeps_f8);
   const auto compile = [&](const ModelConfig& config, contract::ExecutionMode mode, const Shard& own) {
     return compile_plan({names, config, mode, kv_dtype, own}, tensors, *model.arena);
   };

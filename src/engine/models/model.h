@@ -35,14 +35,21 @@ struct VisionOptions {
   std::optional<std::uint32_t> image_token;  // instead of what the files say
 };
 
+// What the device has kernels for.
+struct WeightOptions {
+  bool keeps_f8 = false;  // DType::kF8_E4M3; else such weights become BF16
+};
+
 // Reads the configuration, checks every tensor and compiles the plans. Touches no weight bytes but a rotation's divisors.
 // Errors: CONFIG_KEY_MISSING, CONFIG_KEY_INVALID, UNKNOWN_ARCHITECTURE, MISSING_WEIGHT, UNCLAIMED_WEIGHT,
 // WEIGHT_SHAPE_MISMATCH, WEIGHT_DTYPE_UNSUPPORTED, and those of contract::validate. Of one of several devices that share the
 // model (plan/shard.h) also MODEL_INCOMPATIBLE: numbers that do not divide, or nothing to share out.
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, contract::DType kv_dtype,
-                                          const VisionOptions& vision = {}, const Shard& shard = {});
+                                          const VisionOptions& vision = {}, const Shard& shard = {},
+                                          const WeightOptions& weights = {});
 // The same for a family that is not in the registry.
 base::Result<CompiledModel> compile_model(const io::ModelFiles& files, const Family& family, contract::DType kv_dtype,
-                                          const VisionOptions& vision = {}, const Shard& shard = {});
+                                          const VisionOptions& vision = {}, const Shard& shard = {},
+                                          const WeightOptions& weights = {});
 
 }  // namespace llorch::engine::models

@@ -85,7 +85,7 @@ Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::
   std::uint64_t bytes_total = 0, bytes_done = 0;
   for (const StoredTensor& tensor : tensors) bytes_total += stored_bytes(tensor);
   const auto upload = [&](const StoredTensor& tensor, void*& weight) -> Result<> {
-    TRY(check_tensor(tensor, "CPU"));
+    TRY(check_tensor(tensor, {.device = "CPU", .matrix_types = adapters::kMatrixTypes}));
     std::byte* memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
     auto made = std::make_unique<CpuWeight>();
     made->memory = memory;

@@ -91,8 +91,25 @@ void set_factors(contract::DType dtype, std::span<std::byte> blocks, const Half&
   }
 }
 
+// Rows of E4M3 blocks: every number there is, scales of any size and sign; zeros past the row.
+inline std::vector<std::byte> random_f8_matrix(Random& random, const MatrixShape& shape) {
+  std::vector<std::byte> bytes;
+  for (std::uint32_t row = 0; row < shape.rows; ++row)
+    for (std::uint32_t at = 0; at < shape.cols; at += 128) {
+      contract::BlockF8_E4M3 block{.d = random.normal() * 0.01f, .qs = {}};
+      for (std::uint32_t i = 0; i < 128 && at + i < shape.cols; ++i) {
+        const auto code = static_cast<std::uint8_t>(random.bits() & 0xFF);
+        block.qs[i] = (code & 0x7F) == 0x7F ? std::uint8_t{0} : code;
+      }
+      const auto view = std::as_bytes(std::span(&block, 1));
+      bytes.insert(bytes.end(), view.begin(), view.end());
+    }
+  return bytes;
+}
+
 // Stored bytes of a matrix: every bit pattern the format allows, short of infinities and NaN.
 inline std::vector<std::byte> random_matrix(Random& random, const MatrixShape& shape) {
+  if (shape.dtype == contract::DType::kF8_E4M3) return random_f8_matrix(random, shape);
   const auto info = contract::dtype_info(shape.dtype);
   const std::size_t blocks = static_cast<std::size_t>(shape.rows) * shape.cols / info.block_elements;
   std::vector<std::byte> bytes(blocks * info.block_bytes);

@@ -171,7 +171,7 @@ void pack_quant_group(const std::byte* source, std::size_t cols, std::size_t lan
 }  // namespace
 
 bool packable(const MatrixShape& shape) {
-  if (shape.rows == 0 || shape.cols == 0 || shape.dtype == DType::kI32) return false;
+  if (shape.rows == 0 || shape.cols == 0 || shape.dtype == DType::kI32 || shape.dtype == DType::kF8_E4M3) return false;
   return shape.cols % contract::dtype_info(shape.dtype).block_elements == 0;
 }
 
@@ -218,6 +218,7 @@ void pack_groups(const MatrixShape& shape, const std::byte* source, std::byte* p
       case DType::kIQ4_NL: pack.operator()<contract::BlockIQ4_NL, DType::kIQ4_NL>(); break;
       case DType::kIQ4_XS: pack.operator()<contract::BlockIQ4_XS, DType::kIQ4_XS>(); break;
       case DType::kMXFP4: pack.operator()<contract::BlockMXFP4, DType::kMXFP4>(); break;
+      case DType::kF8_E4M3:
       case DType::kI32: break;  // packable() said no
     }
   }

@@ -30,6 +30,7 @@ struct MatrixShape {
   std::uint32_t rows = 0;
   std::uint32_t cols = 0;  // a multiple of the type's block
 };
+// Not I32 and F8_E4M3.
 bool packable(const MatrixShape& shape);
 
 // Pure functions; REQUIRES packable(shape).

@@ -100,6 +100,7 @@ constexpr QuantLayout quant_layout(contract::DType dtype) {
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
+    case DType::kF8_E4M3:
     case DType::kI32: break;
   }
   return {};

@@ -138,7 +138,7 @@ Result<> CudaBackend::fill_weights(std::span<const StoredTensor> tensors, std::s
   std::vector<std::byte*> memory;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const StoredTensor& tensor = tensors[i];
-    if (Result<> checked = check_tensor(tensor, "CUDA"); !checked)
+    if (Result<> checked = check_tensor(tensor, {.device = "CUDA", .matrix_types = adapters::kMatrixTypes}); !checked)
       return fail(named(tensor, std::move(checked).error()));
     Result<std::byte*> taken = allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights);
     if (!taken) return fail(named(tensor, std::move(taken).error()));

@@ -1,5 +1,6 @@
 #include "engine/compute/cuda/weights.h"
 
+#include "engine/compute/cuda/kernels/matmul/f8.h"
 #include "engine/compute/cuda/kernels/matmul/plain.h"
 
 namespace llorch::engine::compute::cuda {
@@ -11,6 +12,7 @@ namespace {
 static_assert(cpu::kPackRows == kernels::kMmaRows);
 
 std::size_t half_group_bytes(const cpu::MatrixShape& shape) {
+  if (shape.dtype == contract::DType::kF8_E4M3) return kernels::f8_group_bytes(shape.cols);
   const std::size_t scales = shape.dtype == contract::DType::kBF16 ? kernels::kMmaRows * sizeof(float) : 0;
   return std::size_t{kernels::padded_columns(shape.cols)} * kernels::kMmaRows * sizeof(std::uint16_t) + scales;
 }

@@ -3,15 +3,16 @@
 // brings them into this order when they are loaded.
 //
 // F32: rows as stored, zero-padded to eight elements. F16, BF16: groups of sixteen rows in the order tensor cores take them
-// (kernels/matmul/mma.h, half_index), BF16 as F16 with a power of two per row. Quantised types: groups of sixteen rows as the
-// CPU device packs them (compute/cpu/pack.h): a repack, never a requantisation. Unit: a row, or a group.
+// (kernels/matmul/mma.h, half_index), BF16 as F16 with a power of two per row. FP8: likewise, its codes with factors (f8.h there).
+// Quantised types: groups of sixteen rows as the CPU device packs them (compute/cpu/pack.h): a repack, never a requantisation.
+// Unit: a row, or a group.
 #include <cstddef>
 
 #include "engine/compute/cpu/pack.h"
 
 namespace llorch::engine::compute::cuda {
 
-// Pure functions; REQUIRES cpu::packable(shape).
+// Pure functions; REQUIRES that check_tensor() took the tensor.
 std::size_t unit_rows(const cpu::MatrixShape& shape);
 std::size_t units_of(const cpu::MatrixShape& shape);
 std::size_t unit_bytes(const cpu::MatrixShape& shape);

@@ -160,6 +160,7 @@ void dequantize_row(DType dtype, std::span<const std::byte> row, std::span<float
     case DType::kIQ4_NL: return decode_row<BlockIQ4_NL, 32>(row, values);
     case DType::kIQ4_XS: return decode_row<BlockIQ4_XS, 256>(row, values);
     case DType::kMXFP4: return decode_row<BlockMXFP4, 32>(row, values);
+    case DType::kF8_E4M3:
     case DType::kI32: break;
   }
   ASSERT(false, "{} has no f32 values", info.name);

@@ -73,7 +73,7 @@ Result<> copy_row(std::span<const float> values, std::span<std::byte> row) {
 
 }  // namespace
 
-bool is_quantise_target(DType dtype) { return dtype != DType::kI32; }
+bool is_quantise_target(DType dtype) { return dtype != DType::kI32 && dtype != DType::kF8_E4M3; }
 
 Result<> quantize_row(DType dtype, std::span<const float> values, std::span<std::byte> row) {
   const auto info = dtype_info(dtype);
@@ -97,6 +97,7 @@ Result<> quantize_row(DType dtype, std::span<const float> values, std::span<std:
     case DType::kIQ4_NL: return encode_row<BlockIQ4_NL, 32>(dtype, values, row);
     case DType::kIQ4_XS: return encode_row<BlockIQ4_XS, 256>(dtype, values, row);
     case DType::kMXFP4: return encode_row<BlockMXFP4, 32>(dtype, values, row);
+    case DType::kF8_E4M3:
     case DType::kI32: break;
   }
   ASSERT(false, "{} is no target", info.name);

@@ -16,9 +16,8 @@ namespace {
 using base::Result;
 using contract::DType;
 
-std::uint64_t bytes_of(DType dtype, std::uint64_t elements) {
-  const contract::DTypeInfo info = contract::dtype_info(dtype);
-  return elements / info.block_elements * info.block_bytes;
+std::uint64_t row_elements(const contract::StoredTensor& tensor) {
+  return tensor.rank == 0 ? 1 : tensor.shape[tensor.rank - 1U];
 }
 
 std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
@@ -28,22 +27,36 @@ bool is_one_run(const TensorPart& part) {
   return part.strides[2] == 1 && (n1 == 1 || part.strides[1] == n2) && (n0 == 1 || part.strides[0] == n1 * n2);
 }
 
-// One part of a tensor, in any pieces. A unit is an element, or a block where the step is kMxfp4.
+// A unit is an element, or a block where the step makes them.
+bool counts_blocks(TensorStep step) { return step == TensorStep::kMxfp4 || step == TensorStep::kF8Blocks; }
+std::uint64_t units_count(const BoundTensor& tensor, const TensorPart& part) {
+  const std::uint64_t count = part.counts[0] * part.counts[1] * part.counts[2];
+  if (tensor.step != TensorStep::kF8Blocks) return count;
+  const std::uint64_t row = row_elements(tensor.stored);
+  return count / row * ceil_div(row, contract::dtype_info(tensor.stored.dtype).block_elements);
+}
+
+// One part of a tensor, in any pieces.
 class PartReader {
  public:
   PartReader(const BoundTensor& tensor, const TensorPart& part)
-      : part_(part), source_(*part.source), dtype_(tensor.stored.dtype), step_(tensor.step) {
-    if (step_ != TensorStep::kWiden || part.scales == nullptr) return;
+      : part_(part),
+        source_(*part.source),
+        info_(contract::dtype_info(tensor.stored.dtype)),
+        step_(tensor.step),
+        row_(row_elements(tensor.stored)) {
+    if ((step_ != TensorStep::kWiden && step_ != TensorStep::kF8Blocks) || part.scales == nullptr) return;
     auto matrix = io::fp8_matrix(source_, *part.scales, tensor.scale_block);
     ASSERT(matrix.has_value(), "{} was checked when it was described", source_.name);
     fp8_ = *std::move(matrix);
   }
 
   std::uint64_t bytes_of_units(std::uint64_t units) const {
-    return step_ == TensorStep::kMxfp4 ? units * sizeof(contract::BlockMXFP4) : bytes_of(dtype_, units);
+    return counts_blocks(step_) ? units * info_.block_bytes : bytes_of(units);
   }
   // Units [from, from + count) behind each other.
   Result<> read(std::uint64_t from, std::uint64_t count, std::byte* out) {
+    if (step_ == TensorStep::kF8Blocks) return read_f8(from, count, out);
     if (is_one_run(part_) && step_ != TensorStep::kMxfp4) return read_run(part_.offset + from, count, out);
     const std::uint64_t matrix = part_.counts[1] * part_.counts[2];
     for (const std::uint64_t end = from + count; from < end;) {
@@ -63,10 +76,15 @@ class PartReader {
   }
 
  private:
+  // The elements of a part of FP8 as they are stored, without scales.
+  PartReader(const TensorPart& part, contract::DTypeInfo code) : part_(part), source_(*part.source), info_(code) {}
+
+  std::uint64_t bytes_of(std::uint64_t elements) const { return elements / info_.block_elements * info_.block_bytes; }
+
   // Elements of the source that follow each other.
   Result<> read_run(std::uint64_t at, std::uint64_t count, std::byte* out) {
     switch (step_) {
-      case TensorStep::kGather: return source_.read(bytes_of(dtype_, at), {out, bytes_of(dtype_, count)});
+      case TensorStep::kGather: return source_.read(bytes_of(at), {out, bytes_of(count)});
       case TensorStep::kWiden: return part_.scales != nullptr ? widen_fp8(at, count, out) : dequantise(at, count, out);
       case TensorStep::kNegExp: {
         TRY(dequantise(at, count, out));
@@ -78,6 +96,7 @@ class PartReader {
         }
         return {};
       }
+      case TensorStep::kF8Blocks:
       case TensorStep::kMxfp4:
       case TensorStep::kZeros: break;
     }
@@ -117,7 +136,7 @@ class PartReader {
   }
   // The same where the neighbours are in columns: a column at a time, with what lies between its elements.
   Result<> read_columns(std::uint64_t base, std::uint64_t first, std::uint64_t count, std::byte* out) {
-    const std::uint64_t cols = part_.counts[2], step = part_.strides[1], element = bytes_of(dtype_, 1);
+    const std::uint64_t cols = part_.counts[2], step = part_.strides[1], element = bytes_of(1);
     for (std::uint64_t k = 0; k < cols; ++k) {
       const std::uint64_t begin = first <= k ? 0 : ceil_div(first - k, cols);
       const std::uint64_t end = first + count <= k ? 0 : ceil_div(first + count - k, cols);
@@ -128,6 +147,33 @@ class PartReader {
         std::memcpy(out + (j * cols + k - first) * element, column_.data() + (j - begin) * step * element, element);
     }
     return {};
+  }
+  // The codes of all blocks, then each block with its scale before it.
+  Result<> read_f8(std::uint64_t from, std::uint64_t count, std::byte* out) {
+    const std::uint64_t block_elements = info_.block_elements, blocks = ceil_div(row_, block_elements);
+    const auto element = [&](std::uint64_t unit) { return unit / blocks * row_ + unit % blocks * block_elements; };
+    const auto elements_in = [&](std::uint64_t unit) {
+      return std::min(block_elements, row_ - unit % blocks * block_elements);
+    };
+    const std::uint64_t first = element(from), last = from + count - 1, columns = source_.dims[1];
+    codes_.resize(element(last) + elements_in(last) - first);
+    TRY(PartReader(part_, {"F8_E4M3", 1, 1}).read(first, codes_.size(), codes_.data()));
+    const std::uint64_t scales_per_row = ceil_div(columns, fp8_.block.cols);
+    for (std::uint64_t unit = from; unit < from + count; ++unit) {
+      const std::uint64_t place = place_of(element(unit));
+      contract::BlockF8_E4M3 block{};
+      block.d = fp8_.scales[place / columns / fp8_.block.rows * scales_per_row + place % columns / fp8_.block.cols];
+      std::memcpy(block.qs, codes_.data() + (element(unit) - first), elements_in(unit));
+      std::memcpy(out, &block, sizeof block);
+      out += sizeof block;
+    }
+    return {};
+  }
+  // Of an element in the source.
+  std::uint64_t place_of(std::uint64_t element) const {
+    const auto& [n0, n1, n2] = part_.counts;
+    return part_.offset + element / (n1 * n2) * part_.strides[0] + element / n2 % n1 * part_.strides[1] +
+           element % n2 * part_.strides[2];
   }
   // Rows that take turns are read together.
   Result<> read_mxfp4(std::uint64_t base, std::uint64_t first, std::uint64_t count, std::byte* out) {
@@ -151,10 +197,11 @@ class PartReader {
 
   const TensorPart& part_;
   const io::FileTensor& source_;
-  DType dtype_;
-  TensorStep step_;
+  contract::DTypeInfo info_;  // of a unit, or of the elements of one
+  TensorStep step_ = TensorStep::kGather;
+  std::uint64_t row_ = 0;  // elements of a row of the tensor
   io::Fp8Matrix fp8_;
-  std::vector<std::byte> stored_, exponents_, column_;
+  std::vector<std::byte> stored_, exponents_, column_, codes_;
   std::vector<std::uint16_t> halves_;
   std::vector<float> values_;
 };
@@ -167,7 +214,10 @@ std::uint64_t BoundTensor::elements_count() const {
   return count;
 }
 
-std::uint64_t BoundTensor::bytes_count() const { return bytes_of(stored.dtype, elements_count()); }
+std::uint64_t BoundTensor::bytes_count() const {
+  const std::uint64_t row = row_elements(stored);
+  return row == 0 ? 0 : elements_count() / row * contract::row_bytes(stored.dtype, row);
+}
 
 contract::StoredTensor BoundTensor::as_source() const {
   contract::StoredTensor result = stored;
@@ -182,15 +232,14 @@ base::Result<> BoundTensor::read(std::uint64_t begin, std::span<std::byte> out) 
     return {};
   }
   const contract::DTypeInfo info = contract::dtype_info(stored.dtype);
-  const std::uint64_t elements_per_unit = step == TensorStep::kMxfp4 ? info.block_elements : 1;
   const auto units = [&](std::uint64_t bytes) {
     ASSERT(bytes % info.block_bytes == 0, "{}: byte {} is inside a block of {}", name, bytes, info.block_bytes);
-    return bytes / info.block_bytes * info.block_elements / elements_per_unit;
+    return bytes / info.block_bytes * (counts_blocks(step) ? 1 : info.block_elements);
   };
   std::uint64_t at = units(begin), left = units(out.size());
   std::byte* to = out.data();
   for (const TensorPart& part : parts) {
-    const std::uint64_t of_part = part.counts[0] * part.counts[1] * part.counts[2];
+    const std::uint64_t of_part = units_count(*this, part);
     if (at >= of_part) {
       at -= of_part;
       continue;

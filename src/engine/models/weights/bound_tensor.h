@@ -16,7 +16,7 @@ namespace llorch::engine::models {
 
 // Element (i, j, k) of a part is element offset + i * strides[0] + j * strides[1] + k * strides[2] of its source. With block
 // types strides[2] is 1 and rows of counts[2] elements begin and end with a block. MXFP4 as Hugging Face stores it counts
-// in blocks instead.
+// in blocks instead; FP8 is always counted in elements.
 struct TensorPart {
   const io::FileTensor* source = nullptr;
   const io::FileTensor* scales = nullptr;  // FP8: one per block of the matrix; MXFP4: one per block; else null
@@ -26,11 +26,12 @@ struct TensorPart {
 };
 
 enum class TensorStep : std::uint8_t {
-  kGather,  // the elements of the parts, one part behind the other
-  kWiden,   // the same from block types or FP8, which become the tensor's own type first
-  kNegExp,  // -exp(x) in F32
-  kMxfp4,   // Hugging Face's nibbles and exponents to the blocks of quant_blocks.h
-  kZeros,   // no parts: what another device adds
+  kGather,    // the elements of the parts, one part behind the other
+  kWiden,     // the same from block types or FP8, which become the tensor's own type first
+  kNegExp,    // -exp(x) in F32
+  kF8Blocks,  // E4M3 and its scales to the blocks of quant_blocks.h
+  kMxfp4,     // Hugging Face's nibbles and exponents to the blocks of quant_blocks.h
+  kZeros,     // no parts: what another device adds
 };
 
 struct BoundTensor final : contract::TensorSource {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/models/weights/f8_blocks.h"
+
 namespace llorch::engine::models {
 namespace {
 
@@ -51,6 +53,7 @@ class Builder {
         shape_(shape_of(slot_, params)),
         row_axis_(slot_.use == contract::WeightUse::kVector ? shape_.size() - 1 : shape_.size() - 2) {}
 
+  bool is_matrix() const { return slot_.use != contract::WeightUse::kVector; }
   std::string name() const {
     const bool as_stored = source_.load == Load::kWhole || source_.load == Load::kReshaped;
     const std::string base = source_.load == Load::kStack ? names_.full_name(stack_pattern(), key_.layer) : found_.name;
@@ -329,6 +332,7 @@ Result<std::uint32_t> TensorTable::add(const WeightNames& names, const FoundWeig
   Builder builder(names, found, key, params);
   BoundTensor tensor = TRY(builder.build());
   TRY(cut(share, tensor));
+  if (keeps_f8_ && builder.is_matrix()) keep_f8(tensor);
   const auto [at, added] = numbers_.try_emplace(tensor.name, static_cast<std::uint32_t>(tensors_.size()));
   if (added) tensors_.push_back(std::move(tensor));
   return at->second;

@@ -19,6 +19,9 @@ namespace llorch::engine::models {
 // is its place here: the order in which a plan first uses them, whatever their order in the files.
 class TensorTable {
  public:
+  // keeps_f8: matrices of FP8 stay FP8 where they can (f8_blocks.h), instead of becoming BF16.
+  explicit TensorTable(bool keeps_f8 = false) : keeps_f8_(keeps_f8) {}
+
   // Describes the tensor of slot `slot` in an instruction with these params and gives its number. Errors:
   // WEIGHT_SHAPE_MISMATCH (naming the tensor and both shapes), MISSING_WEIGHT (an expert, a table of scales),
   // WEIGHT_DTYPE_UNSUPPORTED (a type that cannot be loaded that way), and those of cut(). The params are those of the whole
@@ -30,6 +33,7 @@ class TensorTable {
   std::vector<BoundTensor> take() { return std::move(tensors_); }
 
  private:
+  bool keeps_f8_;
   std::vector<BoundTensor> tensors_;
   std::map<std::string, std::uint32_t, std::less<>> numbers_;  // by name
 };

@@ -1,5 +1,6 @@
 #include "engine/models/weights/recipe.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +41,13 @@ class Recipe {
     const WeightNames names(files_, family);
     const auto found = names.find(key);
     if (!found) return base::fail(ErrorCode::kMissingWeight, "not found");
-    return table_.add(names, *found, key, block);
+    return table_.add(names, *found, key, block, share_);
+  }
+  // For a device that holds a share of it, with kernels for FP8 or without.
+  Recipe& on_device(const TensorShare& share, bool keeps_f8) {
+    share_ = share;
+    table_ = TensorTable(keeps_f8);
+    return *this;
   }
   template <class P>
   ErrorCode error(P params) {
@@ -71,11 +78,12 @@ class Recipe {
   std::span<const BoundTensor> tensors() const { return table_.tensors(); }
 
  private:
-  // Pieces made by themselves are pieces of the whole.
+  // Pieces made by themselves are pieces of the whole; not all of them where there are thousands.
   void expect_any_piece(const BoundTensor& bound) const {
     const std::size_t block = dtype_info(bound.stored.dtype).block_bytes;
-    for (std::size_t begin = 0; begin <= bytes_.size(); begin += block) {
-      for (std::size_t end = begin; end <= bytes_.size(); end += block) {
+    const std::size_t step = block * (1 + bytes_.size() / block / 50);
+    for (std::size_t begin = 0; begin <= bytes_.size(); begin += step) {
+      for (std::size_t end = begin; end <= bytes_.size(); end += step) {
         std::vector<std::byte> piece(end - begin);
         EXPECT_TRUE(bound.read(begin, piece));
         EXPECT_TRUE(std::ranges::equal(piece, std::span(bytes_).subspan(begin, end - begin))) << begin << " to " << end;
@@ -87,6 +95,7 @@ class Recipe {
   std::vector<std::byte> storage_;
   io::ModelFiles files_;
   TensorTable table_;
+  TensorShare share_;
   std::vector<std::byte> bytes_;
 };
 
@@ -316,6 +325,122 @@ TEST(Recipe, Fp8BecomesBFloat16) {
   EXPECT_EQ(Recipe(row(FfnSlot::kUp, "", "w"), tensors, odd).error(p), ErrorCode::kConfigKeyInvalid);
   Recipe bare(row(FfnSlot::kUp, "", "w"), {{"w", TinyTensor::raw("F8_E4M3", {2, 3}, weights)}});
   EXPECT_EQ(bare.error(p), ErrorCode::kMissingWeight);
+}
+
+// FP8 matrices with scales that are powers of two, so that BF16 holds every product exactly.
+struct Fp8File {
+  Fp8File(std::uint64_t rows, std::uint64_t cols, std::uint64_t block_rows, std::uint64_t block_cols,
+          const std::string& type = "F8_E4M3")
+      : config(fmt::format(R"({{"quantization_config":{{"weight_block_size":[{},{}]}}}})", block_rows, block_cols)) {
+    add("w", rows, cols, (rows + block_rows - 1) / block_rows, (cols + block_cols - 1) / block_cols, type);
+  }
+  void add(const std::string& name, std::uint64_t rows, std::uint64_t cols, std::uint64_t scale_rows,
+           std::uint64_t scale_cols, const std::string& type = "F8_E4M3") {
+    std::vector<std::uint8_t> codes(rows * cols);
+    for (std::uint8_t& code : codes)
+      code = static_cast<std::uint8_t>((state_ = state_ * 1103515245U + 12345U) >> 16 & 0xF7U);
+    Values scales(scale_rows * scale_cols);
+    for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = std::ldexp(1.0F, static_cast<int>(i % 40) - 20);
+    tensors.insert_or_assign(name, TinyTensor::raw(type, {rows, cols}, codes));
+    tensors.insert_or_assign(name + "_scale_inv", TinyTensor::f32({scale_rows, scale_cols}, scales));
+  }
+  std::map<std::string, TinyTensor> tensors;
+  std::string config;
+
+ private:
+  std::uint32_t state_ = 7;
+};
+
+// As numbers, whichever of the two types it has.
+Values values_of(const StoredTensor& tensor) {
+  Values values;
+  const std::size_t row = tensor.shape[tensor.rank - 1U], row_size = row_bytes(tensor.dtype, row);
+  for (std::size_t at = 0; at < tensor.bytes.size(); at += row_size)
+    for (std::size_t k = 0; k < row; ++k) {
+      if (tensor.dtype == DType::kBF16) {
+        std::uint16_t half = 0;
+        std::memcpy(&half, tensor.bytes.data() + at + 2 * k, 2);
+        values.push_back(io::bf16_to_f32(half));
+      } else {
+        BlockF8_E4M3 block;
+        std::memcpy(&block, tensor.bytes.data() + at + k / 128 * sizeof block, sizeof block);
+        values.push_back(block.d * io::f8_e4m3_to_f32(block.qs[k % 128]));
+      }
+    }
+  return values;
+}
+
+// The values a device without kernels for FP8 gets, in the type that `share` of them can have.
+template <class Slot, class P>
+void expect_f8(Slot slot, const Source& source, const Fp8File& file, const P& params, DType type,
+               const TensorShare& share = {}) {
+  const WeightRow weight = row(slot, "", source);
+  Recipe widened(weight, file.tensors, file.config), kept(weight, file.tensors, file.config);
+  const StoredTensor expected = widened.on_device(share, false).fetch(params);
+  const StoredTensor tensor = kept.on_device(share, true).fetch(params);
+  EXPECT_EQ(expected.dtype, DType::kBF16);
+  EXPECT_EQ(tensor.dtype, type);
+  EXPECT_EQ(tensor.shape, expected.shape);
+  EXPECT_EQ(values_of(tensor), values_of(expected));
+}
+
+SwigluParams ffn(std::uint32_t width, std::uint32_t rows) {
+  SwigluParams p{};
+  p.width = width;
+  p.ffn = rows;
+  return p;
+}
+
+// Where a device has kernels for it, and 128 columns of a row have one scale; whatever is left of the last ones.
+TEST(Recipe, Fp8StaysWhereItsScalesLetIt) {
+  for (const std::uint32_t width : {5U, 128U, 300U})
+    expect_f8(FfnSlot::kUp, "w", Fp8File(7, width, 128, 128), ffn(width, 7), DType::kF8_E4M3);
+  expect_f8(FfnSlot::kUp, "w", Fp8File(7, 300, 3, 256), ffn(300, 7), DType::kF8_E4M3);
+  expect_f8(FfnSlot::kUp, "w", Fp8File(7, 300, 1, 300), ffn(300, 7), DType::kF8_E4M3);  // one a row
+  expect_f8(FfnSlot::kUp, "w", Fp8File(7, 300, 7, 300), ffn(300, 7), DType::kF8_E4M3);  // one
+  expect_f8(FfnSlot::kUp, "w", Fp8File(7, 300, 128, 64), ffn(300, 7), DType::kBF16);
+  expect_f8(FfnSlot::kUp, "w", Fp8File(7, 300, 128, 192), ffn(300, 7), DType::kBF16);
+  expect_f8(FfnSlot::kUp, "w", Fp8File(7, 300, 128, 128, "F8_E5M2"), ffn(300, 7), DType::kBF16);
+}
+
+TEST(Recipe, Fp8SharesOfSeveralDevices) {
+  const Fp8File file(40, 600, 128, 128);
+  const auto columns = [](std::uint32_t begin, std::uint32_t count) {
+    return TensorShare{.kind = TensorShare::Kind::kSlice, .axis = 1, .begin = begin, .count = count};
+  };
+  expect_f8(FfnSlot::kUp, "w", file, ffn(600, 40), DType::kF8_E4M3, columns(256, 128));
+  expect_f8(FfnSlot::kUp, "w", file, ffn(600, 40), DType::kF8_E4M3, columns(384, 216));
+  expect_f8(FfnSlot::kUp, "w", file, ffn(600, 40), DType::kBF16, columns(64, 128));
+  expect_f8(FfnSlot::kUp, "w", file, ffn(600, 40), DType::kF8_E4M3,
+            {.kind = TensorShare::Kind::kSlice, .axis = 0, .begin = 13, .count = 20});
+}
+
+TEST(Recipe, Fp8InPartsAndStacks) {
+  const Source fused("w", Load::kRows, AttentionSlot::kQ, AttentionSlot::kV);
+  AttentionParams p{};
+  p.width = 150;
+  p.heads = 3;
+  p.kv_heads = 1;
+  p.d_qk = p.d_v = 10;
+  expect_f8(AttentionSlot::kV, fused, Fp8File(50, 150, 16, 128), p, DType::kF8_E4M3);
+  Fp8File experts(12, 140, 128, 128);
+  for (const char* name : {"layers.0.e.0.down", "layers.0.e.1.down"}) experts.add(name, 12, 140, 1, 2);
+  expect_f8(MoeSlot::kDown, Source("layers.{}.e.{}.down", Load::kStack), experts, moe(12, 140), DType::kF8_E4M3);
+  expect_f8(MoeSlot::kDown, Source("layers.{}.e.{}.down", Load::kStack), experts, moe(12, 140), DType::kF8_E4M3,
+            {.kind = TensorShare::Kind::kSlice, .axis = 2, .begin = 0, .count = 70});
+}
+
+// Keys are turned: their rows run down the stored columns, and blocks of scales with them.
+TEST(Recipe, Fp8OfLatentAttention) {
+  const auto heads = [](std::uint32_t keys, std::uint32_t values) {
+    MlaAttentionParams p = mla();
+    p.d_nope = keys, p.d_v = values, p.kv_lora = 40;
+    return p;
+  };
+  const Source keys("w", Load::kHeadKeys), values("w", Load::kHeadValues);
+  expect_f8(MlaSlot::kKB, keys, Fp8File(256, 40, 64, 16), heads(64, 64), DType::kF8_E4M3);
+  expect_f8(MlaSlot::kKB, keys, Fp8File(200, 40, 128, 128), heads(64, 36), DType::kBF16);  // 100 .. 163 have two
+  expect_f8(MlaSlot::kVB, values, Fp8File(256, 40, 64, 128), heads(64, 64), DType::kF8_E4M3);
 }
 
 TEST(Recipe, RefusesTypesThatAreNoWeights) {

@@ -15,8 +15,6 @@ using contract::DType;
 using contract::dtype_bit;
 using contract::Opcode;
 
-// Every type but the integer one.
-constexpr std::uint64_t kMatrixTypes = ((std::uint64_t{1} << contract::kDTypesCount) - 1) & ~dtype_bit(DType::kI32);
 constexpr std::uint64_t kVectorTypes = dtype_bit(DType::kF32) | dtype_bit(DType::kF16) | dtype_bit(DType::kBF16);
 
 template <class Adapter>

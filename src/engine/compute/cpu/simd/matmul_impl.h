@@ -277,6 +277,7 @@ inline void matmul(const MatmulArgs& args, Range groups) {
     case DType::kIQ4_NL: return quant_matmul<QuantWeights<DType::kIQ4_NL>>(args, groups);
     case DType::kIQ4_XS: return quant_matmul<QuantWeights<DType::kIQ4_XS>>(args, groups);
     case DType::kMXFP4: return quant_matmul<QuantWeights<DType::kMXFP4>>(args, groups);
+    case DType::kF8_E4M3:
     case DType::kI32: return;  // never packed
   }
 }

@@ -164,6 +164,7 @@ void visit_matrix_type(contract::DType dtype, const Visitor& visitor) {
     case kIQ4_NL: return visitor.template operator()<kIQ4_NL>();
     case kIQ4_XS: return visitor.template operator()<kIQ4_XS>();
     case kMXFP4: return visitor.template operator()<kMXFP4>();
+    case kF8_E4M3: return visitor.template operator()<kF8_E4M3>();
     case kI32: break;  // check_tensor() said no
   }
   ASSERT(false, "type {}", static_cast<int>(dtype));

@@ -60,10 +60,10 @@ TEST(CudaDevice, MemoryIsZeroed) {
 
 TEST(CudaDevice, PackedWeightsTakeWhatWasPromised) {
   const auto backend = make_backend({});
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kMXFP4}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kMXFP4, DType::kF8_E4M3}) {
     const auto info = contract::dtype_info(dtype);
     const std::uint32_t cols = contract::is_quantised(dtype) ? 512 : 13;
-    const std::vector<std::byte> bytes(std::size_t{19} * cols / info.block_elements * info.block_bytes);
+    const std::vector<std::byte> bytes(19 * contract::row_bytes(dtype, cols));
     const auto stored = tensor(dtype, 19, cols, bytes);
     void* weight = backend->upload_weight(stored).value();
     EXPECT_EQ(backend->used_bytes(MemoryPurpose::kWeights), backend->packed_weight_bytes(stored)) << info.name;
@@ -73,6 +73,19 @@ TEST(CudaDevice, PackedWeightsTakeWhatWasPromised) {
             ErrorCode::kWeightDTypeUnsupported);
   EXPECT_EQ(backend->upload_weight(tensor(DType::kQ8_0, 2, 33, std::vector<std::byte>(68))).error().code,
             ErrorCode::kWeightShapeMismatch);
+}
+
+// No type becomes a wider one on the device: bytes as stored, but for six-bit scales that get a byte each.
+TEST(CudaDevice, EveryTypeHasItsOwnStorage) {
+  const auto backend = make_backend({});
+  for (std::size_t i = 0; i < contract::kDTypesCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if ((adapters::kMatrixTypes & contract::dtype_bit(dtype)) == 0) continue;
+    constexpr std::uint32_t kRows = 4096, kCols = 7168;
+    const std::uint64_t packed = backend->packed_weight_bytes(tensor(dtype, kRows, kCols, {}));
+    EXPECT_LE(static_cast<double>(packed), 1.04 * static_cast<double>(kRows * contract::row_bytes(dtype, kCols)))
+        << contract::dtype_info(dtype).name;
+  }
 }
 
 // A driver whose memory has moved.
@@ -104,7 +117,7 @@ TEST(CudaDevice, NoticesWhatIsNotResident) {
 TEST(CudaDevice, SaysWhatItIs) {
   const auto backend = make_backend({});
   EXPECT_EQ(backend->device_class(), "emulated sm_90");
-  EXPECT_EQ(backend->numerics(), "cuda-2");
+  EXPECT_EQ(backend->numerics(), "cuda-3");
 }
 
 // Every opcode has its adapter; what an adapter cannot do is refused when the model is loaded.

@@ -18,7 +18,7 @@ struct EmulationOptions {
 };
 std::unique_ptr<Driver> make_driver(const EmulationOptions& options);
 
-// The CUDA backend on an emulated device, numerics "cuda-2".
+// The CUDA backend on an emulated device, numerics "cuda-3".
 std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options);
 
 }  // namespace llorch::engine::compute::cuda::emulation

@@ -15,6 +15,7 @@
 #include "engine/compute/cuda/kernels/packing/packing_reference.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/reference/exact.h"
+#include "engine/contract/quant_blocks.h"
 
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
@@ -25,13 +26,14 @@ using cpu::testing::Random;
 using cpu::testing::random_matrix;
 using cpu::testing::same_bits;
 
-constexpr DType kMatrixTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,
-                                  DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0,   DType::kQ5_1,
-                                  DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
-                                  DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
-constexpr DType kOneOfEachKind[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ2_K, DType::kQ4_K};
+constexpr DType kMatrixTypes[] = {DType::kF32,   DType::kF16,    DType::kBF16, DType::kQ8_0,   DType::kQ4_0,
+                                  DType::kQ4_1,  DType::kQ5_0,   DType::kQ5_1, DType::kQ2_K,   DType::kQ3_K,
+                                  DType::kQ4_K,  DType::kQ5_K,   DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
+                                  DType::kMXFP4, DType::kF8_E4M3};
+constexpr DType kOneOfEachKind[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kF8_E4M3,
+                                    DType::kQ8_0, DType::kQ2_K, DType::kQ4_K};
 
-bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF8_E4M3; }
 
 // An emulated machine; kernels get plain host memory, but narrowed activations lie on the device.
 struct Machine {
@@ -133,12 +135,42 @@ float half_dot(std::span<const float> w, std::span<const float> x) {
   return halves[0] + halves[1];
 }
 
+// The value of a code, as the format's definition says it.
+float f8_value(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  if ((code & 0x7F) == 0x7F) return NAN;
+  const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                   : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return (code & 0x80) != 0 ? -size : size;
+}
+// A stored row as F16 kernels see it: every element times its scale over the row's, each rounded to F16.
+Narrowed f8_row(std::span<const std::byte> stored, std::size_t cols) {
+  std::vector<contract::BlockF8_E4M3> blocks((cols + 127) / 128);
+  std::memcpy(blocks.data(), stored.data(), stored.size());
+  Narrowed out{.values = {}, .scale = 0x1p-126f};
+  for (const auto& block : blocks)
+    if (std::isfinite(block.d)) out.scale = std::max(out.scale, std::fabs(block.d) / 128);
+  for (std::size_t k = 0; k < cols; ++k) {
+    const auto& block = blocks[k / 128];
+    const float factor = half_to_float(float_to_half(block.d / out.scale));
+    out.values.push_back(half_to_float(float_to_half(f8_value(block.qs[k % 128]) * factor)));
+  }
+  return out;
+}
+
 std::vector<float> expected_row(DType dtype, std::span<const std::byte> stored, std::size_t n,
                                 std::span<const float> x) {
   if (contract::is_quantised(dtype)) return reference::matmul_exact(dtype, stored, n, x);
-  const std::vector<float> w = reference::dequantise(dtype, stored, n, x.size());
   const Narrowed narrow = narrowed(x);
   std::vector<float> y;
+  if (dtype == DType::kF8_E4M3) {
+    for (std::size_t row = 0; row < n; ++row) {
+      const Narrowed weights = f8_row(stored.subspan(row * stored.size() / n, stored.size() / n), x.size());
+      y.push_back(half_dot(weights.values, narrow.values) * narrow.scale * weights.scale);
+    }
+    return y;
+  }
+  const std::vector<float> w = reference::dequantise(dtype, stored, n, x.size());
   for (std::size_t row = 0; row < n; ++row) {
     const auto of_row = std::span(w).subspan(row * x.size(), x.size());
     if (!is_half(dtype)) {
@@ -487,6 +519,7 @@ TEST(Matmul, GatherDequantisesExactly) {
   Random random(8);
   SCOPED_TRACE(random.note());
   for (const DType dtype : kMatrixTypes) {
+    if (dtype == DType::kF8_E4M3) continue;  // FP8 below
     const MatrixShape shape{.dtype = dtype, .rows = 35, .cols = 512};
     const auto stored = random_matrix(random, shape);
     const Uploaded uploaded(shape, {stored});

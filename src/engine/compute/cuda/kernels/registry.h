@@ -67,18 +67,19 @@ template <DType... kTypes>
 using QuantPackers = KernelList<PackQuant<kTypes>...>;
 using PackKernels = Joined<
     KernelList<PackFloats<DType::kF32>, PackFloats<DType::kF16>, PackFloats<DType::kBF16>, PackHalf<DType::kF16>,
-               PackHalf<DType::kBF16>>,
+               PackHalf<DType::kBF16>, PackF8>,
     QuantPackers<DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
                  DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4>>::List;
 using DrawKernels = KernelList<DrawEdit, DrawSort, DrawMerge, DrawWalk>;
-using AllKernels = Joined<PlainKernels, CacheKernels, DrawKernels, AttentionKernels<PagedKeys<DType::kF32>>,
-                          AttentionKernels<PagedKeys<DType::kF16>>, AttentionKernels<LatentKeys<DType::kF32>>,
-                          AttentionKernels<LatentKeys<DType::kF16>>, PlainMatmuls, HalfKernels<DType::kF16>,
-                          HalfKernels<DType::kBF16>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
-                          QuantKernels<DType::kQ4_1>, QuantKernels<DType::kQ5_0>, QuantKernels<DType::kQ5_1>,
-                          QuantKernels<DType::kQ2_K>, QuantKernels<DType::kQ3_K>, QuantKernels<DType::kQ4_K>,
-                          QuantKernels<DType::kQ5_K>, QuantKernels<DType::kQ6_K>, QuantKernels<DType::kIQ4_NL>,
-                          QuantKernels<DType::kIQ4_XS>, QuantKernels<DType::kMXFP4>, PackKernels>::List;
+using AllKernels =
+    Joined<PlainKernels, CacheKernels, DrawKernels, AttentionKernels<PagedKeys<DType::kF32>>,
+           AttentionKernels<PagedKeys<DType::kF16>>, AttentionKernels<LatentKeys<DType::kF32>>,
+           AttentionKernels<LatentKeys<DType::kF16>>, PlainMatmuls, HalfKernels<DType::kF16>, HalfKernels<DType::kBF16>,
+           HalfKernels<DType::kF8_E4M3>, QuantKernels<DType::kQ8_0>, QuantKernels<DType::kQ4_0>,
+           QuantKernels<DType::kQ4_1>, QuantKernels<DType::kQ5_0>, QuantKernels<DType::kQ5_1>,
+           QuantKernels<DType::kQ2_K>, QuantKernels<DType::kQ3_K>, QuantKernels<DType::kQ4_K>,
+           QuantKernels<DType::kQ5_K>, QuantKernels<DType::kQ6_K>, QuantKernels<DType::kIQ4_NL>,
+           QuantKernels<DType::kIQ4_XS>, QuantKernels<DType::kMXFP4>, PackKernels>::List;
 
 inline constexpr std::size_t kSharedBytesMax =
     99 * 1024;  // of a block, on the architecture that has the least (8.9, 12.0)

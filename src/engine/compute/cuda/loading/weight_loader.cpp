@@ -178,6 +178,7 @@ void launch_pack(const CudaStream& stream, const StoredTensor& tensor, const ker
     case DType::kIQ4_NL: quant.template operator()<DType::kIQ4_NL>(); break;
     case DType::kIQ4_XS: quant.template operator()<DType::kIQ4_XS>(); break;
     case DType::kMXFP4: quant.template operator()<DType::kMXFP4>(); break;
+    case DType::kF8_E4M3: launch.template operator()<kernels::PackF8>(groups); break;
     case DType::kI32: ASSERT(false, "{} was checked", tensor.name);
   }
 }

@@ -1,4 +1,5 @@
-// Weights through the ring on the emulated device, against the plain twin that packs on the host (kernels/packing/packing_reference.h).
+// Weights through the ring on the emulated device, against the plain twin that packs on the host
+// (kernels/packing/packing_reference.h).
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -133,6 +134,8 @@ struct Model {
       add(type, {37, 512});
       add(type, {2, 16, 256});
     }
+    add(DType::kF8_E4M3, {37, 300});
+    add(DType::kF8_E4M3, {2, 16, 128});
   }
   void add(DType type, std::vector<std::uint32_t> shape) {
     StoredTensor tensor{.dtype = type, .rank = static_cast<std::uint8_t>(shape.size()), .shape = {}};

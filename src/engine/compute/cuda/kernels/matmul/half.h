@@ -1,10 +1,14 @@
 #pragma once
-// F16 and BF16 weights on tensor cores. Columns are padded to whole steps and cut in two halves; either half is one chain of
+// F16, BF16 and FP8 weights on tensor cores. Columns are padded to whole steps and cut in two halves; either half is one chain of
 // HalfMma steps with k increasing, from +0, and y = first + second, times the powers of two that brought x and w into the range
-// of F16. That is all of the order: who computes which tile, how many rows share it and how far ahead is read change nothing.
+// of F16 (of FP8 rows: the row's scale). That is all of the order: who computes which tile, how many rows share it and how far
+// ahead is read change nothing. FP8 weights become F16 in registers (f8.h) and are F16 from there on.
 //
 // Weights are the sixteen-row operand and come from device memory as fragments (half_index), activations the eight-column one:
 // one row of x costs one column block, so the same kernel streams weights for a single row and multiplies for hundreds.
+#include <type_traits>
+
+#include "engine/compute/cuda/kernels/matmul/f8.h"
 #include "engine/compute/cuda/kernels/matmul/matmul.h"
 
 namespace llorch::engine::compute::cuda::kernels {
@@ -30,6 +34,12 @@ struct PrefillShape {
   static constexpr std::uint32_t kRowTiles = 4, kColumnTiles = 8;
 };
 
+// What FP8 weights of a step are multiplied by.
+template <std::uint32_t kGroups>
+struct F8Factors {
+  alignas(16) std::uint16_t factors[kGroups][kMmaRows];
+};
+
 template <DType kType, class Shape>
 struct HalfMatmul {
   using Args = MatmulArgs;
@@ -43,8 +53,13 @@ struct HalfMatmul {
   static constexpr bool kStartsEarly = true;
   static_assert(kHalfColumns % (2 * kHalfStep * Shape::kSteps) == 0, "a half is whole stages");
 
-  struct Step {
-    Words4 weights[Shape::kGroups][2][32];  // [group][mma][lane]
+  static constexpr bool kF8 = kType == DType::kF8_E4M3;
+  static constexpr std::uint32_t kElementBytes = kF8 ? 1 : 2;
+  struct alignas(8 * kElementBytes) Stored {  // a lane's eight weights of a mma, of two rows
+    std::uint32_t word[2 * kElementBytes];
+  };
+  struct Step : std::conditional_t<kF8, F8Factors<Shape::kGroups>, Nothing> {
+    Stored weights[Shape::kGroups][2][32];  // [group][mma][lane]
     Words4 x[kRowsOfX][4];                  // [row of x][eight columns]
   };
   struct Shared {
@@ -52,6 +67,7 @@ struct HalfMatmul {
     float second[Shape::kHalves == 2 ? kRowWarps * kColumnWarps * 32 : 1][kRowTiles * kColumnTiles * 4 + 1];
   };
   struct Own {
+    std::uint32_t factors[kF8 ? kRowTiles : 1][2];  // of rows g and g + 8, twice in a word
     Words4 a[kRowTiles];
     Words4 b[kColumnTiles];
     float sum[kRowTiles][kColumnTiles][4];
@@ -140,15 +156,31 @@ struct HalfMatmul {
   template <class Block>
   static LLORCH_KERNEL void fetch_weights(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
                                           std::uint32_t thread) {
-    const Matrix& w = work.target.w;
-    constexpr std::uint32_t kWordsOfGroup = kHalfStepElements * 2 / sizeof(Words4);
+    constexpr std::uint32_t kWordsOfGroup = kHalfStepElements * kElementBytes / sizeof(Words4);
     for (std::uint32_t i = thread; i < Shape::kGroups * kWordsOfGroup; i += kThreads) {
-      const std::uint32_t group = i / kWordsOfGroup, at = i % kWordsOfGroup, row = work.first_row + group * kMmaRows;
-      const bool real = row < w.n;
-      const std::byte* from = work.w + (real ? row / kMmaRows * w.row_bytes : 0);
-      block.copy16(&to.weights[group][at / 32][at % 32],
-                   from + (std::uint64_t{step} * kWordsOfGroup + at) * sizeof(Words4), real);
+      const std::uint32_t group = i / kWordsOfGroup, at = i % kWordsOfGroup, lane = at * (2 / kElementBytes);
+      const Source from = source(work, group);
+      block.copy16(&to.weights[group][lane / 32][lane % 32],
+                   from.group + (std::uint64_t{step} * kWordsOfGroup + at) * sizeof(Words4), from.real);
     }
+    if constexpr (kF8) {
+      if (thread >= 2 * Shape::kGroups) return;
+      const std::uint32_t group = thread / 2, half = thread % 2;
+      const Source from = source(work, group);
+      const std::uint64_t at = step / (kF8Columns / kHalfStep) * std::uint64_t{2} + half;
+      block.copy16(&to.factors[group][half * kMmaRows / 2],
+                   from.group + f8_code_bytes(work.target.w.k) + at * sizeof(Words4), from.real);
+    }
+  }
+  // Where a group of the tile lies; of one past the last there is nothing.
+  struct Source {
+    const std::byte* group;
+    bool real;
+  };
+  static LLORCH_KERNEL Source source(const MatmulWork& work, std::uint32_t group) {
+    const Matrix& w = work.target.w;
+    const std::uint32_t row = work.first_row + group * kMmaRows;
+    return {work.w + (row < w.n ? row / kMmaRows * w.row_bytes : 0), row < w.n};
   }
   template <class Block>
   static LLORCH_KERNEL void fetch_activations(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
@@ -171,6 +203,12 @@ struct HalfMatmul {
         LLORCH_UNROLL
         for (std::uint32_t c = 0; c < kColumnTiles; ++c)
           owns[thread].b[c] = stage[at.half][k].x[at.row_of_x + c * kMmaColumns + at.g][at.t];
+        if constexpr (kF8) {
+          LLORCH_UNROLL
+          for (std::uint32_t r = 0; r < kRowTiles; ++r) LLORCH_UNROLL
+          for (std::uint32_t high = 0; high < 2; ++high)
+            owns[thread].factors[r][high] = stage[at.half][k].factors[at.group + r][at.g + 8 * high] * 0x10001u;
+        }
       });
       LLORCH_UNROLL
       for (std::uint32_t j = 0; j < 2; ++j) {
@@ -178,7 +216,8 @@ struct HalfMatmul {
           const Place at = place(thread);
           LLORCH_UNROLL
           for (std::uint32_t r = 0; r < kRowTiles; ++r)
-            owns[thread].a[r] = stage[at.half][k].weights[at.group + r][j][thread % 32];
+            owns[thread].a[r] =
+                fragment(stage[at.half][k].weights[at.group + r][j][thread % 32], owns[thread].factors[kF8 ? r : 0]);
         });
         LLORCH_UNROLL
         for (std::uint32_t r = 0; r < kRowTiles; ++r) LLORCH_UNROLL
@@ -188,6 +227,19 @@ struct HalfMatmul {
           });
       }
     }
+  }
+
+  static LLORCH_KERNEL Words4 fragment(const Stored& stored, const std::uint32_t (&factors)[2]) {
+    Words4 a;
+    LLORCH_UNROLL
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      if constexpr (kF8) {
+        a.word[i] = f8_weights(stored.word[i / 2], i % 2, factors[i % 2]);
+      } else {
+        a.word[i] = stored.word[i];
+      }
+    }
+    return a;
   }
 
   // Leaves the sums of the first half in y, and begins anew.
@@ -228,7 +280,7 @@ struct HalfMatmul {
           const float own = owns[thread].sum[r][c][e];
           float sum = Shape::kHalves == 2 ? own + shared.second[thread][(r * kColumnTiles + c) * 4 + e] : y[n] + own;
           sum = sum * x_scale;
-          if constexpr (kType == DType::kBF16)
+          if constexpr (kType != DType::kF16)
             sum = sum * row_scales(w, work.w + n / kMmaRows * w.row_bytes)[n % kMmaRows];
           y[n] = work.biased(n, sum);
         });

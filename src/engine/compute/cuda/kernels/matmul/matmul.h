@@ -5,6 +5,7 @@
 // alone (plain.h, half.h, quantised.h: one for each way weights are stored), so a row's result never depends
 // on how many rows there are or how they are cut into tiles.
 #include "engine/compute/cuda/kernels/matmul/activations.h"
+#include "engine/compute/cuda/kernels/matmul/f8.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
@@ -21,7 +22,7 @@ struct Matrix {
   bool operator==(const Matrix&) const = default;
 };
 
-// Of a group of BF16 rows.
+// Of a group of BF16 or FP8 rows.
 LLORCH_KERNEL const float* row_scales(const Matrix& w, const std::byte* group) {
   return reinterpret_cast<const float*>(group + w.row_bytes) - kMmaRows;
 }
@@ -140,6 +141,12 @@ struct Gather {
   static LLORCH_KERNEL float value(const Matrix& w, std::uint32_t row, std::uint32_t k) {
     if constexpr (contract::is_quantised(kType)) {
       return PackedRow<kType>(w.data + row / kPackRows * w.row_bytes, w.k / kBlockElements, row % kPackRows).value(k);
+    } else if constexpr (kType == DType::kF8_E4M3) {
+      const std::byte* group = w.data + row / kMmaRows * w.row_bytes;
+      const auto* factors = reinterpret_cast<const std::uint16_t*>(group + f8_code_bytes(w.k));
+      const std::uint32_t code = static_cast<std::uint32_t>(group[half_index(row % kMmaRows, k)]);
+      const std::uint32_t factor = factors[k / kF8Columns * kMmaRows + row % kMmaRows];
+      return half_value(static_cast<std::uint16_t>(f8_weights(code, 0, factor))) * row_scales(w, group)[row % kMmaRows];
     } else {
       constexpr bool kGrouped = kType != DType::kF32;
       const std::byte* at = w.data + (kGrouped ? row / kMmaRows : row) * w.row_bytes;

@@ -5,6 +5,7 @@
 // What a unit has besides stored elements (rows and columns that do not exist, padding) is not written: weights begin as
 // zeros.
 #include "engine/compute/cuda/kernels/matmul/activations.h"
+#include "engine/compute/cuda/kernels/matmul/f8.h"
 #include "engine/compute/cuda/kernels/packing/stored_codes.h"
 
 namespace llorch::engine::compute::cuda::kernels {
@@ -115,6 +116,87 @@ struct PackHalf {
     for (std::uint32_t mma = 0; mma < 2; ++mma) {
       const Words4 words{{pairs[0][2 * mma], pairs[1][2 * mma], pairs[0][2 * mma + 1], pairs[1][2 * mma + 1]}};
       unit[step * (kHalfStepElements / 8) + mma * 32 + i % 32] = words;
+    }
+  }
+};
+
+// Rows of E4M3 blocks, sixteen to a unit (matmul/f8.h). Grid: units.
+struct PackF8 {
+  using Args = PackArgs;
+  static constexpr std::uint32_t kThreads = 256;
+  static constexpr std::uint32_t kPerRow = kThreads / kMmaRows;
+  struct Shared {
+    float largest[kMmaRows][kPerRow];
+    float scale[kMmaRows];
+  };
+
+  template <class Block>
+  static LLORCH_KERNEL void run(Block& block, Shared& shared, const Args& args) {
+    const std::uint32_t blocks = padded_columns(args.columns) / kF8Columns;
+    const Unit unit{reinterpret_cast<const Stored*>(args.stored) + std::uint64_t{block.x()} * kMmaRows * blocks, blocks,
+                    smaller(args.rows - block.x() * kMmaRows, kMmaRows), args.packed + block.x() * args.unit_bytes};
+    block.each([&](std::uint32_t thread) {
+      const std::uint32_t row = thread / kPerRow, part = thread % kPerRow;
+      float largest = 0;
+      for (std::uint32_t b = part; row < unit.rows && b < blocks; b += kPerRow) {
+        const float scale = magnitude(unit.at(row, b).d);
+        if (scale > largest && scale <= 0x1.fffffep+127f) largest = scale;
+      }
+      shared.largest[row][part] = largest;
+    });
+    block.each([&](std::uint32_t thread) {
+      if (thread >= unit.rows) return;
+      float largest = 0;
+      for (const float of_part : shared.largest[thread]) largest = of_part > largest ? of_part : largest;
+      shared.scale[thread] = f8_row_scale(largest);
+      (reinterpret_cast<float*>(unit.packed + args.unit_bytes) - kMmaRows)[thread] = shared.scale[thread];
+    });
+    block.own([&](std::uint32_t thread) {
+      auto* factors = reinterpret_cast<std::uint16_t*>(unit.packed + f8_code_bytes(args.columns));
+      for (std::uint32_t i = thread; i < blocks * kMmaRows; i += kThreads) {
+        const std::uint32_t row = i % kMmaRows;
+        if (row < unit.rows) factors[i] = factor_of(unit.at(row, i / kMmaRows), shared.scale[row]);
+      }
+      for (std::uint32_t i = thread; i < padded_columns(args.columns) / kHalfStep * 32; i += kThreads)
+        put_piece(unit, i);
+    });
+  }
+
+ private:
+  using Stored = contract::BlockF8_E4M3;
+  struct Unit {
+    const Stored* stored;  // [rows, blocks]
+    std::uint32_t blocks, rows;
+    std::byte* packed;
+    LLORCH_KERNEL const Stored& at(std::uint32_t row, std::uint32_t b) const {
+      return stored[std::uint64_t{row} * blocks + b];
+    }
+  };
+
+  // A NaN among the codes is one for the sum of the whole row, whatever it meets: the factor is where it is kept.
+  static LLORCH_KERNEL std::uint16_t factor_of(const Stored& stored, float row_scale) {
+    bool has_nan = false;
+    for (const std::uint8_t code : stored.qs) has_nan = has_nan || (code & 0x7Fu) == kF8NanCode;
+    return has_nan ? static_cast<std::uint16_t>(kF8NanFactor) : f8_factor(stored.d, row_scale);
+  }
+
+  // What lane i % 32 holds of columns [i / 32 * 32, ... + 32): of two rows eight columns, four to a mma.
+  static LLORCH_KERNEL void put_piece(const Unit& unit, std::uint32_t i) {
+    const std::uint32_t step = i / 32, g = i % 32 / 4, column = step * kHalfStep + i % 4 * 8;
+    std::uint32_t codes[2][2] = {};  // [row][mma]
+    LLORCH_UNROLL
+    for (std::uint32_t high = 0; high < 2; ++high) {
+      if (g + 8 * high >= unit.rows) continue;
+      const auto& qs = unit.at(g + 8 * high, column / kF8Columns).qs;
+      LLORCH_UNROLL
+      for (std::uint32_t k = 0; k < 8; ++k)
+        codes[high][k / 4] |= std::uint32_t{qs[column % kF8Columns + k]} << (8 * (k % 4));
+    }
+    auto* packed = reinterpret_cast<std::uint32_t*>(unit.packed) + step * (kHalfStepElements / 4) + i % 32 * 2;
+    LLORCH_UNROLL
+    for (std::uint32_t mma = 0; mma < 2; ++mma) {
+      packed[mma * 64] = choose_bytes(codes[0][mma], codes[1][mma], 0x5410u);
+      packed[mma * 64 + 1] = choose_bytes(codes[0][mma], codes[1][mma], 0x7632u);
     }
   }
 };

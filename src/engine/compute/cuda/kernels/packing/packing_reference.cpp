@@ -9,6 +9,7 @@
 #include "engine/compute/cuda/kernels/matmul/activations.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/half.h"
+#include "engine/contract/quant_blocks.h"
 
 namespace llorch::engine::compute::cuda::kernels {
 
@@ -56,6 +57,31 @@ void pack_half(const cpu::MatrixShape& shape, std::span<const std::byte> rows, s
   }
 }
 
+// The factors of a row's blocks and its scale from what the formula of f8.h says, and every byte where half_index() has it.
+void pack_f8(const cpu::MatrixShape& shape, std::span<const std::byte> rows, std::span<std::byte> packed) {
+  std::memset(packed.data(), 0, packed.size());
+  const std::size_t blocks = (shape.cols + 127) / 128, row_bytes = contract::row_bytes(shape.dtype, shape.cols);
+  for (std::size_t row = 0; row < rows.size() / row_bytes; ++row) {
+    std::byte* group = packed.data() + row / kMmaRows * unit_bytes(shape);
+    const auto r = static_cast<std::uint32_t>(row % kMmaRows);
+    std::vector<contract::BlockF8_E4M3> stored(blocks);
+    std::memcpy(stored.data(), rows.data() + row * row_bytes, row_bytes);
+    float scale = 0x1p-126f;
+    for (const auto& block : stored)
+      if (std::isfinite(block.d)) scale = std::max(scale, std::fabs(block.d) / 128);
+    std::byte* factors = group + blocks * 128 * kMmaRows;
+    std::memcpy(factors + (blocks * sizeof(std::uint16_t) * kMmaRows) + r * sizeof scale, &scale, sizeof scale);
+    for (std::uint32_t b = 0; b < blocks; ++b) {
+      const auto& codes = stored[b].qs;
+      const bool has_nan = std::ranges::any_of(codes, [](std::uint8_t code) { return code == 0x7F || code == 0xFF; });
+      const std::uint16_t factor =
+          has_nan || std::isnan(stored[b].d) ? std::uint16_t{0x7E00} : float_to_half(stored[b].d / scale);
+      std::memcpy(factors + (b * kMmaRows + r) * sizeof factor, &factor, sizeof factor);
+      for (std::uint32_t k = 0; k < 128; ++k) group[half_index(r, b * 128 + k)] = std::byte{codes[k]};
+    }
+  }
+}
+
 }  // namespace
 
 void pack_units_reference(const cpu::MatrixShape& shape, std::span<const std::byte> source, std::span<std::byte> packed,
@@ -63,14 +89,15 @@ void pack_units_reference(const cpu::MatrixShape& shape, std::span<const std::by
   const std::size_t bytes = unit_bytes(shape);
   ASSERT(begin <= end && end <= units_of(shape) && packed.size() == (end - begin) * bytes, "units {} to {} in {} bytes",
          begin, end, packed.size());
-  const auto info = contract::dtype_info(shape.dtype);
-  const std::size_t stored = std::size_t{shape.cols} / info.block_elements * info.block_bytes;
+  const std::size_t stored = contract::row_bytes(shape.dtype, shape.cols);
   const std::size_t first = begin * unit_rows(shape),
                     rows = std::min(shape.rows - first, (end - begin) * unit_rows(shape));
   const auto part = source.subspan(first * stored, rows * stored);
   if (is_quantised(shape.dtype)) {
     const cpu::MatrixShape of_part{.dtype = shape.dtype, .rows = static_cast<std::uint32_t>(rows), .cols = shape.cols};
     cpu::pack_groups(of_part, part.data(), packed.data(), 0, end - begin);
+  } else if (shape.dtype == contract::DType::kF8_E4M3) {
+    pack_f8(shape, part, packed);
   } else if (shape.dtype != contract::DType::kF32) {
     pack_half(shape, part, packed);
   } else if (stored == bytes) {
