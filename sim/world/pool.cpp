@@ -169,7 +169,8 @@ void Pool::start_worker(const contract::StartWorkerRequest& wanted, Reply<MaybeE
   world_.loop.post(process_, world_.dice_processes.between(1, 30) * kMs, [this, wanted, reply = std::move(reply)] {
     pool_managerd::model_catalog::ModelPlan plan;
     plan.shape = {.context_tokens = kContextTokens, .slots = wanted.slots, .kv_dtype = wanted.kv_dtype};
-    plan.weights_bytes = world_.options.models[static_cast<std::size_t>(world_.model_of(wanted.model_ref))].bytes;
+    plan.memory = {
+        {.weights_bytes = world_.options.models[static_cast<std::size_t>(world_.model_of(wanted.model_ref))].bytes}};
     link(reg::Heard{});
     step(wl::DevicesRead{read_devices()});
     step(wl::StartAsked{remember(reply), wanted, plan, {}});

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/version.h"
+#include "contract/device_mask.h"
 #include "contract/json.h"
 #include "contract/worker.h"
 #include "engine/compute/cuda/backend.h"
@@ -138,6 +139,7 @@ class PoolManager::Impl {
   void execute(const wl::SendSignal&);
   void execute(const wl::ReportReady&);
   void execute(const wl::ReportFailed&);
+  void execute(const wl::LearnDigest&);
   void execute(const wl::PushState&);
   void execute(const wl::Note&);
   void on_exit(const WorkerId& id, const wl::ExitFacts& facts, const std::string& log_tail);
@@ -232,12 +234,13 @@ base::Result<> PoolManager::Impl::open() {
   host.executable =
       config.pool_managerd.worker_binary.empty() ? sibling : std::filesystem::path(config.pool_managerd.worker_binary);
   host.state_directory = options_.state_directory;
-  host.callback_url =
-      (wildcard ? fmt::format("http://127.0.0.1:{}", server_.port()) : server_.url()) + "/v2/internal/workers/ready";
+  host.callback_base =
+      (wildcard ? fmt::format("http://127.0.0.1:{}", server_.port()) : server_.url()) + "/v2/internal/workers/";
   host.bind_address = url.host;
   host.api_token_file = config.auth.token_file;
   host.threads_count = worker_threads(config);
   host.shutdown_grace_ms = config.pool_managerd.worker_drain_grace_ms;
+  host.step_counters = config.pool_managerd.worker_step_counters;
   workers_.emplace(
       std::move(host), loop_,
       [this](const WorkerId& id, const wl::ExitFacts& facts, const std::string& tail) { on_exit(id, facts, tail); });
@@ -293,6 +296,9 @@ control_api::Operations PoolManager::Impl::operations() {
   out.ready = [this](contract::ReadyCallback callback, ExchangePtr exchange) {
     on_main([this, callback, exchange] { step(wl::ReadyReceived{remember(exchange), callback}); });
   };
+  out.progress = [this](contract::LoadProgress progress, ExchangePtr exchange) {
+    on_main([this, progress, exchange] { step(wl::ProgressReceived{remember(exchange), progress}); });
+  };
   out.worker = [this](WorkerId id, ExchangePtr exchange) {
     on_main([this, id, exchange] {
       const auto worker = lifecycle_.worker(id);
@@ -338,13 +344,15 @@ control_api::Operations PoolManager::Impl::operations() {
 void PoolManager::Impl::start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id,
                                      ExchangePtr exchange) {
   inspect_thread_.post([this, wanted, correlation_id, exchange] {
-    const auto device = wanted.gpu_id == "cpu" ? model_catalog::DeviceKind::kCpu : model_catalog::DeviceKind::kCuda;
+    const auto mask = contract::devices_of(wanted.gpu_id);
+    const auto device = mask.front() == "cpu" ? model_catalog::DeviceKind::kCpu : model_catalog::DeviceKind::kCuda;
     auto plan = catalog_.plan(wanted.model_ref,
                               {.context_tokens = wanted.context_tokens.value_or(0),
                                .slots = wanted.slots,
                                .kv_tokens = wanted.kv_tokens,
                                .kv_dtype = wanted.kv_dtype,
-                               .image_tokens_max = wanted.image_tokens_max},
+                               .image_tokens_max = wanted.image_tokens_max,
+                               .devices = std::ssize(mask)},
                               device);
     on_main([this, wanted, correlation_id, exchange, plan = std::move(plan), devices = inventory_.read()] {
       link_->heard();
@@ -468,6 +476,10 @@ void PoolManager::Impl::execute(const wl::ReportFailed& command) {
                    {"uptime_seconds", report.uptime_seconds},
                    {"last_log_lines", asked ? std::string() : log_tail_}});
   link_->report(report);
+}
+
+void PoolManager::Impl::execute(const wl::LearnDigest& command) {
+  inspect_thread_.post([this, command] { catalog_.learn(command.path, command.digest); });
 }
 
 void PoolManager::Impl::execute(const wl::PushState&) { link_->changed(); }

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "contract/device_mask.h"
 #include "pool_managerd/gpu_inventory/host_memory.h"
 
 namespace llorch::pool_managerd {
@@ -21,7 +22,22 @@ using worker_lifecycle::WorkerProcess;
 namespace {
 
 constexpr std::size_t kWorkerLogsKept = 50;
-constexpr std::string_view kCpuDevice = "cpu";
+bool names_cpu(const std::string& mask) { return contract::devices_of(mask).front() == "cpu"; }
+
+// What the worker calls its devices: it sees those of its mask and no others, numbered from 0.
+std::string names_inside(const std::string& mask) {
+  if (names_cpu(mask)) return mask;
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; rank < contract::devices_of(mask).size(); ++rank) names.push_back(std::to_string(rank));
+  return contract::mask_of(names);
+}
+
+// By UUID where the driver tells that of every one.
+std::string visible_devices(const worker_lifecycle::Spawn& command) {
+  if (names_cpu(command.gpu_id)) return "";
+  const bool all_told = std::ranges::none_of(command.gpu_uuids, &std::string::empty);
+  return all_told ? contract::mask_of(command.gpu_uuids) : command.gpu_id;
+}
 
 // How often the kernel's memory killer has struck in our cgroup; 0 where cgroup v2 does not tell.
 std::int64_t oom_kills() {
@@ -52,13 +68,15 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                "--model-ref",
                                c.model_ref,
                                "--gpu-device",
-                               c.gpu_id == kCpuDevice ? c.gpu_id : "0",  // the only one it sees
+                               names_inside(c.gpu_id),
                                "--bind",
                                options_.bind_address,
                                "--port",
                                "0",
                                "--callback-url",
-                               options_.callback_url,
+                               options_.callback_base + "ready",
+                               "--progress-url",
+                               options_.callback_base + "progress",
                                "--context",
                                std::to_string(c.model.shape.context_tokens),
                                "--slots",
@@ -80,6 +98,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
   if (c.model.digest) {
     out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
   }
+  if (options_.step_counters) out.emplace_back("--step-counters");
   return out;
 }
 
@@ -93,11 +112,9 @@ base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
   spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
   spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
   if (!options_.api_token_file.empty()) spawn.variables.emplace_back("LLORCH_API_TOKEN_FILE", options_.api_token_file);
-  // A worker sees its own GPU and no other. NVML counts in the order of the bus; CUDA does only when told to.
+  // A worker sees its own GPUs and no other. NVML counts in the order of the bus; CUDA does only when told to.
   spawn.variables.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-  spawn.variables.emplace_back("CUDA_VISIBLE_DEVICES", command.gpu_id == kCpuDevice ? ""
-                                                       : command.gpu_uuid.empty()   ? command.gpu_id
-                                                                                    : command.gpu_uuid);
+  spawn.variables.emplace_back("CUDA_VISIBLE_DEVICES", visible_devices(command));
   const std::int64_t oom_kills_before = oom_kills();
   auto process = TRY(WorkerProcess::spawn(spawn));
   const int pid = process.pid();

@@ -17,11 +17,12 @@ namespace llorch::pool_managerd {
 struct WorkerHostOptions {
   std::filesystem::path executable;
   std::filesystem::path state_directory;  // logs/ lies in it
-  std::string callback_url;
-  std::string bind_address;    // workers listen where the pool manager does
-  std::string api_token_file;  // passed on if not empty
+  std::string callback_base;              // URL below which workers report: BASEready, BASEprogress
+  std::string bind_address;               // workers listen where the pool manager does
+  std::string api_token_file;             // passed on if not empty
   std::int64_t threads_count = 1;
   std::int64_t shutdown_grace_ms = 30'000;
+  bool step_counters = false;
 };
 
 class WorkerHost {

@@ -62,12 +62,16 @@ class KvLog final : public engine::inference::kv_cache::KvObserver {
 // The images of a request, and the ids of a prompt that fills the longest context.
 constexpr std::size_t kRequestBytesMax = contract::kImagesBytesMax + (16 << 20);
 
+// How long a word about the load may take; the next one says more.
+constexpr std::int64_t kProgressTimeoutMs = 5'000;
+
 // Everything that exists before the first request, in the order it is made.
 struct Loaded {
   engine::inference::devices::OpenDevices devices;
   std::unique_ptr<engine::inference::Engine> engine;
   std::optional<engine::text::Tokenizer> tokenizer;
-  std::string model_digest;
+  std::string model_digest, model_stamp;
+  std::vector<std::int64_t> bytes_by_device;  // of several
 };
 
 base::Result<engine::inference::devices::OpenDevices> open_devices(const Options& o) {
@@ -75,21 +79,41 @@ base::Result<engine::inference::devices::OpenDevices> open_devices(const Options
       {.names = o.gpu_device,
        .cpu_threads_count =
            o.threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : static_cast<std::uint32_t>(o.threads),
-       .memory_budget_bytes = static_cast<std::uint64_t>(o.memory_budget_bytes)});
+       .memory_budget_bytes = static_cast<std::uint64_t>(o.memory_budget_bytes),
+       .count_steps = o.step_counters});
+}
+
+const char* spawn_token() {
+  const char* token = std::getenv("LLORCH_SPAWN_TOKEN");
+  return token == nullptr ? "" : token;
+}
+
+// Into the log, and to who waits for the model; the load waits for nobody.
+void say_progress(net::Client& client, const Options& o, unsigned percent) {
+  base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
+  if (o.progress_url.empty()) return;
+  const contract::LoadProgress progress{.worker_id = o.worker_id, .spawn_token = spawn_token(), .percent = percent};
+  client.request({.method = "POST",
+                  .url = o.progress_url,
+                  .headers = {{"Content-Type", "application/json"}},
+                  .body = contract::encode(progress),
+                  .timeout_ms = kProgressTimeoutMs},
+                 [](const base::Result<net::Response>&) {});
 }
 
 // What each device holds, where several share the model.
-void log_devices(const Loaded& loaded) {
+void note_devices(Loaded& loaded) {
   const auto& backends = loaded.devices.backends;
   for (std::size_t rank = 0; backends.size() > 1 && rank < backends.size(); ++rank) {
+    loaded.bytes_by_device.push_back(static_cast<std::int64_t>(backends[rank]->memory_used_bytes()));
     base::log_event(LogLevel::kInfo, "model_load_device", {}, "A device has its part of the model.",
                     {{"rank", static_cast<std::int64_t>(rank)},
                      {"device_class", std::string(backends[rank]->device_class())},
-                     {"vram_bytes", static_cast<std::int64_t>(backends[rank]->memory_used_bytes())}});
+                     {"vram_bytes", loaded.bytes_by_device.back()}});
   }
 }
 
-base::Result<Loaded> load(const Options& o) {
+base::Result<Loaded> load(const Options& o, net::Client& client) {
   Loaded loaded;
   loaded.devices = TRY(open_devices(o));
   base::log_event(LogLevel::kInfo, "model_load_start", {}, "Loading the model.",
@@ -105,14 +129,13 @@ base::Result<Loaded> load(const Options& o) {
       .frame_patches_max = 0,
       .image_rows_max = static_cast<std::uint32_t>(o.image_tokens_max),
       .draws = true};
-  const auto report = [](unsigned percent) {
-    base::log_event(LogLevel::kInfo, "model_load_progress", {}, "The model is loading.", {{"percent", percent}});
-  };
+  const auto report = [&](unsigned percent) { say_progress(client, o, percent); };
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
-  log_devices(loaded);
+  note_devices(loaded);
   loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
   loaded.model_digest = "sha256:" + TRY(digest.finish());
+  loaded.model_stamp = digest.stamp();
   base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
                   {{"model_digest", loaded.model_digest},
                    {"vram_bytes", static_cast<std::int64_t>(loaded.devices.memory_used_bytes())}});
@@ -142,16 +165,17 @@ contract::WorkerHealth constant_health(const Options& o, const Loaded& loaded) {
           .memory_architecture = engine::inference::devices::names_cpu(o.gpu_device) ? "host" : "vram-only"};
 }
 
-base::Result<> report_ready(net::Client& client, const Options& o, const contract::WorkerHealth& health,
-                            const std::string& uri) {
-  const char* spawn_token = std::getenv("LLORCH_SPAWN_TOKEN");
+base::Result<> report_ready(net::Client& client, const Options& o, const Loaded& loaded,
+                            const contract::WorkerHealth& health, const std::string& uri) {
   const contract::ReadyCallback callback{.worker_id = o.worker_id,
-                                         .spawn_token = spawn_token == nullptr ? "" : spawn_token,
+                                         .spawn_token = spawn_token(),
                                          .model_ref = health.model,
                                          .model_digest = health.model_digest,
+                                         .model_stamp = loaded.model_stamp,
                                          .uri = uri,
                                          .vram_bytes = health.vram_bytes_used,
                                          .memory_bytes = health.vram_bytes_used,
+                                         .vram_bytes_by_device = loaded.bytes_by_device,
                                          .memory_architecture = health.memory_architecture,
                                          .worker_type = "bespoke-cuda",
                                          .capabilities = health.capabilities,
@@ -169,6 +193,12 @@ base::Result<> report_ready(net::Client& client, const Options& o, const contrac
                                          .body = contract::encode(callback)}));
   if (response.status >= 400) return base::fail(net::http::error_of(response));
   return {};
+}
+
+std::vector<const engine::contract::StepMeter*> meters_of(const engine::inference::devices::OpenDevices& devices) {
+  std::vector<const engine::contract::StepMeter*> meters;
+  for (const auto& meter : devices.meters) meters.push_back(meter.get());
+  return meters;
 }
 
 base::Result<> self_test_engine(const Options& o, Loaded& loaded) {
@@ -191,21 +221,28 @@ engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::
   return options;
 }
 
-base::Result<> serve(const Options& o, Loaded& loaded) {
+// To the network: there from the first byte that is loaded.
+struct Network {
+  explicit Network(const std::string& token) : client(runtime, {.token = token}) {
+    if (!token.empty()) auth.tokens.push_back(token);
+  }
+  net::http::AuthRules auth;
+  net::IoRuntime runtime;
+  net::Client client;
+};
+
+base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
-  const std::string token = TRY(contract::load_api_token({}, [](const char* name) { return std::getenv(name); }));
-  net::IoRuntime runtime, desk;
-  net::Client client(runtime, {.token = token});
-  net::http::AuthRules auth;
-  if (!token.empty()) auth.tokens.push_back(token);
+  net::IoRuntime desk;
   contract::WorkerHealth health = constant_health(o, loaded);
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
   EngineLoop loop(*loaded.engine,
                   {.batch = batch_options(o, entropy),
                    .residency_check_ms = o.residency_check_ms,
-                   .on_residency_lost = ask_to_stop},
+                   .on_residency_lost = ask_to_stop,
+                   .meters = meters_of(loaded.devices)},
                   *loaded.tokenizer,
                   {.model_digest = health.model_digest,
                    .engine_build = health.engine_build,
@@ -213,11 +250,11 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
                    .device_class = health.device_class,
                    .kv_dtype = health.kv_dtype},
                   clock);
-  net::Server server(runtime, {.component = "worker-orcd",
-                               .bind_address = o.bind,
-                               .port = o.port,
-                               .auth = std::move(auth),
-                               .request_bytes_max = kRequestBytesMax});
+  net::Server server(network.runtime, {.component = "worker-orcd",
+                                       .bind_address = o.bind,
+                                       .port = o.port,
+                                       .auth = network.auth,
+                                       .request_bytes_max = kRequestBytesMax});
   add_routes(server, {.loop = loop,
                       .tokenizer = *loaded.tokenizer,
                       .clock = clock,
@@ -230,8 +267,8 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
                       .ready_mono_ms = clock.now().mono_ms,
                       .on_shutdown = ask_to_stop});
   TRY(server.start());
-  TRY(self_test_http(client, server.url()));
-  if (!o.callback_url.empty()) TRY(report_ready(client, o, health, server.url()));
+  TRY(self_test_http(network.client, server.url()));
+  if (!o.callback_url.empty()) TRY(report_ready(network.client, o, loaded, health, server.url()));
   base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.",
                   {{"worker_id", o.worker_id}, {"uri", server.url()}});
   fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", server.url().substr(7));
@@ -242,7 +279,7 @@ base::Result<> serve(const Options& o, Loaded& loaded) {
   loop.stop(o.shutdown_grace_ms);
   server.stop(1000);
   desk.stop();
-  runtime.stop();
+  network.runtime.stop();
   if (!loop.resident()) {
     return base::fail(ErrorCode::kCudaError, "memory of the model left the device; the log says which and whither");
   }
@@ -258,11 +295,12 @@ int run(const Options& options) {
   base::log_event(LogLevel::kInfo, "startup", {}, "The worker starts.",
                   {{"worker_id", options.worker_id}, {"build", base::build_id()}});
   const auto outcome = [&]() -> base::Result<> {
+    Network network(TRY(contract::load_api_token({}, [](const char* name) { return std::getenv(name); })));
     KvLog kv_log;  // outlives the engine
-    auto loaded = TRY(load(options));
+    auto loaded = TRY(load(options, network.client));
     loaded.engine->kv().observe(&kv_log);
     TRY(self_test_engine(options, loaded));
-    return serve(options, loaded);
+    return serve(options, loaded, network);
   }();
   if (outcome) return 0;
   const base::Error& error = outcome.error();

@@ -41,6 +41,8 @@ EngineLoop::EngineLoop(engine::inference::Engine& engine, const EngineLoopOption
       slots_total_(engine.facts().slots),
       residency_check_ms_(options.residency_check_ms),
       on_residency_lost_(options.on_residency_lost),
+      meters_(options.meters),
+      measures_(options.meters.size()),
       batch_(engine, options.batch),
       next_residency_check_ms_(clock.now().mono_ms + residency_check_ms_),
       thread_([this] { run(); }) {}
@@ -109,6 +111,11 @@ std::int64_t EngineLoop::slots_free() const {
 JobCounts EngineLoop::counts() const {
   const std::lock_guard lock(mutex_);
   return counts_;
+}
+
+std::vector<engine::contract::StepMeasures> EngineLoop::measures() const {
+  const std::lock_guard lock(mutex_);
+  return measures_;
 }
 
 BatchUsage EngineLoop::usage() const {
@@ -244,6 +251,7 @@ bool EngineLoop::step() {
   if (!ran.value_or(true)) say_taken();  // no step to do it in
   const std::lock_guard lock(mutex_);
   usage_ = batch_.usage();
+  for (std::size_t i = 0; i < meters_.size(); ++i) measures_[i] = meters_[i]->measures();
   return ran.value_or(true);
 }
 

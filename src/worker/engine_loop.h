@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "contract/task.h"
+#include "engine/contract/step_meter.h"
 #include "engine/inference/continuous_batch.h"
 #include "worker/sequence.h"
 
@@ -53,6 +54,7 @@ struct EngineLoopOptions {
   // Called once, on the loop's thread, when they no longer lie where they were put: every job has been failed and no new one
   // is taken. Whoever owns the process ends it.
   std::function<void()> on_residency_lost{};
+  std::vector<const engine::contract::StepMeter*> meters{};  // of the engine's devices; they outlive the loop
 };
 
 class EngineLoop {
@@ -87,7 +89,8 @@ class EngineLoop {
   std::int64_t slots_total() const { return slots_total_; }
   std::int64_t slots_free() const;
   JobCounts counts() const;
-  engine::inference::BatchUsage usage() const;  // as of the last step
+  engine::inference::BatchUsage usage() const;                   // as of the last step
+  std::vector<engine::contract::StepMeasures> measures() const;  // by meter, as of the last step
   // False after the engine failed in a way that later jobs would share.
   bool healthy() const { return healthy_.load(); }
   // Whether all the engine holds lay in its device's memory when it was last looked at.
@@ -121,16 +124,18 @@ class EngineLoop {
   const std::int64_t slots_total_;
   const std::int64_t residency_check_ms_;
   const std::function<void()> on_residency_lost_;
+  const std::vector<const engine::contract::StepMeter*> meters_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<Job>> incoming_;  // guarded by mutex_
-  bool stopping_ = false;                       // guarded by mutex_
-  bool woken_ = false;                          // guarded by mutex_
-  bool clear_cache_ = false;                    // guarded by mutex_
-  std::vector<std::shared_ptr<Job>> known_;     // guarded by mutex_: every job not yet ended
-  JobCounts counts_;                            // guarded by mutex_
-  engine::inference::BatchUsage usage_;         // guarded by mutex_
+  std::vector<std::shared_ptr<Job>> incoming_;            // guarded by mutex_
+  bool stopping_ = false;                                 // guarded by mutex_
+  bool woken_ = false;                                    // guarded by mutex_
+  bool clear_cache_ = false;                              // guarded by mutex_
+  std::vector<std::shared_ptr<Job>> known_;               // guarded by mutex_: every job not yet ended
+  JobCounts counts_;                                      // guarded by mutex_
+  engine::inference::BatchUsage usage_;                   // guarded by mutex_
+  std::vector<engine::contract::StepMeasures> measures_;  // guarded by mutex_
   std::atomic<bool> healthy_{true};
   std::atomic<bool> resident_{true};
 

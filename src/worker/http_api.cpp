@@ -169,7 +169,8 @@ class HttpApi {
                                                                          .slots_total = c_.loop.slots_total(),
                                                                          .slots_free = c_.loop.slots_free(),
                                                                          .counts = c_.loop.counts(),
-                                                                         .usage = c_.loop.usage()}));
+                                                                         .usage = c_.loop.usage(),
+                                                                         .devices = c_.loop.measures()}));
     response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
     exchange->respond(std::move(response));
   }

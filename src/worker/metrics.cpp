@@ -6,6 +6,45 @@
 #include <prometheus/text_serializer.h>
 
 namespace llorch::worker {
+namespace {
+
+// What the devices were given to do, and what it took: one series per rank.
+void add_devices(prometheus::Registry& registry, const prometheus::Labels& own,
+                 const std::vector<engine::contract::StepMeasures>& devices) {
+  using engine::contract::StepMeasures;
+  const auto count = [&](const char* name, const char* help, auto value_of, const prometheus::Labels& more = {}) {
+    auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+    for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+      prometheus::Labels labels = own;
+      labels["rank"] = std::to_string(rank);
+      labels.insert(more.begin(), more.end());
+      family.Add(labels).Increment(static_cast<double>(value_of(devices[rank])));
+    }
+  };
+  if (devices.empty()) return;
+  count("worker_device_steps_total", "Steps of a device.", [](const StepMeasures& m) { return m.steps; });
+  count("worker_device_rows_total", "Token rows of its steps.", [](const StepMeasures& m) { return m.rows; });
+  count(
+      "worker_kernel_launches_total",
+      "Kernels, in graphs or by themselves; over worker_device_steps_total per step, over worker_device_rows_total per "
+      "token.",
+      [](const StepMeasures& m) { return m.launches; });
+  count("worker_device_steps_timed_total", "Steps in worker_device_step_seconds_total.",
+        [](const StepMeasures& m) { return m.steps_timed; });
+  count("worker_device_step_seconds_total", "Time of these steps on the device.",
+        [](const StepMeasures& m) { return m.seconds; });
+  const std::pair<const char*, std::uint64_t StepMeasures::*> events[] = {{"made", &StepMeasures::graphs_made},
+                                                                          {"replayed", &StepMeasures::graphs_replayed},
+                                                                          {"missed", &StepMeasures::graphs_missed},
+                                                                          {"dropped", &StepMeasures::graphs_dropped},
+                                                                          {"refused", &StepMeasures::graphs_refused}};
+  for (const auto& [event, member] : events) {
+    count("worker_graph_events_total", "CUDA graphs of steps, by what became of them.",
+          [member = member](const StepMeasures& m) { return m.*member; }, {{"event", event}});
+  }
+}
+
+}  // namespace
 
 std::string metrics_text(const MetricsInput& in) {
   prometheus::Registry registry;
@@ -37,6 +76,7 @@ std::string metrics_text(const MetricsInput& in) {
           static_cast<std::int64_t>(steps.prefix_tokens_hit));
   counter("worker_prefix_miss_tokens_total", "Prompt tokens computed.",
           static_cast<std::int64_t>(steps.prefix_tokens_missed));
+  add_devices(registry, own, in.devices);
   auto& pages = prometheus::BuildGauge().Name("worker_kv_pages").Help("Cache pages by state.").Register(registry);
   const std::pair<const char*, std::uint64_t> states[] = {
       {"used", in.usage.pages_used},

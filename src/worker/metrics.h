@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "worker/engine_loop.h"
 
@@ -15,6 +16,7 @@ struct MetricsInput {
   std::int64_t slots_free = 0;
   JobCounts counts;
   engine::inference::BatchUsage usage;
+  std::vector<engine::contract::StepMeasures> devices;  // by rank; empty: nobody asked for them
 };
 // Prometheus text format 0.0.4 of the worker contract (control-plane §15.2).
 std::string metrics_text(const MetricsInput& input);

@@ -46,6 +46,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--bind", o.bind, "Address to listen on; beyond loopback only with a token")->capture_default_str();
   app.add_option("--port", o.port, "Port; 0 is chosen by the kernel")->capture_default_str();
   app.add_option("--callback-url", o.callback_url, "Where to report readiness (pool-managerd)");
+  app.add_option("--progress-url", o.progress_url, "Where to report how much of the model is loaded (pool-managerd)");
   app.add_option("--context,--max-tokens-in", o.context_tokens, "Tokens of context per slot; 0 is the model's own")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{100'000'000}));
   app.add_option("--slots", o.slots, "Jobs at a time; never changes an answer")
@@ -88,6 +89,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
                  "Time between looks at whether all memory of the model lies in the device")
       ->check(CLI::Range(std::int64_t{100}, std::int64_t{86'400'000}))
       ->capture_default_str();
+  app.add_flag("--step-counters", o.step_counters,
+               "GPUs: count kernel launches and time steps, for GET /metrics; off costs nothing");
   app.add_option("--self-test-dir", o.self_test_dir, "Folder of recorded self-test hashes");
   app.add_option("--log-level", o.log_level, "Least level logged")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))

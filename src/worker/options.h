@@ -18,6 +18,7 @@ struct Options {
   std::string bind = "127.0.0.1";
   std::uint16_t port = 0;  // 0 = chosen by the kernel
   std::string callback_url;
+  std::string progress_url;         // told how much of the model is loaded; empty: nobody
   std::int64_t context_tokens = 0;  // 0 = the model's own
   std::int64_t slots = 1;
   std::int64_t kv_tokens = 0;                  // positions the cache holds for all slots; 0 = slots x context
@@ -31,6 +32,7 @@ struct Options {
   std::int64_t prefill_chunk = 64;  // rows of one step; bounds how long a cancel waits, never changes a result
   std::int64_t shutdown_grace_ms = 5000;
   std::int64_t residency_check_ms = 60'000;  // between looks at where the model and its caches lie
+  bool step_counters = false;                // count kernel launches and time steps, on GPUs
   std::string self_test_dir;                 // empty: <state dir>/self_test
   std::string log_level = "info";
 };

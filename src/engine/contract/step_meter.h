@@ -10,8 +10,8 @@ struct StepMeasures {
   std::uint64_t rows = 0;      // of those steps; a row is one token of one sequence
   std::uint64_t launches = 0;  // of kernels, in a graph or by themselves
   std::uint64_t graphs_made = 0;
-  std::uint64_t graphs_replayed = 0;  // steps sent as a graph
-  std::uint64_t graphs_missed = 0;    // steps that could have been one, and were sent kernel by kernel
+  std::uint64_t graphs_replayed = 0;  // stretches of steps sent as a graph; of one device a step is one stretch
+  std::uint64_t graphs_missed = 0;    // that could have been one, and were sent kernel by kernel
   std::uint64_t graphs_dropped = 0;   // outdated, or to make room
   std::uint64_t graphs_refused = 0;   // that the machine could not make
   std::uint64_t steps_timed = 0;      // the newest few are not in yet: nobody waits for a time

@@ -1,9 +1,8 @@
 #pragma once
-// Whether a worker may be started on a device: a pure decision with numbers (SYS-6.2.3). Which device to try is
-// orchestratord's decision.
+// Whether a worker may be started on the devices of its mask: a pure decision with numbers (SYS-6.2.3, SYS-3.3.1). Which
+// devices to try is orchestratord's decision.
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <span>
 
 #include "base/result.h"
 #include "pool_managerd/gpu_inventory/device.h"
@@ -21,9 +20,11 @@ struct PreflightLimits {
   std::int64_t workers_per_gpu = 1;
 };
 
-// GPU_UNAVAILABLE (unhealthy), CONFLICT (workers_per_gpu reached), INSUFFICIENT_VRAM with required_bytes,
-// available_bytes, gpu_id and the parts of the prediction. The headroom is already taken off what is available.
-base::Result<> preflight(const model_catalog::ModelPlan& model, const Candidate& candidate,
+// `by_rank`: the device of every rank; one device may have several. GPU_UNAVAILABLE (unhealthy), CONFLICT (workers_per_gpu
+// reached), INSUFFICIENT_VRAM with required_bytes, available_bytes, gpu_id and the parts of the prediction of the first
+// device that is short; the message has the numbers of every device. The headroom is already taken off what is available.
+// REQUIRES: as many candidates as the plan has needs, at least one.
+base::Result<> preflight(const model_catalog::ModelPlan& model, std::span<const Candidate> by_rank,
                          const PreflightLimits& limits);
 
 }  // namespace llorch::pool_managerd::capability_matcher

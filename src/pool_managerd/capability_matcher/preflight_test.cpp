@@ -17,13 +17,12 @@ struct Preflight : testing::Test {
     device.total_bytes = 1000;
     device.free_bytes = 950;
     device.headroom_bytes = 100;
-    model.weights_bytes = 500;
-    model.kv_bytes = 100;
-    model.working_bytes = 50;
+    model.memory = {{.weights_bytes = 500, .kv_bytes = 100, .working_bytes = 50}};
   }
   base::Result<> run(gpu_inventory::DeviceUse use = {}, std::int64_t workers = 0) {
-    return preflight(model, {&device, use, workers}, {.workers_per_gpu = 2});
+    return on({{&device, use, workers}});
   }
+  base::Result<> on(const std::vector<Candidate>& by_rank) { return preflight(model, by_rank, {.workers_per_gpu = 2}); }
   static std::map<std::string, base::DetailValue> details(const base::Error& e) {
     return {e.details.begin(), e.details.end()};
   }
@@ -31,9 +30,9 @@ struct Preflight : testing::Test {
 
 // SYS-6.2.3, POOL-2040: what fits exactly passes, one byte more is refused with the numbers.
 TEST_F(Preflight, MemoryToTheByte) {
-  model.weights_bytes = 750;  // 750 + 100 + 50 = 1000 - headroom
+  model.memory[0].weights_bytes = 750;  // 750 + 100 + 50 = 1000 - headroom
   EXPECT_TRUE(run());
-  model.weights_bytes = 751;
+  model.memory[0].weights_bytes = 751;
   const auto refused = run();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInsufficientVram);
@@ -57,6 +56,44 @@ TEST_F(Preflight, WorkersPerGpu) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
   EXPECT_EQ(std::get<std::int64_t>(details(refused.error()).at("workers_per_gpu")), 2);
+}
+
+// SYS-3.3.1: every device of a mask must have room for its own part, and the refusal has the numbers of all of them.
+TEST_F(Preflight, EveryDeviceOfAMask) {
+  gpu_inventory::Device other = device;
+  other.gpu_id = "1";
+  other.free_bytes = 500;
+  model.memory = {{.weights_bytes = 600, .kv_bytes = 100, .working_bytes = 50},
+                  {.weights_bytes = 400, .kv_bytes = 100, .working_bytes = 0}};
+  const Candidate first{&device, {}, 0}, second{&other, {}, 0};
+  EXPECT_TRUE(on({first, second}));
+  // The second device holds what the other way round it would have to: 750 bytes.
+  const auto refused = on({second, first});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInsufficientVram);
+  const auto d = details(refused.error());
+  EXPECT_EQ(std::get<std::int64_t>(d.at("required_bytes")), 750);
+  EXPECT_EQ(std::get<std::int64_t>(d.at("available_bytes")), 500);
+  EXPECT_EQ(std::get<std::string>(d.at("gpu_id")), "1");
+  const std::string& message = refused.error().message;
+  EXPECT_NE(message.find("of device 1, which has 500 available after 100 of headroom: too little"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("500 bytes (weights 400, kv 100"), std::string::npos) << message;
+  EXPECT_NE(message.find("of device 0, which has 900 available after 100 of headroom;"), std::string::npos) << message;
+  // Neither may be in error nor have its number of workers.
+  EXPECT_EQ(on({first, {&other, {}, 2}}).error().code, ErrorCode::kConflict);
+  other.healthy = false;
+  EXPECT_EQ(on({first, second}).error().code, ErrorCode::kGpuUnavailable);
+}
+
+// What the shares of one device take of it is added up.
+TEST_F(Preflight, SharesOfOneDevice) {
+  model.memory = {{.weights_bytes = 450}, {.weights_bytes = 450}};
+  EXPECT_TRUE(on({{&device, {}, 0}, {&device, {}, 0}}));
+  model.memory[1].kv_bytes = 1;
+  const auto refused = on({{&device, {}, 0}, {&device, {}, 0}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(std::get<std::int64_t>(details(refused.error()).at("required_bytes")), 901);
 }
 
 // POOL-2051: a device in error takes no worker.

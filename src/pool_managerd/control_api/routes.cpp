@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "contract/config.h"
+#include "contract/device_mask.h"
 #include "contract/json.h"
 
 namespace llorch::pool_managerd::control_api {
@@ -43,6 +44,9 @@ base::Result<WorkerShape> shape_of(const Request& request, WorkerShape shape) {
     shape.kv_tokens = TRY(number("kv_tokens", *text, {.max = 1'000'000'000'000}));
   }
   if (const auto text = request.query_param("kv_dtype")) shape.kv_dtype = *text;
+  if (const auto text = request.query_param("devices")) {
+    shape.devices = TRY(number("devices", *text, {.max = contract::kMaskDevicesMax}));
+  }
   if (const auto text = request.query_param("image_tokens_max"))
     shape.image_tokens_max = TRY(number("image_tokens_max", *text, {.min = 0, .max = contract::kImageTokensMax}));
   return shape;
@@ -72,6 +76,11 @@ void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
     auto callback = contract::decode<contract::ReadyCallback>(request.body, contract::UnknownKeys::kIgnore);
     if (!callback) return void(exchange->respond_error(callback.error()));
     ops->ready(std::move(*callback), std::move(exchange));
+  });
+  server.route("POST", "/v2/internal/workers/progress", [ops](Request request, ExchangePtr exchange) {
+    auto progress = contract::decode<contract::LoadProgress>(request.body, contract::UnknownKeys::kIgnore);
+    if (!progress) return void(exchange->respond_error(progress.error()));
+    ops->progress(std::move(*progress), std::move(exchange));
   });
   server.route("GET", "/v2/models/describe", [ops, shape](Request request, ExchangePtr exchange) {
     const auto ref = request.query_param("ref");

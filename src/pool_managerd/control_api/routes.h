@@ -15,6 +15,7 @@ struct Operations {
   std::function<void(contract::StartWorkerRequest, base::CorrelationId, net::ExchangePtr)> start;
   std::function<void(base::WorkerId, bool drain, net::ExchangePtr)> stop;
   std::function<void(contract::ReadyCallback, net::ExchangePtr)> ready;
+  std::function<void(contract::LoadProgress, net::ExchangePtr)> progress;
   std::function<void(base::WorkerId, net::ExchangePtr)> worker;
   std::function<void(net::ExchangePtr)> state;
   std::function<void(net::ExchangePtr)> health;

@@ -1,4 +1,5 @@
-// A driver library for tests. FAKE_NVML="init=N;count=N;total=BYTES;free=BYTES;lost=INDEX" says what it reports.
+// A driver library for tests. FAKE_NVML="init=N;count=N;total=BYTES;free=BYTES;freeINDEX=BYTES;lost=INDEX" says what it
+// reports.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,7 +52,8 @@ int nvmlDeviceGetName(void* device, char* name, unsigned bytes) {
 int nvmlDeviceGetMemoryInfo(void* device, FakeMemory* memory) {
   if (static_cast<long long>(index_of(device)) == setting("lost", -1)) return kGpuIsLost;
   memory->total = static_cast<unsigned long long>(setting("total", 24LL << 30));
-  memory->free = static_cast<unsigned long long>(setting("free", 20LL << 30));
+  const std::string of_this_one = "free" + std::to_string(index_of(device));
+  memory->free = static_cast<unsigned long long>(setting(of_this_one.c_str(), setting("free", 20LL << 30)));
   memory->used = memory->total - memory->free;
   return 0;
 }

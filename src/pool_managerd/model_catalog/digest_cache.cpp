@@ -1,6 +1,7 @@
 #include "pool_managerd/model_catalog/digest_cache.h"
 
 #include <boost/json.hpp>
+#include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -12,6 +13,10 @@ namespace bj = boost::json;
 
 constexpr std::size_t kCacheBytesMax = 16 << 20;
 constexpr std::size_t kEntriesMax = 4096;
+
+bool is_sha256(std::string_view text) {
+  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 }  // namespace
 
@@ -29,10 +34,22 @@ base::Result<std::string> DigestCache::digest_of(const std::filesystem::path& mo
                       "the model file changed while it was read; try again when it is complete");
   }
   const std::lock_guard lock(mutex_);
-  if (entries_.size() >= kEntriesMax) entries_.clear();
-  entries_[model.string()] = {.digest = digest, .stamp = before};
-  save();
+  keep(model, {.digest = digest, .stamp = before});
   return digest;
+}
+
+void DigestCache::learn(const std::filesystem::path& model, const engine::io::StampedDigest& digest) {
+  const auto now = engine::io::model_stamp(model);
+  if (!now || digest.stamp != *now || !is_sha256(digest.digest)) return;
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(model.string());
+  if (it == entries_.end() || it->second.stamp != digest.stamp) keep(model, digest);
+}
+
+void DigestCache::keep(const std::filesystem::path& model, engine::io::StampedDigest digest) {
+  if (entries_.size() >= kEntriesMax) entries_.clear();
+  entries_[model.string()] = std::move(digest);
+  save();
 }
 
 std::optional<engine::io::StampedDigest> DigestCache::known(const std::filesystem::path& model) const {
@@ -67,7 +84,7 @@ void DigestCache::load() {
       return v != nullptr && v->is_string() ? std::string(v->get_string().c_str()) : std::string();
     };
     const std::string digest = text_of("sha256");
-    if (digest.size() != 64 || text_of("path").empty()) continue;
+    if (!is_sha256(digest) || text_of("path").empty()) continue;
     entries_[text_of("path")] = {.digest = digest, .stamp = text_of("stamp")};
   }
 }

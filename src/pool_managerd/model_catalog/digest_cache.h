@@ -23,6 +23,8 @@ class DigestCache {
   base::Result<std::string> digest_of(const std::filesystem::path& model);
   // The same without hashing: absent unless the files were hashed before and have not changed since.
   std::optional<engine::io::StampedDigest> known(const std::filesystem::path& model) const;
+  // Keeps what another process computed, if `digest` is of the files as they are now and nothing else is known of them.
+  void learn(const std::filesystem::path& model, const engine::io::StampedDigest& digest);
   // A model that had this digest when it was hashed and has not changed since.
   std::optional<std::filesystem::path> find_file(const std::string& digest) const;
   // Makes a running digest_of end soon, and every later one that would have to hash.
@@ -30,6 +32,7 @@ class DigestCache {
 
  private:
   void load();
+  void keep(const std::filesystem::path& model, engine::io::StampedDigest digest);  // REQUIRES: mutex_ held
   void save() const;
 
   std::filesystem::path cache_file_;

@@ -43,6 +43,7 @@ base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& mod
   facts.context_length = model.shape.context_tokens;
   facts.slots = model.shape.slots;
   facts.memory_bytes = model.required_bytes();
+  facts.devices = model.shape.devices;
   facts.images = model.images;
   return facts;
 }

@@ -30,6 +30,10 @@ class ModelCatalog {
   base::Result<ModelPlan> plan(const std::string& model_ref, const WorkerShape& shape, DeviceKind device) const;
   // `digest`: "sha256:<hex>" or "<hex>" of a model described before. MODEL_NOT_FOUND otherwise.
   base::Result<std::shared_ptr<const std::string>> tokenizer(const std::string& digest);
+  // Somebody else has read the files: keeps the digest if they are still those of its stamp.
+  void learn(const std::filesystem::path& model, const engine::io::StampedDigest& digest) {
+    digests_.learn(model, digest);
+  }
   // Makes running and later calls that read whole files end with CANCELLED.
   void stop() { digests_.stop(); }
 

@@ -115,6 +115,29 @@ TEST_F(Folder, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
   EXPECT_EQ(cache.digest_of(first).error().code, ErrorCode::kIoError);
 }
 
+// What a worker has hashed beside its load serves every later question, as long as the files are those.
+TEST_F(Folder, ADigestIsLearnedForTheFilesItIsOf) {
+  const fs::path file = write("models/a.gguf", "aa");
+  const std::string stamp = engine::io::model_stamp(file).value();
+  const std::string told(64, 'd');  // no file has it, so it shows where it comes from
+  {
+    DigestCache cache(folder / "digests.json");
+    cache.learn(file, {.digest = told, .stamp = std::string(64, '0')});
+    cache.learn(file, {.digest = "no digest", .stamp = stamp});
+    cache.learn(folder / "none", {.digest = told, .stamp = stamp});
+    EXPECT_FALSE(cache.known(file)) << "of other files, or none";
+    cache.learn(file, {.digest = told, .stamp = stamp});
+    EXPECT_EQ(cache.digest_of(file).value(), told);
+    cache.learn(file, {.digest = std::string(64, 'e'), .stamp = stamp});
+    EXPECT_EQ(cache.digest_of(file).value(), told) << "what is known stays";
+  }
+  DigestCache anew(folder / "digests.json");
+  EXPECT_EQ(anew.known(file)->digest, told);
+  fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(5));
+  EXPECT_FALSE(anew.known(file));
+  EXPECT_EQ(anew.digest_of(file).value(), base::to_hex(base::sha256("aa")));
+}
+
 TEST_F(Folder, DamagedCacheIsEmpty) {
   for (const char* text : {"", "{", "[]", "[1,{}]", R"([{"path":"/x","sha256":"short"}])"}) {
     write("digests.json", text);
@@ -130,8 +153,12 @@ struct FakeInspector final : ModelInspector {
     plan.path = file;
     plan.architecture = "llama";
     plan.shape = shape;
-    plan.weights_bytes = device == DeviceKind::kCuda ? 16 : 10;
-    plan.kv_bytes = shape.slots * shape.context_tokens;
+    plan.memory.resize(static_cast<std::size_t>(shape.devices));
+    for (MemoryNeed& need : plan.memory) {
+      need = {.weights_bytes = (device == DeviceKind::kCuda ? 16 : 10) / shape.devices,
+              .kv_bytes = shape.slots * shape.context_tokens / shape.devices};
+    }
+    plan.memory.front().working_bytes = shape.devices - 1;
     return plan;
   }
   base::Result<std::string> tokenizer_blob(const fs::path& file) const override {
@@ -169,8 +196,19 @@ TEST_F(Folder, TheMemoryIsThatOfTheDeviceThatTakesMost) {
   for (const auto& kinds : {std::vector{DeviceKind::kCpu, DeviceKind::kCuda}, {DeviceKind::kCuda, DeviceKind::kCpu}}) {
     ModelCatalog catalog({{folder / "models"}, folder / "digests.json", kinds}, std::make_unique<FakeInspector>());
     EXPECT_EQ(catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3})->memory_bytes, 316);
-    EXPECT_EQ(catalog.plan(ref("models/a.gguf"), {}, DeviceKind::kCpu)->weights_bytes, 10);
+    EXPECT_EQ(catalog.plan(ref("models/a.gguf"), {}, DeviceKind::kCpu)->memory.at(0).weights_bytes, 10);
   }
+}
+
+// SYS-3.3.1: what a worker over several devices takes of each of them.
+TEST_F(Folder, OfSeveralDevicesTheMemoryIsThatOfTheOneThatGivesMost) {
+  write("models/a.gguf", "aa");
+  ModelCatalog catalog({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}},
+                       std::make_unique<FakeInspector>());
+  const auto facts = catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3, .devices = 2}).value();
+  EXPECT_EQ(facts.devices, 2);
+  EXPECT_EQ(facts.memory_bytes, 5 + 150 + 1);
+  EXPECT_EQ(catalog.describe(ref("models/a.gguf"), {.context_tokens = 100, .slots = 3})->devices, 1);
 }
 
 }  // namespace

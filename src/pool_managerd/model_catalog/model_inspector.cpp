@@ -7,6 +7,7 @@
 
 #include "engine/compute/cpu/backend.h"
 #include "engine/compute/cuda/backend.h"
+#include "engine/inference/devices/open_devices.h"
 #include "engine/inference/engine.h"
 #include "engine/io/model_files.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
@@ -70,11 +71,19 @@ class EngineInspector final : public ModelInspector {
     return engine::text::serialize(TRY(engine::io::tokenizer_json::read_tokenizer(file)));
   }
 
-  // Nothing is allocated on it, so its budget is nobody's: what fits is preflight's to say.
-  base::Result<std::unique_ptr<engine::contract::Backend>> make_planner(DeviceKind device) const {
-    if (device == DeviceKind::kCuda) return engine::compute::cuda::make_cuda_planner();
-    return engine::compute::cpu::make_cpu_backend(
-        {.threads_count = options_.threads_count, .memory_budget_bytes = std::numeric_limits<std::int64_t>::max()});
+  // Nothing is allocated on them, so their budget is nobody's: what fits is preflight's to say.
+  base::Result<std::vector<std::unique_ptr<engine::contract::Backend>>> make_planners(DeviceKind device,
+                                                                                      std::int64_t count) const {
+    std::vector<std::unique_ptr<engine::contract::Backend>> planners;
+    const auto threads = engine::inference::devices::cpu_threads_each(options_.threads_count, count);
+    for (std::int64_t rank = 0; rank < count; ++rank) {
+      planners.push_back(
+          device == DeviceKind::kCuda
+              ? engine::compute::cuda::make_cuda_planner()
+              : TRY(engine::compute::cpu::make_cpu_backend(
+                    {.threads_count = threads, .memory_budget_bytes = std::numeric_limits<std::int64_t>::max()})));
+    }
+    return planners;
   }
 
   base::Result<ModelPlan> inspect_file(const std::filesystem::path& file, const WorkerShape& shape,
@@ -99,8 +108,10 @@ class EngineInspector final : public ModelInspector {
                                                    .frame_patches_max = 0,
                                                    .image_rows_max = static_cast<std::uint32_t>(shape.image_tokens_max),
                                                    .draws = true};
-    const auto backend = TRY(make_planner(device));
-    const auto memory = TRY(engine::inference::Engine::predict(file, options, *backend));
+    const auto planners = TRY(make_planners(device, shape.devices));
+    engine::inference::parallel::Devices devices;
+    for (const auto& planner : planners) devices.backends.push_back(planner.get());
+    const auto memory = TRY(engine::inference::Engine::predict(file, options, devices));
     ModelPlan plan;
     plan.path = file.string();
     plan.prefill_chunk = options.prefill_chunk;
@@ -109,15 +120,19 @@ class EngineInspector final : public ModelInspector {
     plan.size_bytes = static_cast<std::int64_t>(files.file_bytes());
     plan.vocab_size = model.config.vocab;
     plan.model_context = model.config.context_tokens;
-    plan.shape = {.context_tokens = memory.context_tokens,
-                  .slots = memory.slots,
+    plan.shape = {.context_tokens = memory.front().context_tokens,
+                  .slots = memory.front().slots,
                   .kv_tokens = shape.kv_tokens,
                   .kv_dtype = shape.kv_dtype,
-                  .image_tokens_max = shape.image_tokens_max};
-    plan.images = images_of(model.config.vision, memory.context_tokens);
-    plan.weights_bytes = static_cast<std::int64_t>(memory.weights_bytes);
-    plan.kv_bytes = static_cast<std::int64_t>(memory.state_bytes);
-    plan.working_bytes = static_cast<std::int64_t>(memory.peak_bytes() - memory.weights_bytes - memory.state_bytes);
+                  .image_tokens_max = shape.image_tokens_max,
+                  .devices = shape.devices};
+    plan.images = images_of(model.config.vision, memory.front().context_tokens);
+    for (const auto& m : memory) {
+      plan.memory.push_back(
+          {.weights_bytes = static_cast<std::int64_t>(m.weights_bytes),
+           .kv_bytes = static_cast<std::int64_t>(m.state_bytes),
+           .working_bytes = static_cast<std::int64_t>(m.peak_bytes() - m.weights_bytes - m.state_bytes)});
+    }
     return plan;
   }
 

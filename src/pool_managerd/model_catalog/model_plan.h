@@ -1,8 +1,10 @@
 #pragma once
 // What a model file says about itself and what one worker of it needs. Values; no thread rule.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "contract/pool.h"
 #include "engine/io/model_digest.h"
@@ -16,11 +18,20 @@ struct WorkerShape {
   std::int64_t kv_tokens = 0;  // of the cache of all slots; 0 = slots x context
   std::string kv_dtype = "f16";
   std::int64_t image_tokens_max = 0;  // of one request; 0 = takes no images
+  std::int64_t devices = 1;           // that share the model
   bool operator==(const WorkerShape&) const = default;
 };
 
 // What a worker computes on: the same model takes different memory there.
 enum class DeviceKind : std::uint8_t { kCpu, kCuda };
+
+// What a worker takes of one device.
+struct MemoryNeed {
+  std::int64_t weights_bytes = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t working_bytes = 0;  // activations, staging, workspace
+  std::int64_t bytes() const { return weights_bytes + kv_bytes + working_bytes; }
+};
 
 struct ModelPlan {
   std::string path;  // absolute, symlinks resolved
@@ -33,11 +44,13 @@ struct ModelPlan {
   std::optional<contract::ModelImages> images;
   std::optional<engine::io::StampedDigest> digest;  // where it is known without reading the file
   std::int64_t prefill_chunk = 64;                  // rows of one step, as predicted; the worker is started with it
-  // Parts of the prediction, for people who read a refusal.
-  std::int64_t weights_bytes = 0;
-  std::int64_t kv_bytes = 0;
-  std::int64_t working_bytes = 0;  // activations, staging, workspace
-  std::int64_t required_bytes() const { return weights_bytes + kv_bytes + working_bytes; }
+  std::vector<MemoryNeed> memory;                   // by rank; one for every device of the shape
+  // Of the device that gives most.
+  std::int64_t required_bytes() const {
+    std::int64_t most = 0;
+    for (const MemoryNeed& need : memory) most = std::max(most, need.bytes());
+    return most;
+  }
 };
 
 }  // namespace llorch::pool_managerd::model_catalog

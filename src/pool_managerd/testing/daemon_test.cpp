@@ -1,10 +1,12 @@
 // The real pool-managerd with real processes: a fake worker below it, a fake orchestratord above it.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -409,6 +411,74 @@ TEST_F(DaemonTest, Refusals) {
   EXPECT_FALSE(fs::exists(folder / "state/logs"));
 }
 
+// SYS-3.3.1, SYS-6.3.3: a worker over several devices holds its part of each, and is refused with the numbers of each.
+TEST_F(DaemonTest, AMaskOfSeveralDevices) {
+  NEEDS_MODEL();
+  run();
+  start_ready("worker-one", "cpu");
+  const std::int64_t alone = worker("worker-one")->vram_bytes;
+  start_ready("worker-two", "cpu,cpu");
+  const auto info = *worker("worker-two");
+  EXPECT_EQ(info.gpu_id, "cpu,cpu");
+  ASSERT_EQ(info.vram_bytes_by_device.size(), 2u);
+  EXPECT_EQ(info.vram_bytes, info.vram_bytes_by_device[0] + info.vram_bytes_by_device[1]);
+  EXPECT_LT(info.vram_bytes_by_device[0], alone) << "half of the model";
+  EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, alone + info.vram_bytes);
+  EXPECT_EQ(state().gpus.at(0).workers, (std::vector<std::string>{"worker-one", "worker-two"}));
+  EXPECT_NE(content(folder / "state/logs/worker-two.log").find(R"("gpu_device":"cpu,cpu","visible":"")"),
+            std::string::npos);
+  // What a worker of two needs of each of them is what orchestratord hears.
+  const auto path = [&](int devices) {
+    return fmt::format("/v2/models/describe?context_tokens=64&devices={}&ref={}", devices,
+                       net::http::percent_encode(model_ref()));
+  };
+  const auto facts = contract::decode<contract::ModelFacts>(call("GET", path(2)).body).value();
+  EXPECT_EQ(facts.devices, 2);
+  EXPECT_EQ(facts.memory_bytes, info.vram_bytes_by_device[0]);
+  // Three do not divide its heads.
+  const auto odd = start("w", model_ref(), "cpu,cpu,cpu");
+  EXPECT_EQ(net::http::error_of(odd).code, ErrorCode::kModelIncompatible) << odd.body;
+  EXPECT_EQ(start("w", model_ref(), "cpu,0").status, 400);
+  EXPECT_EQ(call("GET", path(17)).status, 400);
+  ASSERT_EQ(kill(static_cast<pid_t>(info.pid), SIGKILL), 0);
+  EXPECT_TRUE(eventually([&] { return state().gpus.at(0).vram_allocated_bytes == alone; }));
+}
+
+// M0-W-1621: how far a load has come is in the state, and orchestratord hears it at once.
+TEST_F(DaemonTest, LoadProgress) {
+  NEEDS_MODEL();
+  run({"--set", "pool-managerd.heartbeat_interval_ms=300000"});
+  EXPECT_EQ(start("worker-loading", model_ref()).status, 202);
+  EXPECT_TRUE(eventually([&] { return worker("worker-loading")->load_percent == 75; }));
+  EXPECT_TRUE(eventually([&] {
+    return orchestrator->read([&] {
+      return std::ranges::any_of(orchestrator->heartbeats, [](const contract::PoolState& beat) {
+        return beat.workers.size() == 1 && beat.workers[0].load_percent == 75;
+      });
+    });
+  }));
+  EXPECT_EQ(
+      call("POST", "/v2/internal/workers/progress", R"({"worker_id":"worker-loading","spawn_token":"","percent":100})")
+          .status,
+      403);
+  EXPECT_EQ(call("POST", "/v2/internal/workers/progress", "{}").status, 400);
+  EXPECT_EQ(worker("worker-loading")->load_percent, 75);
+}
+
+// A digest that a worker computed beside its load is known to the next one.
+TEST_F(DaemonTest, ADigestIsComputedOnce) {
+  NEEDS_MODEL();
+  run();
+  start_ready("worker-hasher");
+  const std::string digest = worker("worker-hasher")->model_digest;
+  // Learned by the thread that the next start goes through.
+  start_ready("worker-next");
+  EXPECT_EQ(worker("worker-next")->model_digest, digest) << "the fake worker repeats what it is told";
+  const auto facts = contract::decode<contract::ModelFacts>(
+      call("GET", "/v2/models/describe?ref=" + net::http::percent_encode(model_ref())).body);
+  EXPECT_EQ(facts->digest, digest) << "not computed again";
+}
+
 TEST_F(DaemonTest, DescribesModels) {
   NEEDS_MODEL();
   run();
@@ -473,6 +543,37 @@ TEST_F(DaemonTest, GpusTakeWorkers) {
   EXPECT_EQ(state().gpus.at(1).vram_allocated_bytes, worker("worker-g")->vram_bytes);
   EXPECT_NE(content(folder / "state/logs/worker-g.log").find(R"("gpu_device":"0","visible":"GPU-fake-1")"),
             std::string::npos);
+  const std::int64_t alone = worker("worker-g")->vram_bytes;
+  start_ready("worker-mask", "1,0");
+  const auto info = *worker("worker-mask");
+  ASSERT_EQ(info.vram_bytes_by_device.size(), 2u);
+  EXPECT_EQ(state().gpus.at(1).vram_allocated_bytes, alone + info.vram_bytes_by_device[0]);
+  EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, info.vram_bytes_by_device[1]);
+  EXPECT_NE(
+      content(folder / "state/logs/worker-mask.log").find(R"("gpu_device":"0,1","visible":"GPU-fake-1,GPU-fake-0")"),
+      std::string::npos);
+  // One process: all its GPUs are given back at once.
+  ASSERT_EQ(kill(static_cast<pid_t>(info.pid), SIGKILL), 0);
+  EXPECT_TRUE(eventually([&] { return !worker("worker-mask"); }));
+  EXPECT_EQ(state().gpus.at(0).vram_allocated_bytes, 0);
+  EXPECT_EQ(state().gpus.at(1).vram_allocated_bytes, alone);
+}
+
+// SYS-3.3.1: one GPU without room refuses the whole mask, with its numbers.
+TEST_F(DaemonTest, OneFullGpuRefusesTheMask) {
+  NEEDS_MODEL();
+  if (!engine::compute::cuda::missing_kernels("9.0").empty()) GTEST_SKIP() << "this build takes no worker on a GPU";
+  setenv("FAKE_NVML", "free1=1000", 1);
+  daemon = std::make_unique<Daemon>(folder, arguments({"--nvml-library", LLORCH_FAKE_NVML}));
+  ASSERT_FALSE(daemon->bind.empty()) << content(folder / "stderr");
+  const auto refused = start("w", model_ref(), "0,1");
+  EXPECT_EQ(refused.status, 409);
+  const base::Error error = net::http::error_of(refused);
+  EXPECT_EQ(error.code, ErrorCode::kInsufficientVram);
+  EXPECT_NE(error.message.find("of device 1, which has 1000 available"), std::string::npos) << error.message;
+  EXPECT_NE(refused.body.find(R"("gpu_id":"1")"), std::string::npos) << refused.body;
+  start_ready("worker-alone", "0");
+  EXPECT_EQ(state().gpus.at(1).vram_allocated_bytes, 0);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // A worker that computes nothing: serves /health and /shutdown, says ready, and misbehaves as its id asks:
 // "...-crash" fails to load, "...-mute" never says ready, "...-hang" stops answering once ready, "...-stubborn" ignores
-// every request to stop, "...-greedy" claims more memory than it was given.
+// every request to stop, "...-greedy" claims more memory than it was given, "...-hasher" tells a digest of the model's files,
+// "...-loading" says that it has loaded three quarters and stays there. Over several devices it holds less on the later ones.
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -13,6 +15,7 @@
 #include "contract/json.h"
 #include "contract/pool.h"
 #include "contract/worker.h"
+#include "engine/io/model_digest.h"
 #include "net/client.h"
 #include "net/server.h"
 
@@ -34,13 +37,38 @@ contract::ReadyCallback callback_of(std::map<std::string, std::string>& args, co
   callback.model_digest = args.contains("--model-stamp") ? "sha256:" + args["--model-digest"] : "sha256:00";
   callback.uri = uri;
   callback.vram_bytes = std::stoll(args["--memory-budget-bytes"]);
+  const std::string& devices = args["--gpu-device"];
+  if (const auto others = std::count(devices.begin(), devices.end(), ','); others > 0) {
+    callback.vram_bytes_by_device.assign(static_cast<std::size_t>(others) + 1, callback.vram_bytes / 2);
+    callback.vram_bytes_by_device.front() = callback.vram_bytes;
+    callback.vram_bytes += others * (callback.vram_bytes / 2);
+  }
   if (callback.worker_id.ends_with("-greedy")) ++callback.vram_bytes;
+  if (callback.worker_id.ends_with("-hasher")) {
+    callback.model_stamp = engine::io::model_stamp(args["--model"]).value();
+    callback.model_digest = "sha256:" + std::string(64, 'd');
+  }
   callback.memory_bytes = callback.vram_bytes;
   callback.slots_total = std::stoll(args["--slots"]);
   callback.context_length = std::stoll(args["--context"]);
   callback.device_class = "cpu-x86";
   callback.kv_dtype = args["--kv-dtype"];
   return callback;
+}
+
+// Twice and out of order, as calls on the way may be.
+void say_progress(net::IoRuntime& runtime, std::map<std::string, std::string>& args) {
+  net::Client client(runtime);
+  for (const std::int64_t percent : {0, 75, 50, 75}) {
+    net::ClientRequest request;
+    request.method = "POST";
+    request.url = args["--progress-url"];
+    request.body = contract::encode(contract::LoadProgress{
+        .worker_id = args["--worker-id"], .spawn_token = std::getenv("LLORCH_SPAWN_TOKEN"), .percent = percent});
+    const auto answer = client.call(std::move(request));
+    if (!answer || answer->status != 200)
+      std::fprintf(stderr, "progress of %d was refused\n", static_cast<int>(percent));
+  }
 }
 
 }  // namespace
@@ -70,7 +98,8 @@ int main(int argc, char** argv) {
     if (!stubborn) kill(getpid(), SIGTERM);
   });
   if (!server.start()) return 1;
-  if (!id.ends_with("-mute")) {
+  if (id.ends_with("-loading")) say_progress(runtime, args);
+  if (!id.ends_with("-mute") && !id.ends_with("-loading")) {
     net::Client client(runtime);
     net::ClientRequest request;
     request.method = "POST";

@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/assert.h"
 #include "base/sha256.h"
+#include "contract/device_mask.h"
 #include "contract/json.h"
 #include "net/http/auth.h"
 #include "net/http/url.h"
@@ -38,6 +40,11 @@ bool same_request(const contract::StartWorkerRequest& a, const contract::StartWo
 
 std::string status_name(WorkerStatus status) { return std::string(contract::enum_name(status)); }
 
+// The reported bytes by rank. REQUIRES: check_ready() found nothing.
+std::vector<std::int64_t> bytes_by_rank(const contract::ReadyCallback& callback) {
+  return callback.vram_bytes_by_device.empty() ? std::vector{callback.vram_bytes} : callback.vram_bytes_by_device;
+}
+
 Error worker_not_found() {
   return Error{
       ErrorCode::kWorkerNotFound, "no worker here has this id; it may have exited already: ask GET /v2/state", {}};
@@ -54,6 +61,16 @@ bool may_become(WorkerStatus from, WorkerStatus to) {
     case WorkerStatus::kFailed: return from != WorkerStatus::kFailed;
   }
   return false;
+}
+
+bool Lifecycle::Worker::is_on(const std::string& gpu_id) const {
+  return std::ranges::any_of(shares, [&](const Share& share) { return share.gpu_id == gpu_id; });
+}
+
+std::int64_t Lifecycle::Worker::bytes() const {
+  std::int64_t sum = 0;
+  for (const Share& share : shares) sum += share.bytes;
+  return sum;
 }
 
 Lifecycle::Lifecycle(LifecycleConfig config, base::Entropy& entropy) : config_(std::move(config)), entropy_(entropy) {}
@@ -82,7 +99,7 @@ void Lifecycle::on(const DevicesRead& event, Time, Out& out) {
     }
     if (seen.healthy) continue;
     for (auto& [id, worker] : workers_) {
-      if (worker.info.gpu_id == seen.gpu_id && worker.info.status != WorkerStatus::kFailed) {
+      if (worker.is_on(seen.gpu_id) && worker.info.status != WorkerStatus::kFailed) {
         fail_worker(worker, Cause::kDeviceLost, out);
       }
     }
@@ -98,15 +115,17 @@ const gpu_inventory::Device* Lifecycle::device(const std::string& gpu_id) const 
 gpu_inventory::DeviceUse Lifecycle::use_of(const std::string& gpu_id) const {
   gpu_inventory::DeviceUse use;
   for (const auto& [id, worker] : workers_) {
-    if (worker.info.gpu_id != gpu_id) continue;
-    use.allocated_bytes += worker.reserved_bytes;
-    if (!worker.became_ready) use.starting_bytes += worker.reserved_bytes;
+    for (const Share& share : worker.shares) {
+      if (share.gpu_id != gpu_id) continue;
+      use.allocated_bytes += share.bytes;
+      if (!worker.became_ready) use.starting_bytes += share.bytes;
+    }
   }
   return use;
 }
 
 std::int64_t Lifecycle::workers_on(const std::string& gpu_id) const {
-  return std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.info.gpu_id == gpu_id; });
+  return std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) { return w.second.is_on(gpu_id); });
 }
 
 std::vector<contract::GpuInfo> Lifecycle::gpus() const {
@@ -125,7 +144,7 @@ std::vector<contract::GpuInfo> Lifecycle::gpus() const {
     info.healthy = d.healthy;
     if (!d.healthy) info.fault = d.fault;
     for (const auto& [id, worker] : workers_) {
-      if (worker.info.gpu_id == d.gpu_id) info.workers.push_back(id);
+      if (worker.is_on(d.gpu_id)) info.workers.push_back(id);
     }
     out.push_back(std::move(info));
   }
@@ -156,30 +175,39 @@ base::Result<> Lifecycle::admit(const StartAsked& event) const {
   if (gone_.contains(wanted.worker_id)) {
     return base::fail(ErrorCode::kConflict, "a worker with this id has already lived and exited; choose a new id");
   }
-  const auto* target = device(wanted.gpu_id);
-  if (target == nullptr) {
-    std::string known;
-    for (const auto& d : devices_) known += known.empty() ? d.gpu_id : ", " + d.gpu_id;
-    return base::fail(Error{
-        ErrorCode::kGpuUnavailable,
-        fmt::format("this host has no such device; its devices are: {}{}", known,
-                    wanted.gpu_id == "cpu" ? " (the CPU reference device needs --cpu)" : ""),
-        {}}.with("gpu_id", wanted.gpu_id));
-  }
-  // A start that was late on its way meets the one that replaced it: the same bytes are never loaded twice at once.
-  for (const auto& [id, worker] : workers_) {
-    if (worker.info.status == WorkerStatus::kStarting && worker.info.gpu_id == wanted.gpu_id &&
-        worker.info.model_ref == wanted.model_ref) {
+  const std::vector<std::string> mask = contract::devices_of(wanted.gpu_id);
+  std::vector<capability_matcher::Candidate> by_rank;
+  for (const std::string& gpu_id : mask) {
+    const auto* target = device(gpu_id);
+    if (target == nullptr) {
+      std::string known;
+      for (const auto& d : devices_) known += known.empty() ? d.gpu_id : ", " + d.gpu_id;
       return base::fail(Error{
-          ErrorCode::kConflict, "a worker is loading this model on this device already; wait until it is ready", {}}
-                            .with("reason", std::string("MODEL_LOADING"))
-                            .with("gpu_id", wanted.gpu_id)
-                            .with("worker_id", id));
+          ErrorCode::kGpuUnavailable,
+          fmt::format("this host has no device {}; its devices are: {}{}", gpu_id, known,
+                      gpu_id == "cpu" ? " (the CPU reference device needs --cpu)" : ""),
+          {}}.with("gpu_id", gpu_id));
     }
+    by_rank.push_back({target, use_of(gpu_id), workers_on(gpu_id)});
   }
+  TRY(check_not_loading(wanted, mask));
   if (!event.model) return base::fail(event.model.error());
-  return capability_matcher::preflight(*event.model, {target, use_of(wanted.gpu_id), workers_on(wanted.gpu_id)},
-                                       {.workers_per_gpu = config_.workers_per_gpu});
+  return capability_matcher::preflight(*event.model, by_rank, {.workers_per_gpu = config_.workers_per_gpu});
+}
+
+// A start that was late on its way meets the one that replaced it: the same bytes are never loaded twice at once.
+base::Result<> Lifecycle::check_not_loading(const contract::StartWorkerRequest& wanted,
+                                            const std::vector<std::string>& mask) const {
+  for (const auto& [id, worker] : workers_) {
+    if (worker.info.status != WorkerStatus::kStarting || worker.info.model_ref != wanted.model_ref) continue;
+    if (std::ranges::none_of(mask, [&w = worker](const auto& gpu_id) { return w.is_on(gpu_id); })) continue;
+    return base::fail(
+        Error{ErrorCode::kConflict, "a worker is loading this model on this device already; wait until it is ready", {}}
+            .with("reason", std::string("MODEL_LOADING"))
+            .with("gpu_id", worker.info.gpu_id)
+            .with("worker_id", id));
+  }
+  return {};
 }
 
 void Lifecycle::on(const StartAsked& event, Time now, Out& out) {
@@ -220,20 +248,25 @@ void Lifecycle::start(const StartAsked& event, Time now, Out& out) {
   worker.info.context_length = plan.shape.context_tokens;
   worker.info.kv_dtype = plan.shape.kv_dtype;
   worker.info.image_tokens_max = plan.shape.image_tokens_max;
-  worker.info.device_class = device(event.wanted.gpu_id)->device_class;
+  std::vector<std::string> uuids;
+  for (const std::string& gpu_id : contract::devices_of(event.wanted.gpu_id)) {
+    uuids.push_back(device(gpu_id)->uuid);
+    worker.shares.push_back({gpu_id, plan.memory[worker.shares.size()].bytes()});
+  }
+  worker.info.device_class = device(worker.shares.front().gpu_id)->device_class;
   worker.spawn_token = new_spawn_token(entropy_);
   worker.correlation_id = event.correlation_id;
-  worker.reserved_bytes = plan.required_bytes();
+  if (!plan.digest) worker.digest_wanted_of = plan.path;
   worker.started_mono_ms = now.mono_ms;
   worker.deadline_ms = now.mono_ms + config_.start_timeout_ms;
   worker.start_request = event.request;
   out.push_back(Spawn{.worker_id = WorkerId(event.wanted.worker_id),
                       .model_ref = event.wanted.model_ref,
                       .gpu_id = event.wanted.gpu_id,
-                      .gpu_uuid = device(event.wanted.gpu_id)->uuid,
+                      .gpu_uuids = std::move(uuids),
                       .spawn_token = worker.spawn_token,
                       .model = plan,
-                      .memory_budget_bytes = worker.reserved_bytes,
+                      .memory_budget_bytes = plan.required_bytes(),
                       .correlation_id = event.correlation_id});
   workers_.emplace(event.wanted.worker_id, std::move(worker));
 }
@@ -248,7 +281,7 @@ void Lifecycle::on(const Spawned& event, Time, Out& out) {
                      .human = "A worker process starts.",
                      .worker_id = event.worker_id,
                      .gpu_id = worker.info.gpu_id,
-                     .bytes = worker.reserved_bytes,
+                     .bytes = worker.bytes(),
                      .correlation_id = worker.correlation_id});
   out.push_back(PushState{});
 }
@@ -263,24 +296,40 @@ void Lifecycle::on(const SpawnFailed& event, Time, Out& out) {
 
 // ---- ready ----
 
-base::Result<> Lifecycle::check_ready(const contract::ReadyCallback& callback) const {
-  const auto it = workers_.find(callback.worker_id);
+base::Result<const Lifecycle::Worker*> Lifecycle::starting_worker(const std::string& worker_id,
+                                                                  const std::string& spawn_token) const {
+  const auto it = workers_.find(worker_id);
   if (it == workers_.end()) return base::fail(worker_not_found());
   const Worker& worker = it->second;
-  if (!net::http::constant_time_equal(callback.spawn_token, worker.spawn_token)) {
+  if (!net::http::constant_time_equal(spawn_token, worker.spawn_token)) {
     return base::fail(ErrorCode::kForbidden, "the spawn token is not the one this worker was started with");
   }
   if (worker.info.status != WorkerStatus::kStarting || worker.ready_request) {
     return base::fail(Error{ErrorCode::kConflict, "the worker is not waiting to become ready", {}}.with(
         "status", status_name(worker.info.status)));
   }
-  if (callback.vram_bytes > worker.reserved_bytes) {
+  return &worker;
+}
+
+base::Result<> Lifecycle::check_ready(const contract::ReadyCallback& callback) const {
+  const Worker& worker = *TRY(starting_worker(callback.worker_id, callback.spawn_token));
+  const std::vector<std::int64_t> bytes = bytes_by_rank(callback);
+  if (bytes.size() != worker.shares.size() || std::reduce(bytes.begin(), bytes.end()) != callback.vram_bytes) {
+    return base::fail(Error{
+        ErrorCode::kInvalidParams,
+        fmt::format("vram_bytes_by_device must name the {} devices of the worker, and add up to vram_bytes",
+                    worker.shares.size()),
+        {}}.with("field", std::string("vram_bytes_by_device")));
+  }
+  for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+    const Share& share = worker.shares[rank];
+    if (bytes[rank] <= share.bytes) continue;
     return base::fail(Error{
         ErrorCode::kInsufficientVram,
-        fmt::format("the worker holds {} bytes and was given {}", callback.vram_bytes, worker.reserved_bytes),
-        {}}.with("required_bytes", callback.vram_bytes)
-                          .with("available_bytes", worker.reserved_bytes)
-                          .with("gpu_id", worker.info.gpu_id));
+        fmt::format("the worker holds {} bytes of device {} and was given {}", bytes[rank], share.gpu_id, share.bytes),
+        {}}.with("required_bytes", bytes[rank])
+                          .with("available_bytes", share.bytes)
+                          .with("gpu_id", share.gpu_id));
   }
   TRY(net::http::parse_url(callback.uri));
   return {};
@@ -305,11 +354,28 @@ void Lifecycle::on(const ReadyReceived& event, Time, Out& out) {
   probe(worker, out);  // POOL-2060: ready only if the uri answers
 }
 
+void Lifecycle::on(const ProgressReceived& event, Time, Out& out) {
+  const auto& progress = event.progress;
+  if (const auto worker = starting_worker(progress.worker_id, progress.spawn_token); !worker) {
+    out.push_back(Refuse{event.request, worker.error()});
+    return;
+  }
+  auto& percent = workers_.at(progress.worker_id).info.load_percent;
+  out.push_back(
+      Answer{event.request, 200, contract::encode(contract::ReadyReply{status_name(WorkerStatus::kStarting)})});
+  if (percent && *percent >= progress.percent) return;  // calls overtake each other
+  percent = progress.percent;
+  out.push_back(PushState{});
+}
+
 void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
   const auto& callback = worker.ready;
-  worker.reserved_bytes = callback.vram_bytes;
+  const std::vector<std::int64_t> bytes = bytes_by_rank(callback);
+  for (std::size_t rank = 0; rank < bytes.size(); ++rank) worker.shares[rank].bytes = bytes[rank];
   worker.became_ready = true;
+  worker.info.load_percent.reset();
   worker.info.vram_bytes = callback.vram_bytes;
+  if (bytes.size() > 1) worker.info.vram_bytes_by_device = bytes;
   worker.info.model_digest = callback.model_digest;
   worker.info.slots_total = callback.slots_total;
   worker.info.context_length = callback.context_length;
@@ -326,11 +392,16 @@ void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
   out.push_back(Answer{*worker.ready_request, 200, contract::encode(contract::ReadyReply{"ready"})});
   worker.ready_request.reset();
   out.push_back(ReportReady{{config_.pool_id, worker.info}});
+  constexpr std::string_view kPrefix = "sha256:";
+  if (!worker.digest_wanted_of.empty() && !callback.model_stamp.empty() && callback.model_digest.starts_with(kPrefix)) {
+    out.push_back(LearnDigest{worker.digest_wanted_of,
+                              {.digest = callback.model_digest.substr(kPrefix.size()), .stamp = callback.model_stamp}});
+  }
   out.push_back(Note{.event = "worker_registered",
                      .human = "A worker is ready.",
                      .worker_id = WorkerId(worker.info.worker_id),
                      .gpu_id = worker.info.gpu_id,
-                     .bytes = worker.reserved_bytes,
+                     .bytes = worker.bytes(),
                      .correlation_id = worker.correlation_id});
 }
 
@@ -439,7 +510,7 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
   report.category = failure.category;
   report.error_code = failure.error_code;
   report.error_message = failure.message;
-  report.vram_released_bytes = worker.became_ready ? worker.reserved_bytes : 0;
+  report.vram_released_bytes = worker.became_ready ? worker.bytes() : 0;
   report.uptime_seconds = (now.mono_ms - worker.started_mono_ms) / 1000;
   if (failure.category == FailureCategory::kExplicitStop) {
     ++counters_.stops_by_reason[worker.cause == Cause::kDrain ? "drain" : "evict"];
@@ -460,8 +531,8 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
 // next one; starts are checked against a fresh reading in any case.
 void Lifecycle::credit(const Worker& worker) {
   for (auto& d : devices_) {
-    if (d.gpu_id == worker.info.gpu_id && d.free_bytes) {
-      d.free_bytes = std::min(d.total_bytes, *d.free_bytes + worker.reserved_bytes);
+    for (const Share& share : worker.shares) {
+      if (share.gpu_id == d.gpu_id && d.free_bytes) d.free_bytes = std::min(d.total_bytes, *d.free_bytes + share.bytes);
     }
   }
 }

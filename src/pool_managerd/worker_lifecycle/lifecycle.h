@@ -61,6 +61,10 @@ struct ReadyReceived {
   RequestId request;
   contract::ReadyCallback callback;
 };
+struct ProgressReceived {
+  RequestId request;
+  contract::LoadProgress progress;
+};
 struct Spawned {
   base::WorkerId worker_id;
   std::int64_t pid = 0;
@@ -81,8 +85,8 @@ struct Exited {
 // Stops every worker and refuses new ones from here on. A second one kills what is left at once.
 struct ShutdownAsked {};
 struct Tick {};
-using Event = std::variant<DevicesRead, StartAsked, StopAsked, ReadyReceived, Spawned, SpawnFailed, ProbeEnded, Exited,
-                           ShutdownAsked, Tick>;
+using Event = std::variant<DevicesRead, StartAsked, StopAsked, ReadyReceived, ProgressReceived, Spawned, SpawnFailed,
+                           ProbeEnded, Exited, ShutdownAsked, Tick>;
 
 // ---- commands ----
 struct Answer {
@@ -98,11 +102,11 @@ struct Refuse {
 struct Spawn {
   base::WorkerId worker_id;
   std::string model_ref;
-  std::string gpu_id;
-  std::string gpu_uuid;  // empty: the driver does not tell, or the device is no GPU
+  std::string gpu_id;                  // device mask
+  std::vector<std::string> gpu_uuids;  // by rank; empty: the driver does not tell, or the device is no GPU
   std::string spawn_token;
   model_catalog::ModelPlan model;
-  std::int64_t memory_budget_bytes = 0;
+  std::int64_t memory_budget_bytes = 0;  // of each device
   base::CorrelationId correlation_id;
 };
 struct Probe {
@@ -126,6 +130,11 @@ struct ReportFailed {
   contract::WorkerFailed report;
   base::CorrelationId correlation_id;
 };
+// A worker has read its model's files and knows their digest, which nobody knew before.
+struct LearnDigest {
+  std::string path;
+  engine::io::StampedDigest digest;
+};
 // The state changed in a way that orchestratord should see before the next heartbeat.
 struct PushState {};
 // A finding for the log: `event` is a stable code.
@@ -138,8 +147,8 @@ struct Note {
   std::int64_t bytes = 0;
   base::CorrelationId correlation_id;
 };
-using Command =
-    std::variant<Answer, Refuse, Spawn, Probe, PostShutdown, SendSignal, ReportReady, ReportFailed, PushState, Note>;
+using Command = std::variant<Answer, Refuse, Spawn, Probe, PostShutdown, SendSignal, ReportReady, ReportFailed,
+                             LearnDigest, PushState, Note>;
 
 // Totals since the process began, for /metrics.
 struct Counters {
@@ -169,13 +178,19 @@ class Lifecycle {
 
  private:
   enum class Stopping : std::uint8_t { kNo, kAsked, kTerminated, kKilled };
+  // What a worker has of one device: predicted while it starts, reported once it is ready.
+  struct Share {
+    std::string gpu_id;
+    std::int64_t bytes = 0;
+  };
   struct Worker {
     contract::WorkerInfo info;
     contract::StartWorkerRequest wanted;
     std::string spawn_token;
     base::CorrelationId correlation_id;
-    std::int64_t reserved_bytes = 0;  // its share of the device: predicted while starting, reported once ready
+    std::vector<Share> shares;  // by rank
     std::int64_t started_mono_ms = 0;
+    std::string digest_wanted_of;  // path of the model, whose digest nobody knew when it started; else ""
     bool became_ready = false;
     Cause cause = Cause::kNone;
     Stopping stopping = Stopping::kNo;
@@ -186,6 +201,9 @@ class Lifecycle {
     std::optional<RequestId> start_request;
     std::optional<RequestId> ready_request;
     contract::ReadyCallback ready;
+
+    bool is_on(const std::string& gpu_id) const;
+    std::int64_t bytes() const;  // on all its devices
   };
   using Out = std::vector<Command>;
 
@@ -193,6 +211,7 @@ class Lifecycle {
   void on(const StartAsked&, Time, Out&);
   void on(const StopAsked&, Time, Out&);
   void on(const ReadyReceived&, Time, Out&);
+  void on(const ProgressReceived&, Time, Out&);
   void on(const Spawned&, Time, Out&);
   void on(const SpawnFailed&, Time, Out&);
   void on(const ProbeEnded&, Time, Out&);
@@ -201,6 +220,9 @@ class Lifecycle {
   void on(const Tick&, Time, Out&);
 
   base::Result<> admit(const StartAsked& event) const;
+  base::Result<> check_not_loading(const contract::StartWorkerRequest& wanted,
+                                   const std::vector<std::string>& mask) const;
+  base::Result<const Worker*> starting_worker(const std::string& worker_id, const std::string& spawn_token) const;
   base::Result<> check_ready(const contract::ReadyCallback& callback) const;
   void start(const StartAsked& event, Time now, Out& out);
   void become_ready(Worker& worker, Time now, Out& out);

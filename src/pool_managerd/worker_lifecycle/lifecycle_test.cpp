@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "contract/device_mask.h"
 #include "contract/json.h"
 
 namespace llorch::pool_managerd::worker_lifecycle {
@@ -26,7 +27,7 @@ struct Harness {
   bool spawn_works = true;
 
   explicit Harness(LifecycleConfig config = {.pool_id = "pool-1"}) : core(std::move(config), entropy) {
-    run(DevicesRead{{device("cpu"), device("0")}});
+    run(DevicesRead{{device("cpu"), device("0"), device("1")}});
     commands.clear();
   }
   static gpu_inventory::Device device(std::string id) {
@@ -57,7 +58,7 @@ struct Harness {
     contract::StartWorkerRequest wanted{.worker_id = id, .model_ref = "file:" + path, .gpu_id = gpu};
     model_catalog::ModelPlan plan;
     plan.path = path;
-    plan.weights_bytes = bytes;
+    plan.memory.assign(contract::devices_of(gpu).size(), {.weights_bytes = bytes});
     run(StartAsked{RequestId{++requests}, wanted, plan, base::CorrelationId("c-1")});
   }
   contract::ReadyCallback callback(const std::string& id, std::int64_t bytes = 300) {
@@ -180,6 +181,113 @@ TEST(Lifecycle, StartToReady) {
   // The worker did not hear the answer and calls again.
   h.send_ready("w");
   EXPECT_EQ(h.find<Answer>()->body, R"({"status":"ready"})");
+}
+
+// SYS-3.3.1, SYS-6.3.3: a worker over several devices is accounted on each of them, from its start to its end.
+TEST(Lifecycle, AMaskIsAccountedByDevice) {
+  Harness h({.pool_id = "p", .workers_per_gpu = 2});
+  h.run(DevicesRead{{Harness::device("0"), Harness::device("1"), Harness::device("2")}});
+  const auto allocated = [&] {
+    return std::vector{h.core.allocated_bytes("0"), h.core.allocated_bytes("1"), h.core.allocated_bytes("2")};
+  };
+  using Bytes = std::vector<std::int64_t>;
+  h.start("w", 400, "2,0", "m");
+  ASSERT_NE(h.find<Spawn>(), nullptr);
+  EXPECT_EQ(h.find<Spawn>()->gpu_id, "2,0");
+  EXPECT_EQ(h.find<Spawn>()->memory_budget_bytes, 400);
+  EXPECT_EQ(allocated(), (Bytes{400, 0, 400}));
+  // The same model is not loaded beside it where it loads, and nothing is promised twice.
+  h.start("x", 400, "0,1", "m");
+  EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
+  h.start("x", 700, "0,1");
+  EXPECT_EQ(h.refusal(), ErrorCode::kInsufficientVram);
+  EXPECT_EQ(allocated(), (Bytes{400, 0, 400})) << "of a refused mask nothing stays";
+  h.start("x", 1, "1,3");
+  EXPECT_EQ(h.refusal(), ErrorCode::kGpuUnavailable);
+
+  auto callback = h.callback("w", 500);
+  const auto send = [&](Bytes bytes) {
+    callback.vram_bytes_by_device = std::move(bytes);
+    h.run(ReadyReceived{RequestId{++h.requests}, callback});
+    return h.refusal();
+  };
+  EXPECT_EQ(send({}), ErrorCode::kInvalidParams);
+  EXPECT_EQ(send({500}), ErrorCode::kInvalidParams);
+  EXPECT_EQ(send({300, 100}), ErrorCode::kInvalidParams) << "not the sum";
+  EXPECT_EQ(send({99, 401}), ErrorCode::kInsufficientVram);
+  EXPECT_EQ(std::get<std::string>(h.find<Refuse>()->error.details.back().second), "0");
+  EXPECT_EQ(send({300, 200}), ErrorCode{});
+  h.answer_probe(h.health("w"));
+  EXPECT_EQ(h.status("w"), WorkerStatus::kReady);
+  EXPECT_EQ(allocated(), (Bytes{200, 0, 300}));
+  EXPECT_EQ(h.find<ReportReady>()->report.worker.vram_bytes_by_device, (Bytes{300, 200}));
+  EXPECT_EQ(h.core.gpus()[2].workers, std::vector<std::string>{"w"});
+  EXPECT_TRUE(h.core.gpus()[1].workers.empty());
+  h.run(Exited{WorkerId("w"), {.exit_code = 1}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.vram_released_bytes, 500);
+  EXPECT_EQ(h.find<ReportFailed>()->report.gpu_id, "2,0");
+  EXPECT_EQ(allocated(), (Bytes{0, 0, 0}));
+}
+
+// POOL-2051, SYS-6.3.3: one lost device takes the worker, and with it what it holds of the others.
+TEST(Lifecycle, OneLostDeviceOfAMaskFailsTheWorker) {
+  Harness h;
+  auto lost = Harness::device("1");
+  h.run(DevicesRead{{Harness::device("0"), lost}});
+  h.start("w", 100, "0,1");
+  lost.healthy = false;
+  h.run(DevicesRead{{Harness::device("0"), lost}});
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  EXPECT_EQ(h.core.allocated_bytes("0"), 0);
+  EXPECT_EQ(h.core.allocated_bytes("1"), 0);
+}
+
+// M0-W-1621: progress goes up, is told at once, and ends when the worker is ready.
+TEST(Lifecycle, LoadProgress) {
+  Harness h;
+  h.start("w");
+  const auto send = [&](std::int64_t percent, std::string token) {
+    h.run(ProgressReceived{RequestId{++h.requests},
+                           {.worker_id = "w", .spawn_token = std::move(token), .percent = percent}});
+    return h.find<PushState>() != nullptr;
+  };
+  const auto percent = [&] { return h.core.worker(WorkerId("w"))->load_percent; };
+  EXPECT_EQ(percent(), std::nullopt);
+  EXPECT_TRUE(send(0, h.tokens["w"]));
+  EXPECT_EQ(h.find<Answer>()->body, R"({"status":"starting"})");
+  EXPECT_TRUE(send(50, h.tokens["w"]));
+  EXPECT_FALSE(send(25, h.tokens["w"])) << "overtaken";
+  EXPECT_EQ(percent(), 50);
+  EXPECT_FALSE(send(75, "another"));
+  EXPECT_EQ(h.refusal(), ErrorCode::kForbidden);
+  EXPECT_EQ(percent(), 50);
+  h.send_ready("w");
+  h.answer_probe(h.health("w"));
+  EXPECT_EQ(percent(), std::nullopt);
+  EXPECT_FALSE(send(100, h.tokens["w"]));
+  EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
+}
+
+TEST(Lifecycle, ADigestThatNobodyKnewIsLearned) {
+  const auto learned = [](bool known, std::string stamp) {
+    Harness h;
+    model_catalog::ModelPlan plan;
+    plan.path = "/m.gguf";
+    plan.memory.resize(1);
+    if (known) plan.digest.emplace();
+    h.run(StartAsked{
+        RequestId{++h.requests}, {.worker_id = "w", .model_ref = "file:/m.gguf", .gpu_id = "cpu"}, plan, {}});
+    auto callback = h.callback("w", 0);
+    callback.model_stamp = std::move(stamp);
+    h.run(ReadyReceived{RequestId{++h.requests}, callback});
+    h.answer_probe(h.health("w"));
+    const auto* command = h.find<LearnDigest>();
+    return command == nullptr ? "" : command->path + " " + command->digest.digest + " " + command->digest.stamp;
+  };
+  EXPECT_EQ(learned(false, "s"), "/m.gguf ab s");
+  EXPECT_EQ(learned(false, ""), "");
+  EXPECT_EQ(learned(true, "s"), "");
 }
 
 // SYS-6.2.3: what does not fit is refused before a process exists.
@@ -459,8 +567,20 @@ TEST(Lifecycle, RandomEventsKeepTheInvariants) {
     for (int step = 0; step < 300; ++step) {
       const std::string id = "w" + std::to_string(pick(20));
       switch (pick(8)) {
-        case 0: h.start(id, 100 + pick(500), pick(2) ? "cpu" : "0"); break;
-        case 1: h.send_ready(id, pick(500)); break;
+        case 0: {
+          const char* masks[] = {"cpu", "0", "0,1", "1", "cpu,cpu"};
+          h.start(id, 100 + pick(500), masks[pick(5)]);
+          break;
+        }
+        case 1: {
+          auto callback = h.callback(id, pick(500));
+          const auto worker = h.core.worker(WorkerId(id));
+          if (worker && worker->gpu_id.find(',') != std::string::npos) {
+            callback.vram_bytes_by_device = {callback.vram_bytes / 3, callback.vram_bytes - callback.vram_bytes / 3};
+          }
+          h.run(ReadyReceived{RequestId{++h.requests}, callback});
+          break;
+        }
         case 2: h.run(StopAsked{RequestId{++h.requests}, WorkerId(id), pick(2) == 0}); break;
         case 3:
           if (h.core.worker(WorkerId(id)))

@@ -23,6 +23,8 @@ class DigestBesideLoad {
   // 64 hex digits of the bytes that were loaded. Once, after the last file was read; waits for the thread.
   // Errors: those of engine::io::model_digest and model_stamp; IO_ERROR if a file changed since start().
   base::Result<std::string> finish();
+  // Of the files that digest is of.
+  const std::string& stamp() const { return stamp_; }
 
  private:
   DigestBesideLoad(std::filesystem::path model, std::string stamp);

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "engine/contract/backend.h"
 #include "engine/contract/collective.h"
+#include "engine/contract/step_meter.h"
 
 namespace llorch::engine::compute::cuda {
 
@@ -21,10 +22,12 @@ struct CudaBackendOptions {
 struct CudaGroup {
   std::vector<std::unique_ptr<contract::Backend>> backends;
   std::unique_ptr<contract::Collective> collective;
+  std::vector<std::unique_ptr<contract::StepMeter>> meters;  // by rank, where asked for; they end before the backends
 };
 struct CudaGroupOptions {
   std::vector<std::uint32_t> devices;     // at least one, none twice; no other one is touched
   std::uint64_t memory_budget_bytes = 0;  // of each, as above
+  bool count_steps = false;
 };
 // Several find each other through NCCL, which is opened here. All of them or none. Errors: those of make_cuda_backend;
 // GPU_UNAVAILABLE (no NCCL), CUDA_ERROR (they do not find each other).

@@ -72,6 +72,8 @@ class CudaBackend final : public contract::Backend {
   void time_steps(bool on);
   // Of the steps since the last call; none when they are not timed. Waits for the last of them.
   StepTimes::Sum take_step_times() { return times_ ? times_->take() : StepTimes::Sum{}; }
+  // The same without waiting, and without the newest few of them; they stay for take_step_times().
+  StepTimes::Sum step_times_so_far() const { return times_ ? times_->so_far() : StepTimes::Sum{}; }
   // What later loads take beside the weights.
   void limit_loads(const loading::LoadLimits& limits) { load_limits_ = limits; }
   // Steps of decode that are remembered to be replayed as graphs; 0 = every kernel is launched by itself. No bit depends on it.

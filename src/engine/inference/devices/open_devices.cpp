@@ -29,7 +29,7 @@ base::Result<OpenDevices> open_cpus(std::uint32_t count, const DevicesOptions& o
   OpenDevices open;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     open.backends.push_back(TRY(compute::cpu::make_cpu_backend(
-        {.threads_count = std::max(1U, options.cpu_threads_count / count),
+        {.threads_count = cpu_threads_each(options.cpu_threads_count, count),
          .memory_budget_bytes = options.memory_budget_bytes != 0 ? options.memory_budget_bytes
                                                                  : std::numeric_limits<std::uint64_t>::max()})));
   }
@@ -67,8 +67,11 @@ std::string check_names(std::string_view names) {
 base::Result<OpenDevices> open_devices(const DevicesOptions& options) {
   if (const std::uint32_t count = cpus_count(options.names); count != 0) return open_cpus(count, options);
   auto group = TRY(compute::cuda::make_cuda_group({.devices = TRY(compute::cuda::parse_devices(options.names)),
-                                                   .memory_budget_bytes = options.memory_budget_bytes}));
-  return OpenDevices{.backends = std::move(group.backends), .collective = std::move(group.collective)};
+                                                   .memory_budget_bytes = options.memory_budget_bytes,
+                                                   .count_steps = options.count_steps}));
+  return OpenDevices{.backends = std::move(group.backends),
+                     .collective = std::move(group.collective),
+                     .meters = std::move(group.meters)};
 }
 
 }  // namespace llorch::engine::inference::devices

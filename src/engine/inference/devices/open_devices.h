@@ -1,5 +1,6 @@
 #pragma once
 // From the names that people give devices to the devices of an engine.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/contract/step_meter.h"
 #include "engine/inference/parallel/devices.h"
 
 namespace llorch::engine::inference::devices {
@@ -15,17 +17,23 @@ struct DevicesOptions {
   std::string names;  // "cpu", "0", "cuda:0"; of several that share a model "0,1", "cuda:0,1", "cpu,cpu"
   std::uint32_t cpu_threads_count = 1;    // shared out over the CPU devices, at least one each
   std::uint64_t memory_budget_bytes = 0;  // of each; 0 = what is there
+  bool count_steps = false;               // of GPUs: OpenDevices::meters
 };
 
 // Devices and how they meet. Outlives the engine on them.
 struct OpenDevices {
   std::vector<std::unique_ptr<contract::Backend>> backends;
-  std::unique_ptr<contract::Collective> collective;  // of several
+  std::unique_ptr<contract::Collective> collective;          // of several
+  std::vector<std::unique_ptr<contract::StepMeter>> meters;  // by rank, where asked for; the CPU device has none
 
   parallel::Devices of_engine() const;
   std::uint64_t memory_used_bytes() const;  // of all
 };
 
+// Threads of each of so many CPU devices: `threads_count` shared out, at least one.
+constexpr std::uint32_t cpu_threads_each(std::uint32_t threads_count, std::int64_t devices_count) {
+  return std::max(1U, threads_count / static_cast<std::uint32_t>(devices_count));
+}
 // Whether it names the CPU device, or several.
 bool names_cpu(std::string_view names);
 // Empty, or what is wrong with it.

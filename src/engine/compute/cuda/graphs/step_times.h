@@ -32,6 +32,8 @@ class StepTimes {
     begun_ = false;
     driver_.record(*pending_[ended_++ % pending_.size()].end);
   }
+  // Of the steps that have been read since take() was last called: without waiting for the newest few.
+  const Sum& so_far() const { return sum_; }
   // Of the steps since the last call. Waits for the last of them.
   Sum take() {
     while (read_ != ended_) read_oldest();

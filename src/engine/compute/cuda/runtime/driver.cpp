@@ -9,6 +9,7 @@
 #include "engine/compute/cuda/collective/collective.h"
 #include "engine/compute/cuda/device.h"
 #include "engine/compute/cuda/runtime/kernels.h"
+#include "engine/compute/cuda/step_watch.h"
 
 namespace llorch::engine::compute::cuda {
 namespace {
@@ -325,6 +326,7 @@ Result<CudaGroup> make_cuda_group(const CudaGroupOptions& options) {
     void* const native_stream = driver->native_stream();
     std::unique_ptr<CudaBackend> backend = make_backend(std::move(driver), options.memory_budget_bytes);
     gpus.push_back({.backend = backend.get(), .native_stream = native_stream});
+    if (options.count_steps) group.meters.push_back(std::make_unique<StepWatch>(*backend));
     group.backends.push_back(std::move(backend));
   }
   if (nccl != nullptr) group.collective = std::make_unique<CudaCollective>(std::move(gpus), std::move(nccl));
