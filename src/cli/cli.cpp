@@ -143,7 +143,8 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
       prompt->add_option("--prefer-pool", run.prefer_pools, "Try this pool before the others; repeatable");
   prefer->allow_extra_args(false)->excludes(pin);
   prompt->add_option("--avoid-pool", run.avoid_pools, "Never this pool; repeatable")->allow_extra_args(false);
-  prompt->add_option("--device-mask", run.device_mask, "Only on the device with this gpu_id");
+  prompt->add_option("--device-mask", run.device_mask,
+                     "Only on the device with this gpu_id; of several that share the model 0,1");
   prompt->add_flag("--no-fallback", run.no_fallback, "Wait for a preferred pool instead of taking another")
       ->needs(prefer);
   prompt->add_flag("--stats", run.stats, "Queue wait, time to first token and tokens/s on standard error");

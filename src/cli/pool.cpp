@@ -37,6 +37,13 @@ void print_operation(const contract::PoolOperation& operation) {
   fmt::print("\n");
 }
 
+void print_loads(const contract::PoolInfo& pool) {
+  for (const contract::WorkerInfo& worker : pool.workers) {
+    if (!worker.load_percent) continue;
+    fmt::print("loading    {} on {}: {} %\n", worker.model_ref, worker.gpu_id, *worker.load_percent);
+  }
+}
+
 void print_gpus(const contract::PoolList& pools, const std::string& pool_id) {
   for (const contract::PoolInfo& pool : pools.pools) {
     if (pool.pool_id != pool_id) continue;
@@ -48,6 +55,7 @@ void print_gpus(const contract::PoolList& pools, const std::string& pool_id) {
         fmt::print("takes no worker: {}\n", gpu.fault.value_or("no reason was told"));
       }
     }
+    print_loads(pool);
   }
 }
 

@@ -1,5 +1,6 @@
 // llorch run: submit, stream, reconnect with the last event id, cancel on Ctrl-C.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <boost/json.hpp>
 
@@ -34,6 +35,13 @@ void print_json(const stream::FinishedJob& job) {
   fmt::print("{}\n", bj::serialize(result));
 }
 
+// Beside the answer, never in it.
+stream::LoadDisplay::Form display_form(const GlobalOptions& global) {
+  using Form = stream::LoadDisplay::Form;
+  if (global.json) return Form::kJson;
+  return isatty(STDERR_FILENO) != 0 ? Form::kBar : Form::kLines;
+}
+
 }  // namespace
 
 int run_prompt(const GlobalOptions& global, const RunOptions& options) {
@@ -44,9 +52,14 @@ int run_prompt(const GlobalOptions& global, const RunOptions& options) {
   stream::InterruptWatch interrupt;
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
-  const auto job = stream::run_job(**api, *request, interrupt, [&](std::string_view text) {
-    return global.json || (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0);
+  stream::LoadDisplay display(display_form(global), [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
   });
+  const auto print = [&](std::string_view text) {
+    return global.json || (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0);
+  };
+  const auto job = stream::run_job(**api, *request, interrupt, print, &display);
   if (!job) {
     // The answer's last line has no end yet.
     if (job.error().code == base::ErrorCode::kCancelled && !global.json) std::fputs("\n", stderr);

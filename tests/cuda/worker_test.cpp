@@ -4,9 +4,11 @@
 
 #include <future>
 #include <mutex>
+#include <optional>
 
 #include "contract/json.h"
 #include "cuda_support.h"
+#include "engine/compute/cuda/step_watch.h"
 #include "engine/io/gguf.h"
 #include "engine/io/tokenizer_source.h"
 #include "worker/engine_loop.h"
@@ -62,7 +64,8 @@ std::vector<contract::ExecuteRequest> requests() {
   return all;
 }
 
-std::vector<std::string> run(bool on_device) {
+// With `measures` the device is watched, and says there what it was given to do.
+std::vector<std::string> run(bool on_device, engine::contract::StepMeasures* measures = nullptr) {
   const std::filesystem::path path = golden::demo_model("q8_0");
   const auto backend = engine::compute::cuda::emulation::make_backend({});
   const auto engine = engine::inference::Engine::load(path,
@@ -73,12 +76,18 @@ std::vector<std::string> run(bool on_device) {
                                                       *backend)
                           .value();
   engine::compute::cuda::LaunchCounters counters;
-  backend->count_launches(&counters);
+  std::optional<engine::compute::cuda::StepWatch> watch;
+  worker::EngineLoopOptions options;
+  if (measures != nullptr) {
+    options.meters = {&watch.emplace(*backend)};
+  } else {
+    backend->count_launches(&counters);
+  }
   const auto file = engine::io::GgufFile::open(path).value();
   const auto tokenizer = engine::text::Tokenizer::create(engine::io::read_tokenizer_data(file).value()).value();
   worker::sampling::Constraints constraints(tokenizer);
   const base::SystemClock clock;
-  EngineLoop loop(*engine, {}, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-3"}, clock);
+  EngineLoop loop(*engine, options, tokenizer, {.model_digest = "sha256:x", .numerics = "cuda-3"}, clock);
   std::vector<std::shared_ptr<Transcript>> transcripts;
   for (const contract::ExecuteRequest& request : requests()) {
     auto spec = worker::make_sequence_spec(request, tokenizer, engine->facts().context_tokens, 0).value();
@@ -89,6 +98,10 @@ std::vector<std::string> run(bool on_device) {
   std::vector<std::string> said;
   for (const auto& transcript : transcripts) said.push_back(transcript->wait());
   loop.stop(0);
+  if (measures != nullptr) {
+    *measures = loop.measures().at(0);
+    return said;
+  }
   using engine::compute::cuda::kernels::DrawWalk;
   EXPECT_EQ(counters.per_kernel[static_cast<std::size_t>(engine::compute::cuda::kernels::kernel_id<DrawWalk>())] != 0,
             on_device);
@@ -100,6 +113,22 @@ TEST(WorkerDraws, SayTheSameWhereverTokensAreDrawn) {
   const auto by_host = run(false), by_device = run(true);
   for (std::size_t i = 0; i < by_host.size(); ++i) EXPECT_EQ(by_device[i], by_host[i]) << "request " << i;
   EXPECT_NE(by_host[2].find(" stop "), std::string::npos) << by_host[2];
+}
+
+// What is measured changes no byte, and is what ran.
+TEST(WorkerDraws, AWatchedDeviceSaysTheSame) {
+  engine::contract::StepMeasures m;
+  EXPECT_EQ(run(true, &m), run(true));
+  EXPECT_GT(m.steps, 10u);
+  EXPECT_GT(m.rows, m.steps);
+  EXPECT_GT(m.launches, m.steps * 10);
+  EXPECT_GT(m.graphs_made, 0u);
+  EXPECT_GT(m.graphs_replayed, 0u);
+  EXPECT_GT(m.graphs_missed, 0u);
+  EXPECT_LE(m.graphs_replayed + m.graphs_missed, m.steps);
+  EXPECT_GT(m.steps_timed, 0u);
+  EXPECT_LE(m.steps_timed, m.steps);
+  EXPECT_GT(m.seconds, 0);
 }
 
 }  // namespace

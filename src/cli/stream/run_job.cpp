@@ -130,18 +130,25 @@ bool InterruptWatch::fired() {
 }
 
 base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& request, InterruptWatch& interrupt,
-                                  JobStream::Print print) {
+                                  JobStream::Print print, LoadDisplay* display) {
   const auto submitted_at = Clock::now();
   const std::string body = TRY(api.call("POST", "/v2/tasks", contract::encode(request)));
   const auto reply = TRY(contract::decode<contract::SubmitReply>(body));
 
-  Follower follower(api, reply.events_url, std::move(print));
+  std::optional<WaitWatch> watch;
+  if (display != nullptr) watch.emplace(api, reply.job_id, *display);
+  Follower follower(api, reply.events_url, [&, print = std::move(print)](std::string_view text) {
+    if (display != nullptr) display->finish();
+    return print(text);
+  });
   const JobStream& job = follower.job();
   do {
     follower.follow([&] { return interrupt.fired(); });
     if (!job.ended() && !interrupt.fired()) std::this_thread::sleep_for(std::chrono::milliseconds(200));
   } while (!job.ended() && !interrupt.fired() && follower.silence() < kReconnectFor);
 
+  watch.reset();
+  if (display != nullptr) display->finish();
   const bool walked_away = interrupt.fired() || job.output_lost();
   if (walked_away && !job.outcome().end) return base::fail(cancel(api, reply.job_id));
   if (!job.ended()) return base::fail(given_up(job.last_failure(), reply.job_id));

@@ -97,6 +97,9 @@ std::string Catalog::describe_path(const std::string& model_ref) const {
                   options_.worker_slots, net::http::percent_encode(options_.kv_dtype));
   if (options_.worker_kv_tokens != 0) path += fmt::format("&kv_tokens={}", options_.worker_kv_tokens);
   path += fmt::format("&image_tokens_max={}", options_.worker_image_tokens_max);
+  if (const std::int64_t devices = options_.devices_of ? options_.devices_of(model_ref) : 1; devices > 1) {
+    path += fmt::format("&devices={}", devices);
+  }
   if (options_.worker_context_tokens) path += fmt::format("&context_tokens={}", *options_.worker_context_tokens);
   return path;
 }

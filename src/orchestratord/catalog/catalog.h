@@ -39,6 +39,8 @@ struct CatalogOptions {
   std::int64_t worker_kv_tokens = 0;
   std::int64_t worker_image_tokens_max = 0;
   std::string kv_dtype = "f16";
+  // How many devices a worker of a model shares it among; null: one.
+  std::function<std::int64_t(const std::string& model_ref)> devices_of;
   std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
 };
 

@@ -30,6 +30,7 @@ class CatalogTest : public testing::Test {
       ++describes_;
       query_ = std::string(request.query_param("ref").value_or("")) + " " +
                std::string(request.query_param("kv_dtype").value_or(""));
+      if (const auto devices = request.query_param("devices")) query_ += " on " + std::string(*devices);
       if (silent_) return kept_.push_back(exchange);
       if (error_) return void(exchange->respond_error(*error_));
       contract::ModelFacts facts;
@@ -46,7 +47,11 @@ class CatalogTest : public testing::Test {
     EXPECT_TRUE(server_.start());
     client_ = std::make_unique<net::Client>(runtime_);
     catalog_ = std::make_unique<Catalog>(
-        CatalogOptions{.client = client_.get(), .runtime = &runtime_, .clock = &clock_, .kv_dtype = "f16"});
+        CatalogOptions{.client = client_.get(),
+                       .runtime = &runtime_,
+                       .clock = &clock_,
+                       .kv_dtype = "f16",
+                       .devices_of = [this](const std::string& ref) { return ref == "file:/m.gguf" ? devices_ : 1; }});
   }
   base::Result<KnownModel> find(std::int64_t wait_ms = 60'000) {
     std::promise<base::Result<KnownModel>> done;
@@ -61,6 +66,7 @@ class CatalogTest : public testing::Test {
   std::unique_ptr<Catalog> catalog_;
   std::atomic<int> describes_{0}, tokenizers_{0};
   std::string query_;
+  std::int64_t devices_ = 1;
   std::string digest_ = "sha256:aa";
   std::string blob_ = engine::text::serialize(engine::text::byte_bpe_data({}));
   std::optional<base::Error> error_;
@@ -85,6 +91,14 @@ TEST_F(CatalogTest, AsksOnceAndThenKnows) {
   EXPECT_EQ(second.tokenizer, first.tokenizer);
   EXPECT_EQ(describes_, 1);
   EXPECT_EQ(tokenizers_, 1);
+}
+
+// ORCH-3052: what a worker needs is asked for as many devices as shall share the model.
+TEST_F(CatalogTest, AsksForTheDevicesThatShareTheModel) {
+  devices_ = 2;
+  catalog_->pool_seen(server_.url());
+  EXPECT_TRUE(find());
+  EXPECT_EQ(query_, "file:/m.gguf f16 on 2");
 }
 
 TEST_F(CatalogTest, AReplacedFileIsNoticed) {

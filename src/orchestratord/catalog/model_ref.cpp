@@ -72,4 +72,12 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
   return fmt::format("file:{}", real.string());
 }
 
+std::int64_t devices_of(const std::string& model_ref, const contract::ModelsConfig& config, const AllowedRoots& roots) {
+  for (const auto& [name, devices] : config.tensor_split) {
+    const auto ref = resolve_model_ref(name, config.aliases, roots);
+    if (ref && *ref == model_ref) return devices;
+  }
+  return 1;
+}
+
 }  // namespace llorch::orchestratord::catalog

@@ -1,5 +1,6 @@
 #pragma once
 // What a client's `model` means. Reads links of the file system, nothing else.
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -23,5 +24,7 @@ AllowedRoots allowed_roots(const contract::ModelsConfig& config, const std::vect
 // roots). Whether the file exists is the pool's to say: it may be another host's.
 base::Result<std::string> resolve_model_ref(std::string_view model, const std::map<std::string, std::string>& aliases,
                                             const AllowedRoots& roots);
+// Among how many devices models.tensor_split shares what resolve_model_ref() made of a reference; 1: it says nothing of it.
+std::int64_t devices_of(const std::string& model_ref, const contract::ModelsConfig& config, const AllowedRoots& roots);
 
 }  // namespace llorch::orchestratord::catalog

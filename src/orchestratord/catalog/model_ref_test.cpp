@@ -43,6 +43,17 @@ TEST_F(ModelRefTest, AliasesAndFilesBecomeCanonicalPaths) {
   EXPECT_EQ(resolve(file("cache/c.gguf")).value(), file("cache/c.gguf"));
 }
 
+// ORCH-3052: one split for a model, whatever it is called.
+TEST_F(ModelRefTest, ASplitIsOfTheFile) {
+  const auto devices = [&](const std::string& ref) { return devices_of(ref, config_, allowed_roots(config_, {})); };
+  EXPECT_EQ(devices(file("models/a.gguf")), 1);
+  config_.aliases = {{"demo", file("folder-link/a.gguf")}};
+  config_.tensor_split = {{"demo", 2}, {file("models/sub/../b.gguf"), 4}, {"file:/etc/passwd", 8}};
+  EXPECT_EQ(devices(file("models/a.gguf")), 2);
+  EXPECT_EQ(devices(file("models/b.gguf")), 4);
+  EXPECT_EQ(devices(file("models/c.gguf")), 1);
+}
+
 // VALID: a path is canonical before it is compared with the allowed roots.
 TEST_F(ModelRefTest, NothingOutsideTheRoots) {
   for (const std::string& bad : {file("models/../models-other/b.gguf"), file("models/link.gguf"),

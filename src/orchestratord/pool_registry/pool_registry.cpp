@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <limits>
 #include <tuple>
 #include <utility>
 
 #include "base/assert.h"
+#include "contract/device_mask.h"
 
 namespace llorch::orchestratord::pool_registry {
 namespace {
@@ -25,6 +27,22 @@ const std::string& model_key(const Worker& w) {
 
 bool before(const Worker* a, const Worker* b) { return std::tie(a->pool_id, a->id) < std::tie(b->pool_id, b->id); }
 
+// The least that a device has for one rank; `bytes` of all ranks that lie on it.
+std::int64_t least_per_rank(const Place& place, std::int64_t (*bytes)(const Device&)) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Device* device : place.devices) {
+    least = std::min(least, bytes(*device) / std::ranges::count(place.devices, device));
+  }
+  return least;
+}
+
+// Numbers by value: "10" is no neighbour of "1".
+bool numbered_before(const std::string* a, const std::string* b) {
+  return std::pair(a->size(), std::string_view(*a)) < std::pair(b->size(), std::string_view(*b));
+}
+
+constexpr std::string_view kCpuDevice = "cpu";
+
 }  // namespace
 
 bool is_legal(WorkerStatus from, WorkerStatus to) {
@@ -39,15 +57,91 @@ bool is_legal(WorkerStatus from, WorkerStatus to) {
   return kLegal[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
+void Worker::take(contract::WorkerInfo said) {
+  if (devices.empty() || said.gpu_id != info.gpu_id) devices = contract::devices_of(said.gpu_id);
+  info = std::move(said);
+}
+
+// A pool that does not say what lies where is taken to have shared out evenly.
+std::int64_t Worker::bytes_on(const std::string& gpu_id) const {
+  if (devices.size() == 1) return bytes();
+  const auto& told = info.vram_bytes_by_device;
+  std::int64_t sum = 0;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+    if (devices[rank] != gpu_id) continue;
+    sum += std::max(told.size() == devices.size() ? told[rank] : info.vram_bytes / std::ssize(devices), expected_bytes);
+  }
+  return sum;
+}
+
+// A report counts all of a worker's memory or, while it starts, none.
+std::int64_t Worker::unreported_bytes_on(const std::string& gpu_id) const {
+  if (devices.size() == 1) return std::max<std::int64_t>(0, bytes() - reported_bytes);
+  return reported_bytes > 0 ? 0 : bytes_on(gpu_id);
+}
+
+bool Place::is_healthy() const {
+  return std::ranges::all_of(devices, [](const Device* device) { return device->info.healthy; });
+}
+std::int64_t Place::room_bytes() const {
+  return least_per_rank(*this, [](const Device& device) { return device.room_bytes(); });
+}
+std::int64_t Place::potential_bytes() const {
+  return least_per_rank(*this, [](const Device& device) { return device.potential_bytes(); });
+}
+std::int64_t Place::total_bytes() const {
+  return least_per_rank(*this, [](const Device& device) { return device.info.vram_total_bytes; });
+}
+const std::string* Place::version() const {
+  if (devices.size() == 1) return devices.front()->version ? &*devices.front()->version : nullptr;
+  const auto it = pool->mask_versions.find(mask);
+  return it == pool->mask_versions.end() ? nullptr : &it->second.version;
+}
+
+std::vector<Place> places_for(const Pool& pool, std::int64_t devices_count, const std::optional<std::string>& mask) {
+  std::vector<Place> places;
+  const auto add = [&](std::vector<std::string> gpu_ids) {
+    Place place{.pool = &pool, .mask = contract::mask_of(gpu_ids), .devices = {}};
+    for (const std::string& gpu_id : gpu_ids) {
+      const auto device = pool.devices.find(gpu_id);
+      if (device == pool.devices.end()) return;
+      place.devices.push_back(&device->second);
+    }
+    places.push_back(std::move(place));
+  };
+  if (mask) {
+    auto gpu_ids = contract::devices_of(*mask);
+    if (std::ssize(gpu_ids) == devices_count) add(std::move(gpu_ids));
+    return places;
+  }
+  std::vector<const std::string*> gpus;
+  for (const auto& [gpu_id, device] : pool.devices) {
+    if (devices_count == 1) {
+      add({gpu_id});
+    } else if (gpu_id == kCpuDevice) {
+      add(std::vector<std::string>(static_cast<std::size_t>(devices_count), gpu_id));
+    } else {
+      gpus.push_back(&gpu_id);
+    }
+  }
+  std::ranges::sort(gpus, numbered_before);
+  for (std::int64_t first = 0; first + devices_count <= std::ssize(gpus); ++first) {
+    std::vector<std::string> gpu_ids;
+    for (std::int64_t i = first; i < first + devices_count; ++i) gpu_ids.push_back(*gpus[static_cast<std::size_t>(i)]);
+    add(std::move(gpu_ids));
+  }
+  return places;
+}
+
 std::int64_t Device::accounted_bytes() const {
   std::int64_t sum = 0;
-  for (const Worker* w : workers) sum += w->bytes();
+  for (const Worker* w : workers) sum += w->bytes_on(info.gpu_id);
   return sum;
 }
 
 std::int64_t Device::room_bytes() const {
   std::int64_t not_reported = 0;
-  for (const Worker* w : workers) not_reported += std::max<std::int64_t>(0, w->bytes() - w->reported_bytes);
+  for (const Worker* w : workers) not_reported += w->unreported_bytes_on(info.gpu_id);
   return std::max<std::int64_t>(
       0, std::min(info.vram_available_bytes - not_reported, info.vram_total_bytes - accounted_bytes()));
 }
@@ -96,11 +190,20 @@ void PoolRegistry::index(Worker& worker) {
   auto& list = holders.workers;
   list.insert(std::lower_bound(list.begin(), list.end(), &worker, before), &worker);
   if (!worker.version.empty()) ++holders.versions[worker.version];
-  Pool& pool = pools_.at(worker.pool_id);
-  if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
-    auto& on_device = it->second.workers;
+  for (Device* device : devices_at(pools_.at(worker.pool_id), worker.info.gpu_id)) {
+    auto& on_device = device->workers;
     on_device.insert(std::lower_bound(on_device.begin(), on_device.end(), &worker, before), &worker);
   }
+}
+
+std::vector<Device*> PoolRegistry::devices_at(Pool& pool, const std::string& mask) {
+  std::vector<Device*> devices;
+  for (const std::string& gpu_id : contract::devices_of(mask)) {
+    const auto it = pool.devices.find(gpu_id);
+    if (it == pool.devices.end() || std::ranges::find(devices, &it->second) != devices.end()) continue;
+    devices.push_back(&it->second);
+  }
+  return devices;
 }
 
 void PoolRegistry::unindex(const Worker& worker) {
@@ -111,8 +214,7 @@ void PoolRegistry::unindex(const Worker& worker) {
     if (const auto v = versions.find(worker.version); v != versions.end() && --v->second == 0) versions.erase(v);
     if (workers.empty()) by_model_.erase(it);
   }
-  Pool& pool = pools_.at(worker.pool_id);
-  if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) remove_from(it->second.workers);
+  for (Device* device : devices_at(pools_.at(worker.pool_id), worker.info.gpu_id)) remove_from(device->workers);
 }
 
 GoneWorker PoolRegistry::gone_worker(const Worker& w, GoneWhy why) const {
@@ -189,6 +291,7 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
     for (const base::WorkerId& worker_id : old)
       changes.gone.push_back(erase(pool, worker_id, GoneWhy::kPoolLost, false));
     pool.gone.clear();
+    pool.mask_versions.clear();
     if (pool.old_boots.size() == kOldBootsMax) pool.old_boots.erase(pool.old_boots.begin());
     pool.old_boots.push_back(pool.boot_id);
   }
@@ -240,7 +343,7 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
   const WorkerStatus said = normal(info.status);
   if (known == pool_of_.end()) {
     Worker& w = pool.workers[id];
-    w.info = info;
+    w.take(info);
     w.info.status = said;
     w.id = id;
     w.pool_id = pool.id;
@@ -275,7 +378,7 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
   if (said == WorkerStatus::kStarting && was != WorkerStatus::kStarting) return;
   unindex(w);
   const std::string digest = w.info.model_digest;
-  w.info = info;
+  w.take(info);
   if (info.model_digest.empty()) w.info.model_digest = digest;
   // A report never takes a status back: ours may be newer.
   w.info.status = is_legal(was, said) ? said : was;
@@ -289,7 +392,9 @@ void PoolRegistry::note_version(Worker& worker) {
   worker.version = version_of(worker.info);
   index(worker);
   Pool& pool = pools_.at(worker.pool_id);
-  if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
+  if (worker.devices.size() > 1) {
+    pool.mask_versions[worker.info.gpu_id] = {worker.version, worker.info.device_class};
+  } else if (const auto it = pool.devices.find(worker.info.gpu_id); it != pool.devices.end()) {
     it->second.version = worker.version;
     it->second.version_class = worker.info.device_class;
   }
@@ -334,9 +439,11 @@ Worker& PoolRegistry::add_starting(const base::PoolId& pool_id, contract::Worker
                                    base::Time now) {
   Pool& pool = pools_.at(pool_id);
   const base::WorkerId id(info.worker_id);
-  ASSERT(pool.devices.contains(info.gpu_id) && !pool_of_.contains(id), "worker {} gpu {}", id.value, info.gpu_id);
+  const auto mask = contract::devices_of(info.gpu_id);
+  const bool all_there = std::ranges::all_of(mask, [&](const auto& gpu_id) { return pool.devices.contains(gpu_id); });
+  ASSERT(all_there && !pool_of_.contains(id), "worker {} gpu {}", id.value, info.gpu_id);
   Worker& w = pool.workers[id];
-  w.info = std::move(info);
+  w.take(std::move(info));
   w.info.status = WorkerStatus::kStarting;
   w.id = id;
   w.pool_id = pool_id;

@@ -35,11 +35,12 @@ struct Worker {
   contract::WorkerInfo info;  // status: starting, ready, draining or failed; busy is derived from slots_in_use
   base::WorkerId id;
   base::PoolId pool_id;
-  std::string version;              // version_of(info), once it is ready
-  std::int64_t expected_bytes = 0;  // what the start asked for; 0 for a worker we did not start
-  std::int64_t reported_bytes = 0;  // what the last report of its pool counted for it
-  std::string wanted_digest;        // what the start asked for; "" for a worker we did not start
-  std::int64_t slots_in_use = 0;    // executions that may still hold a slot
+  std::vector<std::string> devices;  // by rank: those of its mask, info.gpu_id
+  std::string version;               // version_of(info), once it is ready
+  std::int64_t expected_bytes = 0;   // what the start asked for on each device; 0 for a worker we did not start
+  std::int64_t reported_bytes = 0;   // what the last report of its pool counted for it
+  std::string wanted_digest;         // what the start asked for; "" for a worker we did not start
+  std::int64_t slots_in_use = 0;     // executions that may still hold a slot
   std::int64_t last_used_ms = 0;
   std::int64_t started_ms = 0;     // when we asked for it, or first heard of it
   std::int64_t ready_ms = 0;       // when we heard that it is ready
@@ -54,7 +55,12 @@ struct Worker {
   std::optional<std::uint64_t> started_for;  // lane whose first job asked for it
   bool retiring = false;                     // it leaves when it is idle: no new work
 
-  std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes); }
+  void take(contract::WorkerInfo said);  // info and devices
+  bool is_on(const std::string& gpu_id) const { return std::ranges::find(devices, gpu_id) != devices.end(); }
+  // On all its devices; and on one of them, of that what the last report did not count.
+  std::int64_t bytes() const { return std::max(info.vram_bytes, expected_bytes * std::ssize(devices)); }
+  std::int64_t bytes_on(const std::string& gpu_id) const;
+  std::int64_t unreported_bytes_on(const std::string& gpu_id) const;
   bool takes_work() const { return info.status == WorkerStatus::kReady && !claimed_by && !retiring; }
   std::int64_t slots_free() const { return doubted ? 0 : std::max<std::int64_t>(0, info.slots_total - slots_in_use); }
 };
@@ -84,10 +90,32 @@ struct Pool {
   std::int64_t registered_unix_ms = 0;
   std::int64_t last_sequence = 0, last_timestamp_ms = 0, last_uptime_s = 0;  // of the last report taken
   std::map<std::string, Device> devices;                                     // by gpu_id
+  struct Version {
+    std::string version, device_class;
+  };
+  std::map<std::string, Version> mask_versions;  // as Device::version, of workers over several devices
   std::map<base::WorkerId, Worker> workers;
   std::set<base::WorkerId> gone;       // declared gone; forgotten once no report names them
   std::vector<std::string> old_boots;  // the last few before boot_id; their late reports are dropped
 };
+
+// Where a worker may run: one device of a pool, or several that share its model.
+struct Place {
+  const Pool* pool = nullptr;
+  std::string mask;                    // what StartWorker names it
+  std::vector<const Device*> devices;  // by rank
+
+  bool is_healthy() const;
+  // For one rank, on the device that has least for it.
+  std::int64_t room_bytes() const;
+  std::int64_t potential_bytes() const;
+  std::int64_t total_bytes() const;
+  // Of the last worker that was ready here; null: nobody knows.
+  const std::string* version() const;
+};
+// The places of a pool for a worker over so many devices: every device; or every run of neighbours, by number, and as many
+// shares of the CPU reference device. With `mask`, that one alone, if there is such.
+std::vector<Place> places_for(const Pool& pool, std::int64_t devices_count, const std::optional<std::string>& mask);
 
 enum class GoneWhy : std::uint8_t {
   kFailed,    // the pool said so, or stopped listing it
@@ -136,6 +164,8 @@ class PoolRegistry {
   Pool* find_pool(const base::PoolId& id);
   const Pool* find_pool(const base::PoolId& id) const { return const_cast<PoolRegistry*>(this)->find_pool(id); }
   Pool* pool_at(const std::string& endpoint);
+  // Those of the mask that its pool still has, each once.
+  static std::vector<Device*> devices_at(Pool& pool, const std::string& mask);
   Worker* find_worker(const base::WorkerId& id);
   const Worker* find_worker(const base::WorkerId& id) const { return const_cast<PoolRegistry*>(this)->find_worker(id); }
   // Every worker that says it holds this model, by (pool_id, worker_id).

@@ -36,6 +36,72 @@ struct RegistryTest : testing::Test {
   const Device& gpu() { return registry.find_pool(base::PoolId("pool-1"))->devices.at("0"); }
 };
 
+// SYS-3.3.1, SYS-6.3.3: what lies on which device.
+TEST_F(RegistryTest, AWorkerOverSeveralDevicesIsCountedOnEach) {
+  for (const char* id : {"1", "2"}) {
+    state.gpus.push_back({.gpu_id = id, .vram_total_bytes = 24 * kGb, .vram_available_bytes = 24 * kGb});
+  }
+  report();
+  const auto& devices = registry.find_pool(base::PoolId("pool-1"))->devices;
+  auto info = worker("w1", WorkerStatus::kStarting);
+  info.gpu_id = "0,2";
+  registry.add_starting(base::PoolId("pool-1"), info, 8 * kGb, now);
+  EXPECT_EQ(registry.find_worker(base::WorkerId("w1"))->bytes(), 16 * kGb);
+  const auto room = [&] {
+    return std::vector{devices.at("0").room_bytes(), devices.at("1").room_bytes(), devices.at("2").room_bytes()};
+  };
+  using Bytes = std::vector<std::int64_t>;
+  EXPECT_EQ(room(), (Bytes{16 * kGb, 24 * kGb, 16 * kGb}));
+  // Ready, and counted by its pool.
+  info.status = WorkerStatus::kReady;
+  info.vram_bytes = 15 * kGb;
+  info.vram_bytes_by_device = {9 * kGb, 6 * kGb};
+  state.workers = {info};
+  state.gpus[0].vram_allocated_bytes = 9 * kGb;
+  state.gpus[0].vram_available_bytes = 15 * kGb;
+  state.gpus[2].vram_allocated_bytes = 6 * kGb;
+  state.gpus[2].vram_available_bytes = 18 * kGb;
+  report();
+  EXPECT_EQ(devices.at("0").accounted_bytes(), 9 * kGb);
+  EXPECT_EQ(devices.at("2").accounted_bytes(), 8 * kGb) << "never less than was asked for";
+  EXPECT_EQ(room(), (Bytes{15 * kGb, 24 * kGb, 16 * kGb}));
+  // A single worker there has another version: sums over two devices have other bits.
+  EXPECT_FALSE(devices.at("0").version);
+  EXPECT_TRUE(registry.find_pool(base::PoolId("pool-1"))->mask_versions.contains("0,2"));
+  EXPECT_TRUE(registry.worker_failed(base::WorkerId("w1"), GoneWhy::kFailed));
+  EXPECT_EQ(devices.at("0").accounted_bytes(), 0);
+  EXPECT_EQ(devices.at("2").accounted_bytes(), 0);
+}
+
+// ORCH-3010, ORCH-3052: neighbours, by number; the shares of the CPU device; or what a job names.
+TEST_F(RegistryTest, PlacesForSeveralDevices) {
+  for (const char* id : {"1", "2", "10", "cpu"}) {
+    state.gpus.push_back({.gpu_id = id, .vram_total_bytes = 24 * kGb, .vram_available_bytes = 24 * kGb});
+  }
+  state.gpus[1].vram_available_bytes = 7 * kGb;
+  state.gpus[2].healthy = false;
+  report();
+  const Pool& pool = *registry.find_pool(base::PoolId("pool-1"));
+  const auto masks = [&](std::int64_t count, const std::optional<std::string>& mask = {}) {
+    std::string text;
+    for (const Place& place : places_for(pool, count, mask)) text += (text.empty() ? "" : " ") + place.mask;
+    return text;
+  };
+  EXPECT_EQ(masks(1), "0 1 10 2 cpu");
+  EXPECT_EQ(masks(2), "cpu,cpu 0,1 1,2 2,10");
+  EXPECT_EQ(masks(4), "cpu,cpu,cpu,cpu 0,1,2,10");
+  EXPECT_EQ(masks(5), "cpu,cpu,cpu,cpu,cpu");
+  EXPECT_EQ(masks(2, "0,10"), "0,10");
+  EXPECT_EQ(masks(2, "0,3"), "");
+  EXPECT_EQ(masks(2, "0"), "");
+  const auto places = places_for(pool, 2, {});
+  EXPECT_EQ(places[0].room_bytes(), 12 * kGb) << "half of the device for each rank";
+  EXPECT_EQ(places[1].room_bytes(), 7 * kGb);
+  EXPECT_EQ(places[1].total_bytes(), 24 * kGb);
+  EXPECT_TRUE(places[1].is_healthy());
+  EXPECT_FALSE(places[2].is_healthy());
+}
+
 // ORCH-1004: the worker statuses and their transitions.
 TEST(WorkerStatusTable, IsTheSpecs) {
   using enum WorkerStatus;

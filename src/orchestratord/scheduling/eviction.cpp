@@ -6,18 +6,23 @@
 namespace llorch::orchestratord::scheduling {
 namespace {
 
-// The fewest of `candidates` (in their order) whose departure makes room; empty if all of them do not.
-std::vector<std::uint32_t> enough_of(const DeviceChoice& device, const PlacementInput& input,
-                                     const std::vector<const Tenant*>& candidates) {
-  Going going = leaving(device);
-  std::vector<std::uint32_t> chosen;
+// Adds to `chosen` the fewest of `candidates` (in their order) whose departure makes room on this device, beside those that
+// are chosen already; false if all of them do not.
+bool make_room(const DeviceChoice& part, const PlacementInput& input, const std::vector<const Tenant*>& candidates,
+               std::vector<std::uint32_t>& chosen) {
+  const auto is_chosen = [&](const Tenant* t) { return std::ranges::find(chosen, t->worker) != chosen.end(); };
+  Going going = leaving(part);
+  const auto goes = [&](const Tenant* t) { ++going.count, going.bytes += t->bytes; };
   for (const Tenant* t : candidates) {
-    chosen.push_back(t->worker);
-    ++going.count;
-    going.bytes += t->bytes;
-    if (would_hold(device, input, going)) return chosen;
+    if (is_chosen(t)) goes(t);
   }
-  return {};
+  for (const Tenant* t : candidates) {
+    if (would_hold(part, input, going)) return true;
+    if (is_chosen(t)) continue;
+    chosen.push_back(t->worker);
+    goes(t);
+  }
+  return would_hold(part, input, going);
 }
 
 template <class MayGo>
@@ -27,14 +32,17 @@ std::optional<Departure> departure(const Devices& devices, const PlacementInput&
   for (const DeviceChoice& device : devices.all) {
     const Tier tier = tier_of(device, devices);
     if (tier == Tier::kExcluded || tier > best_tier || !is_open(device, input)) continue;
-    std::vector<const Tenant*> candidates;
-    for (const Tenant& t : device.tenants) {
-      if (t.ready && !t.leaving && !t.kept && may_go(t)) candidates.push_back(&t);
-    }
-    std::sort(candidates.begin(), candidates.end(),
-              [&](const Tenant* a, const Tenant* b) { return goes_before(*a, *b, input.eviction); });
-    auto chosen = enough_of(device, input, candidates);
-    if (chosen.empty() || (tier == best_tier && best->workers.size() <= chosen.size())) continue;
+    std::vector<std::uint32_t> chosen;
+    const bool makes_room = std::ranges::all_of(parts_of(device), [&](const DeviceChoice& part) {
+      std::vector<const Tenant*> candidates;
+      for (const Tenant& t : part.tenants) {
+        if (t.ready && !t.leaving && !t.kept && may_go(t)) candidates.push_back(&t);
+      }
+      std::sort(candidates.begin(), candidates.end(),
+                [&](const Tenant* a, const Tenant* b) { return goes_before(*a, *b, input.eviction); });
+      return make_room(part, input, candidates, chosen);
+    });
+    if (!makes_room || chosen.empty() || (tier == best_tier && best->workers.size() <= chosen.size())) continue;
     best = Departure{device.device, std::move(chosen)};
     best_tier = tier;
   }
@@ -62,14 +70,14 @@ bool is_open(const DeviceChoice& device, const PlacementInput& input) {
   return device.usable && !kept;
 }
 
-bool would_hold(const DeviceChoice& device, const PlacementInput& input, Going going) {
-  return std::min(device.room_bytes + going.bytes, device.potential_bytes) >= input.memory_bytes &&
-         static_cast<std::int64_t>(device.tenants.size()) - going.count < input.workers_per_device;
+bool would_hold(const DeviceChoice& part, const PlacementInput& input, Going going) {
+  return std::min(part.room_bytes + going.bytes, part.potential_bytes) >= input.memory_bytes * part.ranks &&
+         static_cast<std::int64_t>(part.tenants.size()) - going.count < input.workers_per_device;
 }
 
-Going leaving(const DeviceChoice& device) {
+Going leaving(const DeviceChoice& part) {
   Going going;
-  for (const Tenant& t : device.tenants) {
+  for (const Tenant& t : part.tenants) {
     if (t.leaving) ++going.count, going.bytes += t.bytes;
   }
   return going;

@@ -39,16 +39,16 @@ constexpr std::int64_t kept_until_ms(std::int64_t ready_ms, std::int64_t start_t
 Tier tier_of(const DeviceChoice& device, const Devices& devices);
 // Whether the device takes part in what this job needs: usable, and not being cleared for an earlier job.
 bool is_open(const DeviceChoice& device, const PlacementInput& input);
-// Would the device hold the model once `going` is gone?
+// Would one device hold its ranks of the model once `going` is gone?
 struct Going {
   std::int64_t count = 0;
   std::int64_t bytes = 0;
 };
-bool would_hold(const DeviceChoice& device, const PlacementInput& input, Going going);
-// What is on its way out of the device.
-Going leaving(const DeviceChoice& device);
+bool would_hold(const DeviceChoice& part, const PlacementInput& input, Going going);
+// What is on its way out of it.
+Going leaving(const DeviceChoice& part);
 
-// The fewest workers of one device of the best tier whose departure makes room, in the order of the policy.
+// The fewest workers of one choice of the best tier whose departure makes room on all its devices, in the order of the policy.
 struct Departure {
   std::uint32_t device = 0;
   std::vector<std::uint32_t> workers;

@@ -71,6 +71,40 @@ TEST(Eviction, FollowsThePolicy) {
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
 
+// SYS-3.3.1: every device of a choice must come to hold its part; a worker that is on two of them goes once.
+TEST(Eviction, MakesRoomOnEveryDevice) {
+  Full f;
+  DeviceChoice first = f.device, second = f.device;
+  first.tenants.resize(2);                       // 1 and 2
+  second.tenants.erase(second.tenants.begin());  // 2 and 3
+  second.room_bytes = 3 * kGb;
+  f.device.tenants.clear();
+  f.device.parts = {first, second};
+  EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1}) << "the second has room";
+  f.device.parts[1].room_bytes = 0;
+  EXPECT_EQ(f.evicted(), (std::vector<std::uint32_t>{1, 3}));
+  // The longest unused is on both.
+  for (DeviceChoice& part : f.device.parts) {
+    for (Tenant& t : part.tenants) t.last_used_ms = t.worker == 2 ? 1 : 30;
+  }
+  EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{2});
+  // Twice a share of one device.
+  f.device.parts.resize(1);
+  f.device.parts[0].ranks = 2;
+  EXPECT_EQ(f.evicted(), (std::vector<std::uint32_t>{2, 1}));
+  f.device.parts[0].potential_bytes = 5 * kGb;
+  EXPECT_TRUE(f.evicted().empty());
+  // One device that nobody may leave keeps the others as they are.
+  f.device.parts = {first, second};
+  f.device.parts[1].room_bytes = 0;
+  for (Tenant& t : f.device.parts[1].tenants) t.idle = false;
+  EXPECT_TRUE(f.evicted().empty());
+  // What leaves one of them is waited for once the others hold theirs.
+  f.device.parts[1].room_bytes = 3 * kGb;
+  f.device.parts[0].tenants[0].leaving = true;
+  EXPECT_EQ(f.waits(), WaitCode::kMemory);
+}
+
 // Under manual an idle worker and one with later jobs are the same to the operator; a worker with earlier jobs is not his.
 TEST(Eviction, ManualWaitsForTheOperatorOnlyWhereOneCouldHelp) {
   Full f;

@@ -69,8 +69,10 @@ std::optional<std::uint32_t> choose_worker(const PlacementInput& input, Decision
 }
 
 bool holds(const DeviceChoice& device, const PlacementInput& input) {
-  return device.room_bytes >= input.memory_bytes &&
-         static_cast<std::int64_t>(device.tenants.size()) < input.workers_per_device;
+  return std::ranges::all_of(parts_of(device), [&](const DeviceChoice& part) {
+    return part.room_bytes >= input.memory_bytes * part.ranks &&
+           static_cast<std::int64_t>(part.tenants.size()) < input.workers_per_device;
+  });
 }
 
 const DeviceChoice* start_device(const Devices& devices, const PlacementInput& input, DecisionLog& log) {
@@ -113,9 +115,13 @@ Prospects prospects(const Devices& devices, const PlacementInput& input) {
     p.usable_could_hold |= can;
     if (!is_open(device, input)) continue;
     p.room_bytes_max = std::max(p.room_bytes_max, device.room_bytes);
-    const Going going = leaving(device);
-    p.on_its_way |= going.count > 0 && would_hold(device, input, going);
-    for (const Tenant& t : device.tenants) p.kept |= t.kept && t.idle;
+    const auto leaves = [](const DeviceChoice& part) { return leaving(part).count > 0; };
+    const auto will_hold = [&](const DeviceChoice& part) { return would_hold(part, input, leaving(part)); };
+    const auto parts = parts_of(device);
+    p.on_its_way |= std::ranges::any_of(parts, leaves) && std::ranges::all_of(parts, will_hold);
+    for (const DeviceChoice& part : parts) {
+      for (const Tenant& t : part.tenants) p.kept |= t.kept && t.idle;
+    }
   }
   return p;
 }

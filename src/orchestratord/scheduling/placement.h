@@ -63,21 +63,27 @@ struct Reservation {
   Rank rank;
 };
 
-// `device` rises with (pool_id, gpu_id).
+// A device, or several that a worker of the model would share. `device` rises with (pool_id, gpu_id).
 struct DeviceChoice {
   std::uint32_t device = 0;
-  bool usable = true;  // its pool is healthy and the device itself is
-  std::int64_t room_bytes = 0;
+  bool usable = true;                // its pool is healthy and the device itself is
+  std::int64_t room_bytes = 0;       // of several: for one rank, on the tightest; so are the next two
   std::int64_t potential_bytes = 0;  // with none of our workers on it
   std::int64_t total_bytes = 0;
   std::optional<Reservation> reserved;
-  std::vector<Tenant> tenants;
+  std::vector<Tenant> tenants;      // of one device
+  std::int64_t ranks = 1;           // of a part: shares of the worker that come to lie on it
+  std::vector<DeviceChoice> parts;  // of several: each of them, whole; a worker on two of them has one number
 };
+// The devices one by one.
+inline std::span<const DeviceChoice> parts_of(const DeviceChoice& device) {
+  return device.parts.empty() ? std::span(&device, 1) : std::span(device.parts);
+}
 
 struct PlacementInput {
   Rank rank;
   jobs::ModelIndex model;
-  std::int64_t memory_bytes = 0;  // of one worker of the model
+  std::int64_t memory_bytes = 0;  // of one worker of the model, on each of its devices
   contract::PlacementAlgorithm algorithm = contract::PlacementAlgorithm::kLeastLoaded;
   std::int64_t tokens_expected = 0;  // predicted-end: how much the job will probably generate
   contract::EvictionPolicy eviction = contract::EvictionPolicy::kLru;

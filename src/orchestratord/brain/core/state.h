@@ -131,6 +131,7 @@ struct ReplicaRule {
   bool allows(const pool_registry::Device& device) const {
     return device.version ? allows(device.version_class, *device.version) : only == nullptr;
   }
+  bool allows(const pool_registry::Pool& pool, const std::string& mask) const;
 };
 
 struct PendingSession {
@@ -255,6 +256,7 @@ struct Brain::State {
   std::optional<base::Error> context_error(const jobs::JobSpec& spec) const;
   std::optional<base::Error> memory_error(const jobs::JobSpec& spec) const;
   base::Error too_large(const jobs::JobSpec& spec, std::int64_t potential_bytes_max) const;
+  static base::Error too_few_devices(const contract::ModelFacts& facts);
   std::int64_t context_tokens(const contract::ModelFacts& facts) const;
 
   // endings.cpp
@@ -403,6 +405,7 @@ struct Brain::State {
   void advance_reload(const base::PoolId& id, PoolControl& control);
   std::vector<Reload::Place> places_for(const pool_registry::Pool& pool, const Reload& reload) const;
   base::Result<bool> fill(pool_registry::Pool& pool, Reload& reload);
+  bool may_start(const pool_registry::Pool& pool, const std::string& mask, const contract::ModelFacts& facts) const;
   ModelIndex model_held_by(const Worker& worker);
 
   // placing.cpp
@@ -418,7 +421,11 @@ struct Brain::State {
   static std::optional<scheduling::Speed> speed(const Model& m, const Worker& worker);
   std::span<const scheduling::DeviceChoice> collect_devices(PassScratch& scratch);
   std::optional<scheduling::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id);
-  scheduling::Tenant tenant(const Worker& worker, std::uint32_t number);
+  std::span<const scheduling::DeviceChoice> collect_masks(const Lane& l, PassScratch& scratch);
+  scheduling::DeviceChoice part_of(const pool_registry::Place& place, const pool_registry::Device& device,
+                                   PassScratch& scratch);
+  std::int64_t least_room(const Worker& worker) const;
+  scheduling::Tenant tenant(const Worker& worker, const std::string& gpu_id, std::uint32_t number);
   void apply(const scheduling::Decision& decision, Job& job, PassScratch& scratch);
   void set_wait(LaneIndex lane_index, scheduling::Wait wait);
   void give_up_claims();
@@ -447,6 +454,7 @@ struct Brain::State {
   std::optional<std::int64_t> predicted_start(const Job& job);
   std::optional<std::int64_t> start_within_quota(const Job& job);
   contract::WaitReason wait_reason(const Job& job);
+  std::optional<std::int64_t> load_percent_for(const Lane& l) const;
   std::string wait_for_pool(std::string_view where) const;
 };
 

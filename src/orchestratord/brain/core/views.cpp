@@ -53,6 +53,30 @@ std::string Brain::State::wait_for_pool(std::string_view where) const {
   return fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
 }
 
+namespace {
+std::string no_room(const contract::ModelFacts& facts, std::string_view where, std::int64_t room_bytes_max) {
+  if (facts.devices == 1) {
+    return fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}", where,
+                       facts.memory_bytes, room_bytes_max);
+  }
+  return fmt::format("No {} devices{} have room now: the model needs {} bytes of each, the freest ones have {} each",
+                     facts.devices, where, facts.memory_bytes, room_bytes_max);
+}
+}  // namespace
+
+// Of the worker that has come furthest.
+std::optional<std::int64_t> Brain::State::load_percent_for(const Lane& l) const {
+  const Model& m = model(l.model);
+  std::optional<std::int64_t> most;
+  for (const auto* list : {&registry.loading_of(m.facts.model_ref), &registry.workers_of(m.facts.digest)}) {
+    for (const Worker* w : *list) {
+      if (w->info.status == contract::WorkerStatus::kStarting && accepts(l, *w))
+        most = std::max(most, w->info.load_percent);
+    }
+  }
+  return most;
+}
+
 contract::WaitReason Brain::State::wait_reason(const Job& job) {
   const Model& m = model(job.model);
   const Lane& l = lane(job.lane);
@@ -68,6 +92,7 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
   }
   const std::string_view where = l.anywhere ? "" : " that its placement accepts";
   std::string human;
+  std::optional<std::int64_t> load_percent;
   switch (wait) {
     case WaitCode::kTurn:
       human = ahead == 0 ? "The job is next for its model."
@@ -92,7 +117,12 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
           "when one of them ends.",
           quotas.running(l.tenant_id));
       break;
-    case WaitCode::kWorkerStart: human = "A worker for this model is starting."; break;
+    case WaitCode::kWorkerStart:
+      load_percent = load_percent_for(l);
+      human = load_percent
+                  ? fmt::format("A worker for this model is starting: {} % of the model is loaded.", *load_percent)
+                  : "A worker for this model is starting.";
+      break;
     case WaitCode::kStartRetry:
       human =
           fmt::format("{} ({}); the next start follows in {} ms.",
@@ -101,16 +131,13 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
                       std::max<std::int64_t>(0, m.starts.not_before_ms() - now.mono_ms));
       break;
     case WaitCode::kMemory:
-      human = fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}.{}", where,
-                          m.facts.memory_bytes, l.wait->room_bytes_max,
+      human = fmt::format("{}.{}", no_room(m.facts, where, l.wait->room_bytes_max),
                           l.wait->kept ? " A model that was just loaded stays for as long as its load took." : "");
       break;
     case WaitCode::kEviction:
       human = fmt::format(
-          "No device{} has room: the model needs {} bytes, the freest one has {}, and eviction.worker_policy is "
-          "manual. "
-          "Make room with `llorch pool purge POOL --model MODEL`.",
-          where, m.facts.memory_bytes, l.wait->room_bytes_max);
+          "{}, and eviction.worker_policy is manual. Make room with `llorch pool purge POOL --model MODEL`.",
+          no_room(m.facts, where, l.wait->room_bytes_max));
       break;
     case WaitCode::kPool: human = wait_for_pool(where); break;
     case WaitCode::kRetry:
@@ -120,7 +147,7 @@ contract::WaitReason Brain::State::wait_reason(const Job& job) {
     case WaitCode::kRestart: human = "orchestratord is stopping; the job goes on when it is back."; break;
   }
   if (l.advice) human += " " + advice_text(*l.advice);
-  return {std::string(scheduling::code(wait)), std::move(human)};
+  return {std::string(scheduling::code(wait)), std::move(human), load_percent};
 }
 
 LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {

@@ -78,6 +78,7 @@ class Driver {
     std::string model = "a";
     contract::Priority priority = contract::Priority::kInteractive;
     std::int64_t memory_bytes = 4 * kGb;
+    std::int64_t devices = 1;
     std::optional<std::int64_t> timeout_ms, deadline_ms;
     std::int64_t tokens_in = 10, max_tokens = 20;
     contract::Placement placement{};
@@ -89,7 +90,8 @@ class Driver {
             .model = {.model_ref = "file:/" + o.model + ".gguf",
                       .digest = "sha256:" + o.model,
                       .context_length = 1000,
-                      .memory_bytes = o.memory_bytes},
+                      .memory_bytes = o.memory_bytes,
+                      .devices = o.devices},
             .priority = o.priority,
             .tokens_in = o.tokens_in,
             .max_tokens = o.max_tokens,

@@ -41,28 +41,44 @@ std::optional<Error> Brain::State::context_error(const jobs::JobSpec& spec) cons
 std::optional<Error> Brain::State::memory_error(const jobs::JobSpec& spec) const {
   if (pools_expected() || !registry.workers_of(spec.model.digest).empty()) return std::nullopt;
   // By the size of the devices: what they have left now is for the queue to wait for.
-  std::int64_t devices = 0, total_max = 0;
+  std::int64_t places = 0, devices = 0, total_max = 0;
   for (const auto& [id, pool] : registry.pools()) {
-    for (const auto& [gpu_id, device] : pool.devices) {
-      if (scheduling::tier_of(spec.placement, id, gpu_id) == scheduling::Tier::kExcluded) continue;
-      ++devices;
-      total_max = std::max(total_max, device.info.vram_total_bytes);
+    devices += std::ssize(pool.devices);
+    for (const auto& place : pool_registry::places_for(pool, spec.model.devices, spec.placement.require_device_mask)) {
+      if (scheduling::tier_of(spec.placement, id, place.mask) == scheduling::Tier::kExcluded) continue;
+      ++places;
+      total_max = std::max(total_max, place.total_bytes());
     }
   }
-  if (devices == 0 || total_max >= spec.model.memory_bytes) return std::nullopt;
+  if (places == 0 && devices > 0 && spec.model.devices > 1) return too_few_devices(spec.model);
+  if (places == 0 || total_max >= spec.model.memory_bytes) return std::nullopt;
   return too_large(spec, total_max);
 }
 
 Error Brain::State::too_large(const jobs::JobSpec& spec, std::int64_t potential_max) const {
-  const bool anywhere = scheduling::is_anywhere(spec.placement);
+  const std::string_view where = scheduling::is_anywhere(spec.placement) ? "" : " that the placement accepts";
+  const std::string numbers = spec.model.devices == 1
+                                  ? fmt::format("{} bytes of device memory; the largest device{} can give {}",
+                                                spec.model.memory_bytes, where, potential_max)
+                                  : fmt::format("{} bytes of each of {} devices; the best ones{} can give {} each",
+                                                spec.model.memory_bytes, spec.model.devices, where, potential_max);
   return Error{
       ErrorCode::kPoolUnavailable,
-      fmt::format("A worker for this model needs {} bytes of device memory; the largest device{} can give {}. Use a "
-                  "smaller model or quantisation, a smaller context, or add a device.",
-                  spec.model.memory_bytes, anywhere ? "" : " that the placement accepts", potential_max),
+      fmt::format("A worker for this model needs {}. Use a smaller model or quantisation, a smaller context, or "
+                  "add a device.",
+                  numbers),
       {}}
       .with("required_bytes", spec.model.memory_bytes)
       .with("available_bytes", potential_max);
+}
+
+Error Brain::State::too_few_devices(const contract::ModelFacts& facts) {
+  return Error{ErrorCode::kPoolUnavailable,
+               fmt::format("models.tensor_split shares this model among {} devices, and no pool has so many. Share it "
+                           "among fewer, or add devices.",
+                           facts.devices),
+               {}}
+      .with("devices", facts.devices);
 }
 
 Error Brain::State::queue_full_error() const {

@@ -113,10 +113,10 @@ std::optional<Error> Brain::State::placement_error(const jobs::JobSpec& spec) co
   if (scheduling::is_anywhere(spec.placement)) return std::nullopt;
   bool known = false, healthy = false;
   for (const auto& [id, pool] : registry.pools()) {
-    for (const auto& [gpu_id, device] : pool.devices) {
-      if (scheduling::tier_of(spec.placement, id, gpu_id) == Tier::kExcluded) continue;
+    for (const auto& place : pool_registry::places_for(pool, spec.model.devices, spec.placement.require_device_mask)) {
+      if (scheduling::tier_of(spec.placement, id, place.mask) == Tier::kExcluded) continue;
       known = true;
-      healthy |= pool.status == contract::PoolStatus::kHealthy && device.info.healthy;
+      healthy |= pool.status == contract::PoolStatus::kHealthy && place.is_healthy();
     }
   }
   if (healthy) return std::nullopt;

@@ -42,6 +42,7 @@ queue_optimizer::Snapshot Brain::State::queue_snapshot() const {
       const Lane& l = lane(head->lane);
       if (!may_run(l)) continue;  // no worker would help it
       const Model& m = model(l.model);
+      if (m.facts.devices > 1) continue;  // what is weighed is one device against another
       s.lanes.push_back({.lane = head->lane,
                          .first_job = jobs.at(head->arrival).spec.job_id,
                          .model_digest = m.facts.digest,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "contract/device_mask.h"
 #include "orchestratord/brain/core/state.h"
 
 namespace llorch::orchestratord::brain {
@@ -21,19 +22,31 @@ using scheduling::UseWorker;
 using scheduling::Wait;
 using scheduling::WaitCode;
 
+namespace {
+// A place may name the CPU reference device several times.
+std::vector<const pool_registry::Device*> distinct(const std::vector<const pool_registry::Device*>& by_rank) {
+  std::vector<const pool_registry::Device*> devices;
+  for (const auto* device : by_rank) {
+    if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
+  }
+  return devices;
+}
+}  // namespace
+
 struct Brain::State::PassScratch {
   std::vector<Worker*> workers;  // of the lane at hand; index = WorkerChoice::worker
   std::vector<scheduling::WorkerChoice> worker_choices;
   ReplicaRule replicas;  // of the lane at hand
   struct Place {
     const Pool* pool = nullptr;
-    const std::string* gpu_id = nullptr;
-    const pool_registry::Device* device = nullptr;
+    const std::string* gpu_id = nullptr;            // device mask
+    const pool_registry::Device* device = nullptr;  // null: several
   };
-  // All devices, good for every model until a decision changes something.
+  // All devices, good for every model of one device until a decision changes something.
   bool devices_valid = false;
-  std::vector<Place> places;     // index = DeviceChoice::device
-  std::vector<Worker*> tenants;  // index = Tenant::worker
+  std::vector<pool_registry::Place> masks;  // places of several devices, of the lane at hand
+  std::vector<Place> places;                // index = DeviceChoice::device
+  std::vector<Worker*> tenants;             // index = Tenant::worker
   std::vector<DeviceChoice> device_choices;
   const std::string* version = nullptr;  // that every device with a version has
   bool versions_differ = false;
@@ -138,13 +151,13 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
   const auto affine = session ? session->last_worker : std::nullopt;
   collect_workers(l, affine, scratch, input);
   const auto devices = [&] {
-    const auto all = collect_devices(scratch);
+    const auto all = m.facts.devices > 1 ? collect_masks(l, scratch) : collect_devices(scratch);
     scratch.tiers.clear();
-    const bool any_place = l.anywhere && !scratch.may_exclude();
+    const bool any_place = l.anywhere && m.facts.devices == 1 && !scratch.may_exclude();
     for (std::uint32_t i = 0; i < scratch.places.size(); ++i) {
       const auto& [pool, gpu_id, device] = scratch.places[i];
       if (!any_place) {
-        const bool fits = scratch.replicas.allows(*device);
+        const bool fits = device ? scratch.replicas.allows(*device) : scratch.replicas.allows(*pool, *gpu_id);
         scratch.tiers.push_back(fits ? tier(l, pool->id, *gpu_id) : Tier::kExcluded);
       }
       if (l.start_round.failed_on(pool->id, *gpu_id)) input.failed_devices.push_back(i);
@@ -169,9 +182,8 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
   scratch.replicas = one_version ? ReplicaRule{} : replica_rule(m, &l);
   const auto loads = [&](const Worker& w) {
     if (w.info.status != contract::WorkerStatus::kStarting || !accepts(l, w) || !pool_open(w.pool_id)) return false;
-    const auto& devices = registry.find_pool(w.pool_id)->devices;
-    const auto device = devices.find(w.info.gpu_id);
-    return device == devices.end() || scratch.replicas.allows(device->second);
+    const Pool& pool = *registry.find_pool(w.pool_id);
+    return !pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id);
   };
   for (Worker* w : registry.workers_of(m.facts.digest)) {
     if (!serves(*w, m.facts)) continue;
@@ -196,9 +208,7 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
     scheduling::WorkerChoice choice{
         .worker = number, .tier = t, .slots_free = w->slots_free(), .active = w->slots_in_use, .doubted = w->doubted};
     if (choice.slots_free > 0) {
-      const auto& devices = registry.find_pool(w->pool_id)->devices;
-      const auto device = devices.find(w->info.gpu_id);
-      if (device != devices.end()) choice.device_free_bytes = device->second.room_bytes();
+      choice.device_free_bytes = least_room(*w);
       if (input.algorithm == PlacementAlgorithm::kPredictedEnd) choice.speed = speed(m, *w);
     }
     scratch.worker_choices.push_back(choice);
@@ -207,6 +217,18 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
     input.starting |= std::any_of(list->begin(), list->end(), [&](const Worker* w) { return loads(*w); });
   }
   input.workers = scratch.worker_choices;
+}
+
+// On the fullest of its devices.
+std::int64_t Brain::State::least_room(const Worker& w) const {
+  const auto& devices = registry.find_pool(w.pool_id)->devices;
+  std::optional<std::int64_t> least;
+  for (const std::string& gpu_id : w.devices) {
+    const auto device = devices.find(gpu_id);
+    if (device == devices.end()) continue;
+    least = std::min(least.value_or(std::numeric_limits<std::int64_t>::max()), device->second.room_bytes());
+  }
+  return least.value_or(0);
 }
 
 std::optional<scheduling::Speed> Brain::State::speed(const Model& m, const Worker& w) {
@@ -239,13 +261,60 @@ std::span<const DeviceChoice> Brain::State::collect_devices(PassScratch& scratch
       if (device.version) scratch.version = &*device.version;
       choice.tenants.reserve(device.workers.size());
       for (Worker* w : device.workers) {
-        choice.tenants.push_back(tenant(*w, static_cast<std::uint32_t>(scratch.tenants.size())));
+        choice.tenants.push_back(tenant(*w, gpu_id, static_cast<std::uint32_t>(scratch.tenants.size())));
         scratch.tenants.push_back(w);
       }
       scratch.device_choices.push_back(std::move(choice));
     }
   }
   return scratch.device_choices;
+}
+
+// The same for a model that several devices share: what it may share is of this lane alone.
+std::span<const DeviceChoice> Brain::State::collect_masks(const Lane& l, PassScratch& scratch) {
+  scratch.devices_valid = false;
+  scratch.places.clear();
+  scratch.tenants.clear();
+  scratch.device_choices.clear();
+  scratch.masks.clear();
+  const std::int64_t devices_count = model(l.model).facts.devices;
+  for (const auto& [pool_id, pool] : registry.pools()) {
+    auto places = pool_registry::places_for(pool, devices_count, l.placement.require_device_mask);
+    std::ranges::move(places, std::back_inserter(scratch.masks));
+  }
+  for (const pool_registry::Place& place : scratch.masks) {
+    const Pool& pool = *place.pool;
+    DeviceChoice choice{.device = static_cast<std::uint32_t>(scratch.places.size()),
+                        .usable = pool_open(pool.id) && place.is_healthy(),
+                        .room_bytes = place.room_bytes(),
+                        .potential_bytes = place.potential_bytes(),
+                        .total_bytes = place.total_bytes()};
+    for (const pool_registry::Device* device : distinct(place.devices)) {
+      choice.usable = choice.usable && !device->doubted;
+      choice.parts.push_back(part_of(place, *device, scratch));
+      const auto held = reservation(pool.id, device->info.gpu_id);
+      if (held && held->model != l.model && (!choice.reserved || held->rank < choice.reserved->rank))
+        choice.reserved = held;
+    }
+    scratch.places.push_back({&pool, &place.mask, nullptr});
+    scratch.device_choices.push_back(std::move(choice));
+  }
+  return scratch.device_choices;
+}
+
+DeviceChoice Brain::State::part_of(const pool_registry::Place& place, const pool_registry::Device& device,
+                                   PassScratch& scratch) {
+  DeviceChoice part{.room_bytes = device.room_bytes(),
+                    .potential_bytes = device.potential_bytes(),
+                    .total_bytes = device.info.vram_total_bytes,
+                    .reserved = {},
+                    .ranks = std::ranges::count(place.devices, &device)};
+  for (Worker* w : device.workers) {
+    auto it = std::ranges::find(scratch.tenants, w);
+    if (it == scratch.tenants.end()) it = scratch.tenants.insert(it, w);
+    part.tenants.push_back(tenant(*w, device.info.gpu_id, static_cast<std::uint32_t>(it - scratch.tenants.begin())));
+  }
+  return part;
 }
 
 std::optional<scheduling::Reservation> Brain::State::reservation(const base::PoolId& pool, const std::string& gpu_id) {
@@ -257,11 +326,11 @@ std::optional<scheduling::Reservation> Brain::State::reservation(const base::Poo
   return scheduling::Reservation{lane(it->second).model, {head->first, head->second}};
 }
 
-scheduling::Tenant Brain::State::tenant(const Worker& w, std::uint32_t number) {
+scheduling::Tenant Brain::State::tenant(const Worker& w, const std::string& gpu_id, std::uint32_t number) {
   const bool ready = w.info.status == contract::WorkerStatus::kReady;
   const bool starting = w.info.status == contract::WorkerStatus::kStarting;
   scheduling::Tenant t{.worker = number,
-                       .bytes = w.bytes(),
+                       .bytes = w.bytes_on(gpu_id),
                        .last_used_ms = w.last_used_ms,
                        .ready = ready,
                        .leaving = w.claimed_by.has_value() || w.retiring || (!ready && !starting),
@@ -311,7 +380,9 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
       serves_no_more(*scratch.tenants[w]);
     }
     const auto& place = scratch.places[claim->device];
-    reservations[{place.pool->id, *place.gpu_id}] = job.lane;
+    for (const std::string& gpu_id : contract::devices_of(*place.gpu_id)) {
+      reservations[{place.pool->id, gpu_id}] = job.lane;
+    }
     return set_wait(job.lane, {.code = WaitCode::kMemory});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {

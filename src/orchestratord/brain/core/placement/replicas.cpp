@@ -15,7 +15,14 @@ bool ReplicaRule::allows(const std::string& device_class, const std::string& ver
   return it == in_use.end() || (*it)->version == version;
 }
 
-// A worker has it, or a device that its jobs accept had it last and can hold the model.
+bool ReplicaRule::allows(const pool_registry::Pool& pool, const std::string& mask) const {
+  if (const auto device = pool.devices.find(mask); device != pool.devices.end()) return allows(device->second);
+  const auto known = pool.mask_versions.find(mask);
+  return known == pool.mask_versions.end() ? only == nullptr
+                                           : allows(known->second.device_class, known->second.version);
+}
+
+// A worker has it, or a place that its jobs accept had it last and can hold the model.
 bool Brain::State::version_is_around(const Lane& l) const {
   if (l.version.empty()) return false;
   const contract::ModelFacts& facts = model(l.model).facts;
@@ -24,10 +31,11 @@ bool Brain::State::version_is_around(const Lane& l) const {
   if (std::any_of(workers.begin(), workers.end(), has_it)) return true;
   for (const auto& [pool_id, pool] : registry.pools()) {
     if (!pool_open(pool_id)) continue;
-    for (const auto& [gpu_id, device] : pool.devices) {
+    for (const auto& place : pool_registry::places_for(pool, facts.devices, l.placement.require_device_mask)) {
+      const std::string* version = place.version();
       const bool may_come =
-          device.version == l.version && device.info.healthy && device.potential_bytes() >= facts.memory_bytes &&
-          tier(l, pool_id, gpu_id) != scheduling::Tier::kExcluded && !l.start_round.failed_on(pool_id, gpu_id);
+          version && *version == l.version && place.is_healthy() && place.potential_bytes() >= facts.memory_bytes &&
+          tier(l, pool_id, place.mask) != scheduling::Tier::kExcluded && !l.start_round.failed_on(pool_id, place.mask);
       if (may_come) return true;
     }
   }

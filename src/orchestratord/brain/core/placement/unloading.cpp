@@ -91,7 +91,7 @@ std::int64_t Brain::State::trim(Device& device) {
       again_ms = std::min(again_ms, due_ms);
       continue;
     }
-    const scheduling::Tenant t = tenant(*w, i);
+    const scheduling::Tenant t = tenant(*w, device.info.gpu_id, i);
     if (first && !scheduling::goes_before(t, first_tenant, config.eviction.worker_policy)) continue;
     first = w;
     first_tenant = t;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/assert.h"
+#include "contract/device_mask.h"
 #include "contract/json.h"
 #include "orchestratord/brain/core/state.h"
 
@@ -23,6 +24,11 @@ namespace {
 // A start is tried twice, as for a waiting job (C-48), and each may wait for the memory of the last worker.
 constexpr int kTriesMax = 2;
 constexpr std::int64_t kPhaseStarts = kTriesMax + 1;
+
+std::set<std::string> devices_in(const std::string& mask) {
+  const auto by_rank = contract::devices_of(mask);
+  return {by_rank.begin(), by_rank.end()};
+}
 }  // namespace
 
 void Brain::State::on(ReloadPool& e) {
@@ -42,13 +48,20 @@ void Brain::State::on(ReloadPool& e) {
     return refuse_with({ErrorCode::kPoolUnready, "The pool is out of reach. Try again when it is back.", {}});
   }
   std::int64_t potential_max = 0;
-  for (const auto& [gpu_id, device] : pool->devices) potential_max = std::max(potential_max, device.potential_bytes());
+  for (const auto& place : pool_registry::places_for(*pool, e.model.devices, {})) {
+    potential_max = std::max(potential_max, place.potential_bytes());
+  }
   if (potential_max < e.model.memory_bytes) {
     return refuse_with(Error{
         ErrorCode::kInsufficientVram,
-        fmt::format("A worker of this model needs {} bytes; the largest device of the pool can give {}. Nothing was "
-                    "changed.",
-                    e.model.memory_bytes, potential_max),
+        e.model.devices == 1
+            ? fmt::format("A worker of this model needs {} bytes; the largest device of the pool can give {}. Nothing "
+                          "was changed.",
+                          e.model.memory_bytes, potential_max)
+            : fmt::format(
+                  "A worker of this model needs {} bytes of each of {} devices; the best of the pool can give {} "
+                  "each. Nothing was changed.",
+                  e.model.memory_bytes, e.model.devices, potential_max),
         {}}.with("required_bytes", e.model.memory_bytes)
                            .with("available_bytes", potential_max));
   }
@@ -125,7 +138,8 @@ ModelIndex Brain::State::model_held_by(const Worker& w) {
   facts.model_ref = w.info.model_ref;
   facts.digest = w.info.model_digest;
   facts.context_length = w.info.context_length;
-  facts.memory_bytes = w.bytes();
+  facts.devices = std::ssize(w.devices);
+  for (const std::string& gpu_id : w.devices) facts.memory_bytes = std::max(facts.memory_bytes, w.bytes_on(gpu_id));
   return intern(facts);
 }
 
@@ -185,24 +199,44 @@ void Brain::State::reload_ends(const base::PoolId& id, PoolControl& control) {
   end_operation(id, control, control.orders.reload->state);
 }
 
-// The devices that held a worker and can hold the new model, else the one with most memory.
+// The devices that held a worker and can hold the new model, else the place with most memory.
 std::vector<Reload::Place> Brain::State::places_for(const Pool& pool, const Reload& reload) const {
-  const std::int64_t bytes = models[reload.to.value].facts.memory_bytes;
-  std::set<std::string> held;
-  for (const Reload::Place& place : reload.before) held.insert(place.gpu_id);
+  const contract::ModelFacts& facts = models[reload.to.value].facts;
+  std::set<std::string> held;  // taken out as they are given to the new model
+  for (const Reload::Place& place : reload.before) held.merge(devices_in(place.gpu_id));
   std::vector<Reload::Place> places;
-  const std::string* largest = nullptr;
+  std::string largest;
   std::int64_t largest_bytes = -1;
-  for (const auto& [gpu_id, device] : pool.devices) {
-    if (held.contains(gpu_id) && device.potential_bytes() >= bytes) {
-      places.push_back({.gpu_id = gpu_id, .model = reload.to, .worker = {}});
+  for (const auto& place : pool_registry::places_for(pool, facts.devices, {})) {
+    const std::int64_t bytes = place.potential_bytes();
+    const std::set<std::string> devices = devices_in(place.mask);
+    if (bytes >= facts.memory_bytes && std::ranges::includes(held, devices)) {
+      places.push_back({.gpu_id = place.mask, .model = reload.to, .worker = {}});
+      for (const std::string& gpu_id : devices) held.erase(gpu_id);
     }
-    if (device.potential_bytes() <= largest_bytes) continue;
-    largest = &gpu_id;
-    largest_bytes = device.potential_bytes();
+    if (bytes <= largest_bytes) continue;
+    largest = place.mask;
+    largest_bytes = bytes;
   }
-  if (places.empty() && largest) places.push_back({.gpu_id = *largest, .model = reload.to, .worker = {}});
+  if (places.empty() && !largest.empty()) places.push_back({.gpu_id = largest, .model = reload.to, .worker = {}});
   return places;
+}
+
+bool Brain::State::may_start(const Pool& pool, const std::string& mask, const contract::ModelFacts& facts) const {
+  const auto devices_count = std::ssize(contract::devices_of(mask));
+  const auto places = pool_registry::places_for(pool, devices_count, mask);
+  if (places.empty() || pool.status != contract::PoolStatus::kHealthy) return false;
+  const pool_registry::Place& place = places.front();
+  // One load per model and device at a time.
+  const auto loads_it = [&](const Worker* w) {
+    return w->info.status == WorkerStatus::kStarting && w->info.model_digest == facts.digest;
+  };
+  const auto takes_one_more = [&](const pool_registry::Device* device) {
+    return !device->doubted && std::ssize(device->workers) < config.workers_per_gpu &&
+           std::ranges::none_of(device->workers, loads_it);
+  };
+  return place.is_healthy() && place.room_bytes() >= facts.memory_bytes &&
+         std::ranges::all_of(place.devices, takes_one_more);
 }
 
 // True once a worker is ready at every place; an error once that will not be.
@@ -226,18 +260,7 @@ base::Result<bool> Brain::State::fill(Pool& pool, Reload& reload) {
       }
     }
     all_ready = false;
-    const auto device = pool.devices.find(place.gpu_id);
-    // One load per model and device at a time.
-    const bool loads_there =
-        device != pool.devices.end() &&
-        std::any_of(device->second.workers.begin(), device->second.workers.end(), [&](const Worker* w) {
-          return w->info.status == WorkerStatus::kStarting && w->info.model_digest == m.facts.digest;
-        });
-    const bool can = !loads_there && pool.status == contract::PoolStatus::kHealthy && device != pool.devices.end() &&
-                     device->second.info.healthy && !device->second.doubted &&
-                     device->second.room_bytes() >= m.facts.memory_bytes &&
-                     static_cast<std::int64_t>(device->second.workers.size()) < config.workers_per_gpu;
-    if (can) place.worker = start_worker({place.model, {}}, pool.id, place.gpu_id);
+    if (may_start(pool, place.gpu_id, m.facts)) place.worker = start_worker({place.model, {}}, pool.id, place.gpu_id);
   }
   if (all_ready || now.mono_ms < reload.until_ms) return all_ready;
   return base::fail(ErrorCode::kWorkerStartTimeout, "The pool did not get its workers in time.");

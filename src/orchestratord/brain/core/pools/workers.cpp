@@ -62,9 +62,10 @@ base::WorkerId Brain::State::start_worker(const StartOrder& order, const base::P
                             .kv_dtype = config.kv_dtype};
   Worker& worker = registry.add_starting(pool_id, std::move(info), m.facts.memory_bytes, now);
   if (order.lane) worker.started_for = order.lane->value;
-  const auto& device = pool.devices.at(gpu_id);
-  ASSERT(device.accounted_bytes() <= device.info.vram_total_bytes, "gpu {}: {} of {} bytes accounted", gpu_id,
-         device.accounted_bytes(), device.info.vram_total_bytes);
+  for (const auto* device : registry.devices_at(pool, gpu_id)) {
+    ASSERT(device->accounted_bytes() <= device->info.vram_total_bytes, "gpu {}: {} of {} bytes accounted",
+           device->info.gpu_id, device->accounted_bytes(), device->info.vram_total_bytes);
+  }
   timers.arm(now.mono_ms + config.worker_start_timeout_ms,
              {.kind = TimerKind::kWorkerStart, .number = 0, .name = request.worker_id});
   emit(Log{base::LogLevel::kInfo,
@@ -110,8 +111,9 @@ void Brain::State::on(StartWorkerAnswered& e) {
   if (!worker || worker->answered) return;  // settled otherwise meanwhile
   worker->answered = true;
   if (!e.error || worker->info.status == WorkerStatus::kReady) {
-    auto& devices = registry.find_pool(worker->pool_id)->devices;
-    if (const auto it = devices.find(worker->info.gpu_id); it != devices.end()) it->second.disagreed = false;
+    for (auto* device : registry.devices_at(*registry.find_pool(worker->pool_id), worker->info.gpu_id)) {
+      device->disagreed = false;
+    }
     return;
   }
   dirty = true;
@@ -129,12 +131,16 @@ void Brain::State::on(StartWorkerAnswered& e) {
     return postpone_start(start.model);
   }
   emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
-  const auto device = pool.devices.find(start.gpu_id);
-  if (device != pool.devices.end() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
+  const auto devices = registry.devices_at(pool, start.gpu_id);
+  if (!devices.empty() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {
     // The report in hand was too old. Only one that came after a refusal makes the next refusal a failure.
-    device->second.doubted = true;
-    const bool first = !std::exchange(device->second.disagreed, true);
-    if (first || is_loading_there(*e.error) || in_motion(device->second, asked_ms)) return postpone_start(start.model);
+    bool passes = is_loading_there(*e.error);
+    for (auto* device : devices) {
+      device->doubted = true;
+      const bool first = !std::exchange(device->disagreed, true);
+      passes = passes || first || in_motion(*device, asked_ms);
+    }
+    if (passes) return postpone_start(start.model);
   }
   start_failed(start, std::move(*e.error));
 }
