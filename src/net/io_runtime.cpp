@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "net/asio_types.h"
 
 namespace llorch::net {
@@ -26,8 +28,20 @@ bool set_realtime(pthread_t thread, bool realtime) {
   return pthread_setschedparam(thread, (realtime ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK, &priority) == 0;
 }
 
-// Takes the priority from a thread that keeps others from the processor, and gives it back: one that needs nearly all of its
-// core, or wakes for every event of a flood, which it then never finds gathered. Runs on the thread it watches.
+ThreadUse used_so_far() {
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return {.elapsed_s = std::chrono::duration<double>(now).count(),
+          .cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime),
+          .wakes = usage.ru_nvcsw};
+}
+
+// Takes the priority from the thread it runs on, and gives it back after a while: at first two seconds, twice as long each
+// time the thread needs the same right again.
 class PriorityWatch : public std::enable_shared_from_this<PriorityWatch> {
  public:
   explicit PriorityWatch(asio::io_context& context) : timer_(context.get_executor()) {}
@@ -42,37 +56,45 @@ class PriorityWatch : public std::enable_shared_from_this<PriorityWatch> {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPeriod{500};
-  static constexpr std::chrono::seconds kOrdinaryFor{2};
-  static constexpr double kCoresMax = 0.85, kWakesPerSMax = 25'000;
+  static constexpr double kOrdinaryMinS = 2, kOrdinaryMaxS = 64, kProvenS = 10;
 
   void look() {
-    rusage usage{};
-    getrusage(RUSAGE_THREAD, &usage);
-    const auto seconds = [](const timeval& t) {
-      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-    };
-    const double cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    const Clock::time_point now = Clock::now();
-    const double elapsed_s = std::chrono::duration<double>(now - looked_).count();
-    const bool floods = cpu_s - cpu_s_ > kCoresMax * elapsed_s ||
-                        static_cast<double>(usage.ru_nvcsw - wakes_) > kWakesPerSMax * elapsed_s;
-    looked_ = now;
-    cpu_s_ = cpu_s;
-    wakes_ = usage.ru_nvcsw;
-    if (floods) ordinary_until_ = now + kOrdinaryFor;
-    const bool realtime = now >= ordinary_until_;
-    if (realtime != realtime_ && set_realtime(pthread_self(), realtime)) realtime_ = realtime;
+    const ThreadUse now = used_so_far();
+    const ThreadUse since{.elapsed_s = now.elapsed_s - last_.elapsed_s,
+                          .cpu_s = now.cpu_s - last_.cpu_s,
+                          .wakes = now.wakes - last_.wakes};
+    last_ = now;
+    if (realtime_ && !leaves_others_their_share(since)) {
+      if (now.elapsed_s - changed_s_ > kProvenS) ordinary_s_ = kOrdinaryMinS;
+      change(false, now.elapsed_s);
+    } else if (!realtime_ && now.elapsed_s - changed_s_ > ordinary_s_) {
+      ordinary_s_ = std::min(2 * ordinary_s_, kOrdinaryMaxS);
+      change(true, now.elapsed_s);
+    }
+  }
+
+  void change(bool realtime, double now_s) {
+    changed_s_ = now_s;
+    if (!set_realtime(pthread_self(), realtime)) return;
+    realtime_ = realtime;
+    base::log_event(base::LogLevel::kInfo, "io_priority", {},
+                    realtime ? "The I/O thread goes before ordinary threads again."
+                             : "The I/O thread is busy and leaves others their turn.",
+                    {{"realtime", realtime}});
   }
 
   SteadyTimer timer_;
-  Clock::time_point looked_ = Clock::now(), ordinary_until_ = looked_;
-  double cpu_s_ = 0;
-  long wakes_ = 0;
+  ThreadUse last_ = used_so_far();
+  double changed_s_ = last_.elapsed_s, ordinary_s_ = kOrdinaryMinS;
   bool realtime_ = true;
 };
 }  // namespace
+
+bool leaves_others_their_share(const ThreadUse& use) {
+  constexpr double kCoresMax = 0.85, kWakesPerSMax = 25'000;
+  return use.cpu_s <= kCoresMax * use.elapsed_s && static_cast<double>(use.wakes) <= kWakesPerSMax * use.elapsed_s;
+}
 
 // The mutex is held while the call runs: that is what cancel() waits for. Recursive, so that a call may cancel itself.
 struct Timer::State : std::enable_shared_from_this<Timer::State> {

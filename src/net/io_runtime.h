@@ -10,6 +10,15 @@ class io_context;
 
 namespace llorch::net {
 
+// Whether a thread of a real-time priority leaves others their share, from what it did in the last `elapsed_s` seconds:
+// not one that needs nearly all of its core, nor one that wakes for every event of a flood, which it then never finds
+// gathered.
+struct ThreadUse {
+  double elapsed_s = 0, cpu_s = 0;
+  std::int64_t wakes = 0;
+};
+bool leaves_others_their_share(const ThreadUse& use);
+
 // A pending call. Destroying or cancelling it cancels the call and waits for one that is running, so that what the call
 // refers to may be destroyed next; from inside the call itself it does not wait. Do not hold a lock the call takes.
 class Timer {
@@ -30,7 +39,7 @@ class Timer {
 enum class IoPriority {
   kNormal,
   // Before every ordinary thread of the machine, where the system grants it and as long as the thread leaves others their
-  // share of it. Else as kNormal.
+  // share of it; each change is logged. Else as kNormal.
   kRealtime,
 };
 

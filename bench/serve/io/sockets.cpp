@@ -117,7 +117,9 @@ bool read_some(const Fd& fd, std::string_view& bytes, bool& drained) {
     return true;
   }
   if (n <= 0) return false;
-  if (const cmsghdr* note = CMSG_FIRSTHDR(&message); note != nullptr && note->cmsg_type == SCM_TIMESTAMPNS) {
+  arrived_unix_ns = 0;
+  if (const cmsghdr* note = CMSG_FIRSTHDR(&message);
+      note != nullptr && note->cmsg_level == SOL_SOCKET && note->cmsg_type == SCM_TIMESTAMPNS) {
     timespec arrived{};
     std::memcpy(&arrived, CMSG_DATA(note), sizeof arrived);
     arrived_unix_ns = ns_of(arrived);
@@ -133,6 +135,7 @@ void note_arrivals(const Fd& fd) {
 }
 
 std::int64_t arrived_ns() {
+  if (arrived_unix_ns == 0) fail("the kernel did not say when bytes arrived");
   timespec unix_now{};
   ::clock_gettime(CLOCK_REALTIME, &unix_now);
   return now_ns() - (ns_of(unix_now) - arrived_unix_ns);

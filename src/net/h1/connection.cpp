@@ -59,9 +59,12 @@ void Connection::start() {
   });
 }
 
+bool Connection::can_write_now() const {
+  return const_cast<TcpSocket&>(socket_).get_executor().running_in_this_thread() && !closed_ && !write_waiting_ &&
+         out_offset_ == out_.size();
+}
+
 std::size_t Connection::write_now(std::string_view wire) {
-  if (!socket_.get_executor().running_in_this_thread()) return 0;
-  if (closed_ || write_waiting_ || out_offset_ != out_.size()) return 0;
   error_code error;
   return socket_.write_some(asio::buffer(wire.data(), wire.size()), error);
 }

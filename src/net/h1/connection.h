@@ -53,12 +53,13 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
   // `over_limit`: opened beyond connections_max, only to be told so.
   Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
 
-  // Thread-safe; each but write_now() posts.
+  // Thread-safe; each of these posts.
   void start();
-  std::size_t write_now(std::string_view wire) override;
   void flush_soon() override;
   void abort_soon() override;
   void drain_soon();
+  bool can_write_now() const override;  // thread-safe as well
+  std::size_t write_now(std::string_view wire) override;
 
   // Closes the socket and the open exchange. On the io thread, or anywhere once it has ended.
   void close(CloseReason reason);

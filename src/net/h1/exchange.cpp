@@ -44,7 +44,7 @@ void ExchangeState::request_flush_locked() {
 bool ExchangeState::write_through_locked(std::string_view bytes) {
   if (!framed_.empty() || !pending_.empty() || bytes.size() > kWriteThroughBytesMax) return false;
   const auto port = port_.lock();
-  if (port == nullptr) return false;
+  if (port == nullptr || !port->can_write_now()) return false;
   std::array<char, kChunkHeadBytes + kWriteThroughBytesMax + 2> wire;  // not initialised on purpose
   char* const body = wire.data() + kChunkHeadBytes;
   char* end = std::copy(bytes.begin(), bytes.end(), body);

@@ -17,8 +17,10 @@ namespace llorch::net::h1 {
 class ConnectionPort {
  public:
   virtual ~ConnectionPort() = default;
-  // How many bytes of `wire` the kernel takes at once; 0 off the io thread, while earlier bytes wait, and after an error,
-  // which the flush of what is queued instead meets again.
+  // On the io thread, and no earlier bytes wait.
+  virtual bool can_write_now() const = 0;
+  // How many bytes of `wire` the kernel takes at once; 0 also after an error, which the flush of what is queued instead
+  // meets again. REQUIRES can_write_now().
   virtual std::size_t write_now(std::string_view wire) = 0;
   // Both only post.
   virtual void flush_soon() = 0;

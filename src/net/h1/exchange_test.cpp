@@ -8,6 +8,7 @@ namespace llorch::net::h1 {
 namespace {
 
 struct CountingPort : ConnectionPort {
+  bool can_write_now() const override { return true; }
   std::size_t write_now(std::string_view wire) override {
     const std::size_t taken = std::min(room, wire.size());
     room -= taken;

@@ -200,12 +200,14 @@ base::Result<> Lifecycle::check_not_loading(const contract::StartWorkerRequest& 
                                             const std::vector<std::string>& mask) const {
   for (const auto& [id, worker] : workers_) {
     if (worker.info.status != WorkerStatus::kStarting || worker.info.model_ref != wanted.model_ref) continue;
-    if (std::ranges::none_of(mask, [&w = worker](const auto& gpu_id) { return w.is_on(gpu_id); })) continue;
-    return base::fail(
-        Error{ErrorCode::kConflict, "a worker is loading this model on this device already; wait until it is ready", {}}
-            .with("reason", std::string("MODEL_LOADING"))
-            .with("gpu_id", worker.info.gpu_id)
-            .with("worker_id", id));
+    const auto shared = std::ranges::find_if(mask, [&w = worker](const auto& gpu_id) { return w.is_on(gpu_id); });
+    if (shared == mask.end()) continue;
+    return base::fail(Error{
+        ErrorCode::kConflict,
+        fmt::format("a worker is loading this model on device {} already; wait until it is ready", *shared),
+        {}}.with("reason", std::string("MODEL_LOADING"))
+                          .with("gpu_id", *shared)
+                          .with("worker_id", id));
   }
   return {};
 }
@@ -314,15 +316,17 @@ base::Result<const Lifecycle::Worker*> Lifecycle::starting_worker(const std::str
 base::Result<> Lifecycle::check_ready(const contract::ReadyCallback& callback) const {
   const Worker& worker = *TRY(starting_worker(callback.worker_id, callback.spawn_token));
   const std::vector<std::int64_t> bytes = bytes_by_rank(callback);
-  if (bytes.size() != worker.shares.size() || std::reduce(bytes.begin(), bytes.end()) != callback.vram_bytes) {
+  const auto invalid = [&worker] {
     return base::fail(Error{
         ErrorCode::kInvalidParams,
         fmt::format("vram_bytes_by_device must name the {} devices of the worker, and add up to vram_bytes",
                     worker.shares.size()),
         {}}.with("field", std::string("vram_bytes_by_device")));
-  }
+  };
+  if (bytes.size() != worker.shares.size()) return invalid();
   for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
     const Share& share = worker.shares[rank];
+    if (bytes[rank] < 0) return invalid();
     if (bytes[rank] <= share.bytes) continue;
     return base::fail(Error{
         ErrorCode::kInsufficientVram,
@@ -331,6 +335,7 @@ base::Result<> Lifecycle::check_ready(const contract::ReadyCallback& callback) c
                           .with("available_bytes", share.bytes)
                           .with("gpu_id", share.gpu_id));
   }
+  if (std::reduce(bytes.begin(), bytes.end()) != callback.vram_bytes) return invalid();
   TRY(net::http::parse_url(callback.uri));
   return {};
 }

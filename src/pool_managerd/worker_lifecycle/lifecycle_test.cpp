@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "contract/device_mask.h"
@@ -214,6 +215,10 @@ TEST(Lifecycle, AMaskIsAccountedByDevice) {
   EXPECT_EQ(send({}), ErrorCode::kInvalidParams);
   EXPECT_EQ(send({500}), ErrorCode::kInvalidParams);
   EXPECT_EQ(send({300, 100}), ErrorCode::kInvalidParams) << "not the sum";
+  callback.vram_bytes = 200;
+  EXPECT_EQ(send({-200, 400}), ErrorCode::kInvalidParams) << "less than nothing on a device";
+  EXPECT_EQ(send({std::numeric_limits<std::int64_t>::min(), 400}), ErrorCode::kInvalidParams);
+  callback.vram_bytes = 500;
   EXPECT_EQ(send({99, 401}), ErrorCode::kInsufficientVram);
   EXPECT_EQ(std::get<std::string>(h.find<Refuse>()->error.details.back().second), "0");
   EXPECT_EQ(send({300, 200}), ErrorCode{});
