@@ -57,6 +57,12 @@ struct StoredTensor {
   }
 };
 
+// A sum that devices which share a model take together.
+struct SumLimits {
+  std::uint32_t ranks = 1;
+  std::uint64_t values_max = 0;
+};
+
 // Bytes of stored tensors that have come as far as the device, and in all.
 using UploadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
@@ -84,10 +90,13 @@ class Backend {
   virtual std::uint64_t memory_budget_bytes() const = 0;
   virtual std::uint64_t memory_used_bytes() const = 0;
 
-  // Bytes a weight will account for; exact, without touching tensor.bytes.
+  // What upload_weights() says of this tensor before it takes memory; reads no byte of it. Errors, naming the tensor:
+  // WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
+  virtual base::Result<> check_weight(const StoredTensor&) const { return {}; }
+  // Bytes a weight will account for; exact, without touching tensor.bytes. REQUIRES: check_weight() took it.
   virtual std::uint64_t packed_weight_bytes(const StoredTensor& tensor) const = 0;
   // Device memory, kStaging, that upload_weights() of these takes beside the weights and has given back when it returns; with
-  // less left on the device it makes do with less. As much host memory is locked meanwhile.
+  // less left on the device it makes do with less. As much host memory is locked meanwhile. REQUIRES: check_weight() took them.
   virtual std::uint64_t staging_bytes(std::span<const StoredTensor>) const { return 0; }
   // Copies stored tensors to the device in the layout their uses want: repacked once, never requantised, one copy even with
   // several uses. weights[i] is what adapters get as TensorHandle::ptr. Reads with several threads; what it takes beside
@@ -115,6 +124,9 @@ class Backend {
   // Everything allocated still lies in the device's own memory. For between steps; takes microseconds per allocation.
   // Errors: CUDA_ERROR, naming the purpose and where it lies instead. The CPU device's memory is the host's: always well.
   virtual base::Result<> check_residency() = 0;
+
+  // Device memory, kWorkspace, that the collective of this kind of device takes of each to sum; exact.
+  virtual std::uint64_t sum_bytes(const SumLimits&) const { return 0; }
 
   // Device memory that make_drawer() takes; exact.
   virtual std::uint64_t drawer_bytes(const DrawLimits&) const { return 0; }

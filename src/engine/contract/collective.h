@@ -22,9 +22,7 @@ class Collective {
   virtual ~Collective() = default;
 
   virtual std::uint32_t ranks() const = 0;
-  // What reserve() takes of each rank's backend, as kWorkspace.
-  virtual std::uint64_t device_bytes(std::uint64_t values_max) const = 0;
-  // Once before the first step: makes room for sums of up to `values_max`. Errors: OUT_OF_DEVICE_MEMORY, CUDA_ERROR.
+  // Once before the first step: makes room for sums of up to `values_max`, Backend::sum_bytes() on each device. Errors: OUT_OF_DEVICE_MEMORY, CUDA_ERROR.
   virtual base::Result<> reserve(std::uint64_t values_max) = 0;
   // Gives back what reserve() took.
   virtual void release() noexcept = 0;

@@ -120,8 +120,9 @@ void Engine::run_rank(const Pass& pass, std::uint32_t rank) noexcept {
   own.backend->begin_step(ctx);
   Status status = inference::run(ctx, plan.instructions(), rank == 0 ? pass.observer : nullptr,
                                  {.collective = collective_, .rank = rank});
+  const bool has_run = status.is_ok();
   std::byte* rows = nullptr;  // of logits
-  if (status.is_ok() && pass.harvest != nullptr) {
+  if (has_run && pass.harvest != nullptr) {
     rows = plan.output_of(plan.instructions().size() - 1);
     if (DeviceBuffer& joined = step_.ranks[rank].joined_logits; joined.data() != nullptr) {
       status = join_logits(rank, rows);
@@ -129,7 +130,10 @@ void Engine::run_rank(const Pass& pass, std::uint32_t rank) noexcept {
     }
   }
   own.backend->end_step();
-  if (!status.is_ok()) {
+  if (has_run && !status.is_ok()) {
+    own.outcome = base::fail(status.error(),
+                             fmt::format("the rows of logits could not be joined on {}", own.backend->device_class()));
+  } else if (!status.is_ok()) {
     own.outcome = base::fail(status.error(), fmt::format("instruction {} of the plan failed on {}", own.counters.total,
                                                          own.backend->device_class()));
   } else if (rank == 0 && pass.harvest != nullptr) {

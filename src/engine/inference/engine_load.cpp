@@ -185,10 +185,11 @@ Result<std::vector<Engine::Sizing>> Engine::size(const Draft& draft, const Engin
     own.draws = options.draws && rank == 0;  // whose rows are the engine's
     sizings.push_back(TRY(size(draft.models[rank], own, draft.shape, *draft.devices.backends[rank])));
   }
+  if (draft.models.size() == 1) return sizings;
   for (std::size_t rank = 0; rank < draft.models.size(); ++rank) {
-    if (draft.models.size() == 1 || draft.devices.collective == nullptr) break;
-    sizings[rank].memory_plan.sums_bytes =
-        draft.devices.collective->device_bytes(memory::summed_values_max(draft.models[rank], sizings[rank].limits));
+    sizings[rank].memory_plan.sums_bytes = draft.devices.backends[rank]->sum_bytes(
+        {.ranks = draft.devices.count(),
+         .values_max = memory::summed_values_max(draft.models[rank], sizings[rank].limits)});
   }
   return sizings;
 }

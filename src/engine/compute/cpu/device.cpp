@@ -74,6 +74,12 @@ void CpuBackend::release(std::byte* ptr) noexcept {
   ::munmap(ptr, ledger_.remove(ptr).bytes);
 }
 
+Result<> CpuBackend::check_weight(const StoredTensor& tensor) const {
+  Result<> checked = check_tensor(tensor, {.device = "CPU", .matrix_types = adapters::kMatrixTypes});
+  if (!checked) return fail(named(tensor, std::move(checked).error()));
+  return {};
+}
+
 std::uint64_t CpuBackend::packed_weight_bytes(const StoredTensor& tensor) const {
   if (is_vector(tensor)) return elements_of(tensor) * sizeof(float);
   return packed_bytes(matrix_shape(tensor)) * stack_count(tensor);
@@ -83,9 +89,11 @@ Result<> CpuBackend::upload_weights(std::span<const StoredTensor> tensors, std::
                                     const contract::UploadProgress& progress) {
   std::ranges::fill(weights, nullptr);
   std::uint64_t bytes_total = 0, bytes_done = 0;
-  for (const StoredTensor& tensor : tensors) bytes_total += stored_bytes(tensor);
+  for (const StoredTensor& tensor : tensors) {
+    TRY(check_weight(tensor));
+    bytes_total += stored_bytes(tensor);
+  }
   const auto upload = [&](const StoredTensor& tensor, void*& weight) -> Result<> {
-    TRY(check_tensor(tensor, {.device = "CPU", .matrix_types = adapters::kMatrixTypes}));
     std::byte* memory = TRY(allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights));
     auto made = std::make_unique<CpuWeight>();
     made->memory = memory;

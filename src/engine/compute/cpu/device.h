@@ -54,6 +54,7 @@ class CpuBackend final : public contract::Backend {
   std::uint64_t memory_budget_bytes() const override { return ledger_.budget_bytes(); }
   std::uint64_t memory_used_bytes() const override { return ledger_.used_bytes(); }
 
+  base::Result<> check_weight(const contract::StoredTensor& tensor) const override;
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
   base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
                                 const contract::UploadProgress& progress) override;

@@ -110,6 +110,12 @@ void CudaBackend::release(std::byte* ptr) noexcept {
   driver().free(ptr);
 }
 
+Result<> CudaBackend::check_weight(const StoredTensor& tensor) const {
+  Result<> checked = check_tensor(tensor, {.device = "CUDA", .matrix_types = adapters::kMatrixTypes});
+  if (!checked) return fail(named(tensor, std::move(checked).error()));
+  return {};
+}
+
 std::uint64_t CudaBackend::packed_weight_bytes(const StoredTensor& tensor) const {
   if (is_vector(tensor)) return elements_of(tensor) * sizeof(float);
   return matrix_bytes(matrix_shape(tensor)) * stack_count(tensor);
@@ -138,8 +144,7 @@ Result<> CudaBackend::fill_weights(std::span<const StoredTensor> tensors, std::s
   std::vector<std::byte*> memory;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const StoredTensor& tensor = tensors[i];
-    if (Result<> checked = check_tensor(tensor, {.device = "CUDA", .matrix_types = adapters::kMatrixTypes}); !checked)
-      return fail(named(tensor, std::move(checked).error()));
+    TRY(check_weight(tensor));
     Result<std::byte*> taken = allocate(packed_weight_bytes(tensor), MemoryPurpose::kWeights);
     if (!taken) return fail(named(tensor, std::move(taken).error()));
     memory.push_back(*taken);

@@ -47,6 +47,7 @@ class CudaBackend final : public contract::Backend {
   std::uint64_t memory_budget_bytes() const override { return ledger_.budget_bytes(); }
   std::uint64_t memory_used_bytes() const override { return ledger_.used_bytes(); }
 
+  base::Result<> check_weight(const contract::StoredTensor& tensor) const override;
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
   std::uint64_t staging_bytes(std::span<const contract::StoredTensor> tensors) const override {
     return loading::staging_bytes(tensors, load_limits_);
@@ -61,6 +62,10 @@ class CudaBackend final : public contract::Backend {
   void copy_on_device(std::byte* to, const std::byte* from, std::uint64_t bytes) noexcept override;
   base::Result<> synchronize() override;
   base::Result<> check_residency() override;
+  // Every GPU gathers what all have.
+  std::uint64_t sum_bytes(const contract::SumLimits& limits) const override {
+    return limits.values_max * limits.ranks * sizeof(float);
+  }
   std::uint64_t drawer_bytes(const contract::DrawLimits& limits) const override;
   base::Result<std::unique_ptr<contract::Drawer>> make_drawer(const contract::DrawLimits& limits) override;
 

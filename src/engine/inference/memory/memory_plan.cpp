@@ -67,8 +67,9 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   MemoryPlan plan{.context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
   std::vector<StoredTensor> stored;
   for (const models::BoundTensor& tensor : model.tensors) {
-    plan.weights_bytes += backend.packed_weight_bytes(tensor.stored);
-    stored.push_back(tensor.stored);
+    stored.push_back(tensor.as_source());
+    TRY(backend.check_weight(stored.back()));
+    plan.weights_bytes += backend.packed_weight_bytes(stored.back());
   }
   plan.staging_bytes = backend.staging_bytes(stored);
   plan.kv_bytes = input.kv.bytes();

@@ -31,6 +31,26 @@ struct Pair {
   HostCollective collective{std::array<contract::Backend*, 2>{&backends[0], &backends[1]}};
 };
 
+// Joins nothing.
+class UnjoinedCollective final : public contract::Collective {
+ public:
+  explicit UnjoinedCollective(contract::Collective& sums) : sums_(sums) {}
+  std::uint32_t ranks() const override { return sums_.ranks(); }
+  base::Result<> reserve(std::uint64_t values_max) override { return sums_.reserve(values_max); }
+  void release() noexcept override { sums_.release(); }
+  base::Result<> begin() override { return sums_.begin(); }
+  contract::Status sum(std::uint32_t rank, float* values, std::uint64_t count) noexcept override {
+    return sums_.sum(rank, values, count);
+  }
+  contract::Status join(std::uint32_t, const contract::RowParts&) noexcept override {
+    return contract::Status::failed(ErrorCode::kCudaError);
+  }
+  void abort() noexcept override { sums_.abort(); }
+
+ private:
+  contract::Collective& sums_;
+};
+
 // SYS-6.3.3
 TEST(EngineParallel, EveryDeviceHasItsPartAndIsAccountedFor) {
   const ModelFile file(TinyLlama{.layers = 3, .tied = false});
@@ -93,6 +113,21 @@ TEST(EngineParallel, RowsOfLogitsAreJoined) {
   }
   // A step that nobody wants rows of joins none.
   EXPECT_TRUE(engine->step(std::array<SlotRows, 1>{{{1, std::span(tokens).first(3), RowsWanted::kNone}}}));
+}
+
+// Every instruction has run by then: none is to blame.
+TEST(EngineParallel, RowsOfLogitsThatAreNotJoinedAreSaidToBe) {
+  const ModelFile file(TinyLlama{.tied = false});
+  Pair pair;
+  UnjoinedCollective unjoined(pair.collective);
+  Devices devices = pair.devices();
+  devices.collective = &unjoined;
+  const auto engine = Engine::load(file.path(), {}, devices).value();
+  const auto failed = engine->prefill(0, many(5));
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, ErrorCode::kCudaError);
+  EXPECT_NE(failed.error().message.find("the rows of logits could not be joined on recording"), std::string::npos)
+      << failed.error().message;
 }
 
 // SYS-6.3.3: whatever fails while a model is loaded, on whichever device, gives back what all of them had taken.

@@ -18,7 +18,6 @@ class HostCollective final : public contract::Collective {
   explicit HostCollective(std::span<contract::Backend* const> backends);
 
   std::uint32_t ranks() const override { return static_cast<std::uint32_t>(backends_.size()); }
-  std::uint64_t device_bytes(std::uint64_t) const override { return 0; }
   base::Result<> reserve(std::uint64_t values_max) override;
   void release() noexcept override;
   base::Result<> begin() override;

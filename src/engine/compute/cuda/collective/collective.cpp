@@ -19,8 +19,8 @@ CudaCollective::CudaCollective(std::vector<Gpu> gpus, std::unique_ptr<Nccl> nccl
 base::Result<> CudaCollective::reserve(std::uint64_t values_max) {
   std::vector<DeviceBuffer> gathered;
   for (const Gpu& gpu : gpus_) {
-    gathered.push_back(
-        TRY(DeviceBuffer::allocate(*gpu.backend, device_bytes(values_max), contract::MemoryPurpose::kWorkspace)));
+    const std::uint64_t bytes = gpu.backend->sum_bytes({.ranks = ranks(), .values_max = values_max});
+    gathered.push_back(TRY(DeviceBuffer::allocate(*gpu.backend, bytes, contract::MemoryPurpose::kWorkspace)));
   }
   gathered_ = std::move(gathered);
   return {};

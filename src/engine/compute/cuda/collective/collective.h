@@ -22,7 +22,6 @@ class CudaCollective final : public contract::Collective {
   CudaCollective(std::vector<Gpu> gpus, std::unique_ptr<Nccl> nccl);
 
   std::uint32_t ranks() const override { return static_cast<std::uint32_t>(gpus_.size()); }
-  std::uint64_t device_bytes(std::uint64_t values_max) const override { return values_max * ranks() * sizeof(float); }
   base::Result<> reserve(std::uint64_t values_max) override;
   void release() noexcept override { gathered_.clear(); }
   base::Result<> begin() override;

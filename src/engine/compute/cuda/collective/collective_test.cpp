@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/shared_library.h"
 #include "base/testing/uneven_number.h"
 #include "engine/compute/cuda/backend.h"
 #include "engine/compute/cuda/emulation/driver.h"
@@ -47,6 +48,14 @@ struct Gpus {
   std::vector<std::unique_ptr<CudaBackend>> backends;
   std::unique_ptr<CudaCollective> collective;
 };
+
+// This thread has begun a group of calls and not ended it; ends it.
+bool in_a_group() {
+  base::SharedLibrary library(LLORCH_FAKE_NCCL);
+  int (*group_end)() = nullptr;
+  EXPECT_TRUE(library.load(group_end, "ncclGroupEnd"));
+  return group_end() == 0;
+}
 
 // SYS-6.3.3
 TEST(CudaCollective, AddsInRankOrderOnEveryGpu) {
@@ -146,7 +155,7 @@ TEST(CudaCollective, ItsRoomIsPredictedAndTakenOnAllGpusOrNone) {
   Gpus gpus(2);
   ASSERT_TRUE(gpus.collective->reserve(kValuesMax));
   for (const auto& backend : gpus.backends)
-    EXPECT_EQ(backend->memory_used_bytes(), gpus.collective->device_bytes(kValuesMax));
+    EXPECT_EQ(backend->memory_used_bytes(), backend->sum_bytes({.ranks = 2, .values_max = kValuesMax}));
   gpus.collective->release();
   for (const auto& backend : gpus.backends) EXPECT_EQ(backend->memory_used_bytes(), 0U);
 
@@ -168,6 +177,7 @@ TEST(CudaCollective, NobodyWaitsForAGpuThatFailed) {
       auto* const values = reinterpret_cast<float*>(buffer.data());
       EXPECT_FALSE(gpus.collective->sum(rank, values, 4).is_ok());
       EXPECT_FALSE(gpus.collective->join(rank, {.part = values, .whole = values + 4, .rows = 1, .width = 4}).is_ok());
+      EXPECT_FALSE(in_a_group());
     });
     EXPECT_EQ(gpus.collective->begin().error().code, ErrorCode::kCudaError);
     gpus.collective->abort();  // twice is fine

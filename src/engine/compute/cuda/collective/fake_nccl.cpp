@@ -23,8 +23,10 @@ struct Communicator {
   std::size_t rank;
 };
 
-constexpr int kSuccess = 0, kInvalidArgument = 4, kRemoteError = 6;
+constexpr int kSuccess = 0, kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6;
 constexpr int kFloat32 = 7;
+
+thread_local int groups_open = 0;  // each within the one before
 
 // Waits for all ranks.
 bool meet(Gathering& gathering, std::unique_lock<std::mutex>& lock) {
@@ -67,8 +69,15 @@ int ncclAllGather(const void* mine, void* all, std::size_t count, int type, void
 }
 
 // Within a group the library may put calls off; this one does not.
-int ncclGroupStart() { return kSuccess; }
-int ncclGroupEnd() { return kSuccess; }
+int ncclGroupStart() {
+  ++groups_open;
+  return kSuccess;
+}
+int ncclGroupEnd() {
+  if (groups_open == 0) return kInvalidUsage;
+  --groups_open;
+  return kSuccess;
+}
 
 int ncclCommAbort(void* communicator) {
   auto* own = static_cast<Communicator*>(communicator);
@@ -82,6 +91,7 @@ int ncclCommAbort(void* communicator) {
 }
 
 int ncclCommDestroy(void* communicator) {
+  if (groups_open != 0) return kInvalidUsage;
   delete static_cast<Communicator*>(communicator);
   return kSuccess;
 }

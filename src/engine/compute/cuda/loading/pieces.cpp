@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "engine/compute/cuda/weights.h"
 #include "engine/compute/stored_weight.h"
 
@@ -11,6 +12,8 @@ namespace {
 using contract::StoredTensor;
 
 void cut_vector(const StoredTensor& tensor, const Piece& whole, std::uint64_t piece_bytes, std::vector<Piece>& pieces) {
+  ASSERT(contract::dtype_info(tensor.dtype).block_elements == 1, "a vector of {}",
+         contract::dtype_info(tensor.dtype).name);
   const std::uint64_t count = elements_of(tensor), element = stored_bytes(tensor) / count;
   const std::uint64_t at_once = std::max<std::uint64_t>(1, piece_bytes / element);
   for (std::uint64_t begin = 0; begin < count; begin += at_once) {
