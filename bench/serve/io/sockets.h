@@ -47,7 +47,8 @@ std::uint16_t port_of(std::string_view url);
 bool read_some(const Fd& fd, std::string_view& bytes, bool& drained);
 // From now on the kernel notes when bytes arrive in this socket.
 void note_arrivals(const Fd& fd);
-// When the newest of the bytes that read_some() gave last had arrived, on now_ns()'s clock. REQUIRES note_arrivals().
+// When the newest of the bytes that read_some() gave last had arrived, on now_ns()'s clock; 0 if the kernel did not say,
+// as for what came when it had just been asked to. REQUIRES note_arrivals().
 std::int64_t arrived_ns();
 // Sends what the kernel takes of out[sent..]; clears both when all is gone. False: the peer is gone.
 bool send_some(const Fd& fd, std::string& out, std::size_t& sent);

@@ -50,6 +50,7 @@ class Streams {
     if (!measuring_) return;
     ++events_;
     if (sent_ns == 0) return;
+    if (arrived_ns_ == 0) fail("the kernel does not say when bytes arrive");
     latency_.add(arrived_ns_ - sent_ns);
     read_latency_.add(now_ns() - sent_ns);
   }
