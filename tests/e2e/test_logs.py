@@ -22,7 +22,7 @@ def test_logs_and_metrics_are_for_machines():
     with Stack(slow=True) as stack:
         done = stack.submit(max_tokens=3, session_id="a-session")["job_id"]
         stack.wait_terminal(done)
-        retried = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 150, "on_disconnect": "resume"},
+        retried = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 600, "on_disconnect": "resume"},
                                 headers={"X-Correlation-Id": "corr-retried"}).json["job_id"]
         wait_for("the job to run", lambda: stack.job(retried)["tokens_out"] > 0, 20)
         os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
