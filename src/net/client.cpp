@@ -381,6 +381,7 @@ class Client::Impl {
     auto operation = std::make_shared<StreamHandle::Impl>(runtime_, options_, std::move(start), shared_);
     const bool added = shared_.live->add(operation);
     ASSERT(added, "the client is being destroyed");
+    runtime_.count_request();
     operation->start();
     return StreamHandle(operation);
   }

@@ -28,7 +28,7 @@ bool set_realtime(pthread_t thread, bool realtime) {
   return pthread_setschedparam(thread, (realtime ? SCHED_RR : SCHED_OTHER) | SCHED_RESET_ON_FORK, &priority) == 0;
 }
 
-ThreadUse used_so_far() {
+IoUse used_so_far(std::int64_t requests) {
   const auto seconds = [](const timeval& t) {
     return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   };
@@ -37,14 +37,16 @@ ThreadUse used_so_far() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return {.elapsed_s = std::chrono::duration<double>(now).count(),
           .cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime),
-          .wakes = usage.ru_nvcsw};
+          .wakes = usage.ru_nvcsw,
+          .requests = requests};
 }
 
-// Takes the priority from the thread it runs on, and gives it back after a while: at first two seconds, twice as long each
-// time the thread needs the same right again.
+// Takes the priority from the thread it runs on, and gives it back when that may go first and some time has passed: at
+// first two seconds, twice as long each time it has to be taken again soon.
 class PriorityWatch : public std::enable_shared_from_this<PriorityWatch> {
  public:
-  explicit PriorityWatch(asio::io_context& context) : timer_(context.get_executor()) {}
+  PriorityWatch(asio::io_context& context, const std::atomic<std::int64_t>& requests)
+      : timer_(context.get_executor()), requests_(requests) {}
 
   void start() {
     timer_.expires_after(kPeriod);
@@ -60,15 +62,16 @@ class PriorityWatch : public std::enable_shared_from_this<PriorityWatch> {
   static constexpr double kOrdinaryMinS = 2, kOrdinaryMaxS = 64, kProvenS = 10;
 
   void look() {
-    const ThreadUse now = used_so_far();
-    const ThreadUse since{.elapsed_s = now.elapsed_s - last_.elapsed_s,
-                          .cpu_s = now.cpu_s - last_.cpu_s,
-                          .wakes = now.wakes - last_.wakes};
+    const IoUse now = used_so_far(requests_);
+    const bool go_first = should_go_first({.elapsed_s = now.elapsed_s - last_.elapsed_s,
+                                           .cpu_s = now.cpu_s - last_.cpu_s,
+                                           .wakes = now.wakes - last_.wakes,
+                                           .requests = now.requests - last_.requests});
     last_ = now;
-    if (realtime_ && !leaves_others_their_share(since)) {
+    if (realtime_ && !go_first) {
       if (now.elapsed_s - changed_s_ > kProvenS) ordinary_s_ = kOrdinaryMinS;
       change(false, now.elapsed_s);
-    } else if (!realtime_ && now.elapsed_s - changed_s_ > ordinary_s_) {
+    } else if (!realtime_ && go_first && now.elapsed_s - changed_s_ > ordinary_s_) {
       ordinary_s_ = std::min(2 * ordinary_s_, kOrdinaryMaxS);
       change(true, now.elapsed_s);
     }
@@ -80,20 +83,22 @@ class PriorityWatch : public std::enable_shared_from_this<PriorityWatch> {
     realtime_ = realtime;
     base::log_event(base::LogLevel::kInfo, "io_priority", {},
                     realtime ? "The I/O thread goes before ordinary threads again."
-                             : "The I/O thread is busy and leaves others their turn.",
+                             : "The I/O thread is busy and waits for its turn like others.",
                     {{"realtime", realtime}});
   }
 
   SteadyTimer timer_;
-  ThreadUse last_ = used_so_far();
+  const std::atomic<std::int64_t>& requests_;
+  IoUse last_ = used_so_far(requests_);
   double changed_s_ = last_.elapsed_s, ordinary_s_ = kOrdinaryMinS;
   bool realtime_ = true;
 };
 }  // namespace
 
-bool leaves_others_their_share(const ThreadUse& use) {
-  constexpr double kCoresMax = 0.85, kWakesPerSMax = 25'000;
-  return use.cpu_s <= kCoresMax * use.elapsed_s && static_cast<double>(use.wakes) <= kWakesPerSMax * use.elapsed_s;
+bool should_go_first(const IoUse& use) {
+  constexpr double kCoresMax = 0.85, kWakesPerSMax = 25'000, kRequestsPerSMax = 1'000;
+  return use.cpu_s <= kCoresMax * use.elapsed_s && static_cast<double>(use.wakes) <= kWakesPerSMax * use.elapsed_s &&
+         static_cast<double>(use.requests) <= kRequestsPerSMax * use.elapsed_s;
 }
 
 // The mutex is held while the call runs: that is what cancel() waits for. Recursive, so that a call may cancel itself.
@@ -154,6 +159,7 @@ struct IoRuntime::Impl {
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
   std::thread thread;
   std::atomic<bool> stopped = false;
+  std::atomic<std::int64_t> requests = 0;
   bool realtime = false;
 
   std::shared_ptr<Timer::State> start(std::int64_t delay_ms, std::int64_t period_ms, std::function<void()> fn) {
@@ -168,7 +174,8 @@ IoRuntime::IoRuntime(IoPriority priority) : impl_(std::make_unique<Impl>()) {
   impl_->thread = std::thread([context = &impl_->context] { context->run(); });
   impl_->realtime = priority == IoPriority::kRealtime && set_realtime(impl_->thread.native_handle(), true);
   if (impl_->realtime) {
-    asio::post(impl_->context, [watch = std::make_shared<PriorityWatch>(impl_->context)] { watch->start(); });
+    asio::post(impl_->context,
+               [watch = std::make_shared<PriorityWatch>(impl_->context, impl_->requests)] { watch->start(); });
   }
 }
 
@@ -201,5 +208,6 @@ bool IoRuntime::stopped() const { return impl_->stopped; }
 bool IoRuntime::is_realtime() const { return impl_->realtime; }
 bool IoRuntime::on_io_thread() const { return impl_->context.get_executor().running_in_this_thread(); }
 boost::asio::io_context& IoRuntime::context() { return impl_->context; }
+void IoRuntime::count_request() { impl_->requests.fetch_add(1, std::memory_order_relaxed); }
 
 }  // namespace llorch::net

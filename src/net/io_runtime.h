@@ -10,14 +10,16 @@ class io_context;
 
 namespace llorch::net {
 
-// Whether a thread of a real-time priority leaves others their share, from what it did in the last `elapsed_s` seconds:
-// not one that needs nearly all of its core, nor one that wakes for every event of a flood, which it then never finds
-// gathered.
-struct ThreadUse {
+// What an I/O thread did in `elapsed_s` seconds.
+struct IoUse {
   double elapsed_s = 0, cpu_s = 0;
   std::int64_t wakes = 0;
+  std::int64_t requests = 0;  // that servers received and clients sent
 };
-bool leaves_others_their_share(const ThreadUse& use);
+// Whether a thread that does so should go before ordinary ones: one that carries streams, and leaves others their share.
+// Not one that needs nearly all of its core; nor one that wakes for every event of a flood, or that hands on many requests
+// to other threads, which it would find gathered if it waited for its turn.
+bool should_go_first(const IoUse& use);
 
 // A pending call. Destroying or cancelling it cancels the call and waits for one that is running, so that what the call
 // refers to may be destroyed next; from inside the call itself it does not wait. Do not hold a lock the call takes.
@@ -38,8 +40,8 @@ class Timer {
 
 enum class IoPriority {
   kNormal,
-  // Before every ordinary thread of the machine, where the system grants it and as long as the thread leaves others their
-  // share of it; each change is logged. Else as kNormal.
+  // Before every ordinary thread of the machine, where the system grants it and while should_go_first() says so; each
+  // change is logged. Else as kNormal.
   kRealtime,
 };
 
@@ -70,6 +72,7 @@ class IoRuntime {
 
   // For src/net only.
   boost::asio::io_context& context();
+  void count_request();  // see IoUse
 
  private:
   struct Impl;

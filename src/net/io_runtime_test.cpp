@@ -14,6 +14,9 @@
 #include <optional>
 #include <thread>
 
+#include "net/client.h"
+#include "net/server.h"
+
 namespace llorch::net {
 namespace {
 
@@ -144,11 +147,12 @@ TEST(IoRuntime, AsksForARealtimePriorityAndGoesOnWithout) {
   }).join();
 }
 
-TEST(IoRuntime, AThreadThatFloodsDoesNotLeaveOthersTheirShare) {
-  EXPECT_TRUE(leaves_others_their_share({.elapsed_s = 0.5, .cpu_s = 0.3, .wakes = 9'000}));
-  EXPECT_FALSE(leaves_others_their_share({.elapsed_s = 0.5, .cpu_s = 0.45, .wakes = 9'000}));
-  EXPECT_FALSE(leaves_others_their_share({.elapsed_s = 0.5, .cpu_s = 0.3, .wakes = 14'000}));
-  EXPECT_TRUE(leaves_others_their_share({}));
+TEST(IoRuntime, AThreadThatCarriesStreamsShouldGoFirst) {
+  EXPECT_TRUE(should_go_first({}));
+  EXPECT_TRUE(should_go_first({.elapsed_s = 0.5, .cpu_s = 0.3, .wakes = 9'000, .requests = 400}));
+  EXPECT_FALSE(should_go_first({.elapsed_s = 0.5, .cpu_s = 0.45, .wakes = 9'000}));
+  EXPECT_FALSE(should_go_first({.elapsed_s = 0.5, .cpu_s = 0.3, .wakes = 14'000}));
+  EXPECT_FALSE(should_go_first({.elapsed_s = 0.5, .cpu_s = 0.3, .wakes = 9'000, .requests = 600}));
 }
 
 // A busy thread with a priority that nobody can take from it would take a core from all others.
@@ -163,6 +167,30 @@ TEST(IoRuntime, GivesTheRealtimePriorityUpWhileItIsBusy) {
     if (busy) runtime.post(spin);
   };
   runtime.post(spin);
+  while (policy_of(runtime) != (SCHED_OTHER | SCHED_RESET_ON_FORK)) {
+  }
+  busy = false;
+  while (policy_of(runtime) != (SCHED_RR | SCHED_RESET_ON_FORK)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+// Requests are counted where they are received and where they are sent.
+TEST(IoRuntime, GivesTheRealtimePriorityUpWhileItHandsOnManyRequests) {
+  IoRuntime runtime(IoPriority::kRealtime);
+  if (!system_grants_realtime()) GTEST_SKIP() << "no real-time priority is granted here";
+  Server server(runtime, {.component = "io_runtime_test"});
+  server.route("GET", "/", [](const Request&, const ExchangePtr& exchange) { exchange->respond({.status = 200}); });
+  ASSERT_TRUE(server.start());
+  std::atomic<bool> busy = true;
+  Client client(runtime);
+  const auto ask_again = [&](const auto& self) -> void {
+    client.request({.method = "GET", .url = server.url() + "/"}, [&, self](const base::Result<Response>& answer) {
+      EXPECT_TRUE(answer);
+      if (busy) self(self);
+    });
+  };
+  for (int i = 0; i < 8; ++i) ask_again(ask_again);
   while (policy_of(runtime) != (SCHED_OTHER | SCHED_RESET_ON_FORK)) {
   }
   busy = false;

@@ -131,6 +131,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   const ServerOptions& options() const override { return options_; }
 
   tl::expected<Admitted, Refused> admit(const Head& head) override {
+    runtime_.count_request();
     const auto refused = [](base::Error error, http::Headers headers = {}) {
       return tl::unexpected(Refused{std::move(error), std::move(headers)});
     };
