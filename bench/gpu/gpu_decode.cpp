@@ -49,8 +49,8 @@ struct Steps {
   double launches = 0;
   std::uint64_t replayed = 0;
 };
-base::Result<Steps> decode(CudaBackend& backend, Engine& engine, std::uint32_t slots, std::size_t graphs_max) {
-  backend.limit_graphs(graphs_max);
+base::Result<Steps> decode(CudaBackend& backend, Engine& engine, std::uint32_t slots, bool graphs) {
+  backend.limit_graphs(graphs ? GraphLimits{} : GraphLimits{.steps_max = 0});
   std::vector<base::TokenId> prompt(kPromptTokens);
   for (std::uint32_t i = 0; i < kPromptTokens; ++i) prompt[i] = base::TokenId{i % engine.facts().vocab};
   std::vector<SlotRows> rows;
@@ -80,12 +80,12 @@ base::Result<> measure(CudaBackend& backend, const char* path, double bandwidth)
   const auto engine = TRY(Engine::load(path, {.context_tokens = 512, .slots = 64}, backend));
   const auto weights = static_cast<double>(backend.used_bytes(MemoryPurpose::kWeights));
   for (const std::uint32_t slots : kBatches)
-    for (const std::size_t graphs_max : {StepGraphs::kStepsMax, std::size_t{0}}) {
-      const Steps steps = TRY(decode(backend, *engine, slots, graphs_max));
+    for (const bool graphs : {true, false}) {
+      const Steps steps = TRY(decode(backend, *engine, slots, graphs));
       fmt::print(
           "{} batch {:2} graphs {:3}: {:9.1f} us a step, {:9.1f} on the device, {:9.1f} tokens/s {:6.1f} launches a "
           "step, {} of {} replayed, {:5.1f} % of copy\n",
-          path, slots, graphs_max != 0 ? "on" : "off", steps.seconds * 1e6, steps.device_seconds * 1e6,
+          path, slots, graphs ? "on" : "off", steps.seconds * 1e6, steps.device_seconds * 1e6,
           slots / steps.seconds, steps.launches, steps.replayed, kSteps, 100 * weights / steps.seconds / bandwidth);
     }
   return {};

@@ -100,7 +100,7 @@ TEST_P(Families, GraphsDoNotMatter) {
   const std::uint32_t prompt = far ? engine::compute::cuda::kernels::kSplit - 6 : 6;
   constexpr std::uint32_t kSteps = 16, kReplaysAtLeast = kSteps - 2 * StepGraphs::kEagerSteps;
   const auto replaying = make_backend({}), plain = make_backend({});
-  plain->limit_graphs(0);
+  plain->limit_graphs({.steps_max = 0});
   std::vector<base::TokenId> tokens;
   // A prompt without images, however long: text begins behind the last of them.
   const std::span<const base::TokenId> text = std::span(model_.reference.tokens).last(4);

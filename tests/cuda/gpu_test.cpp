@@ -75,10 +75,10 @@ TEST_P(Gpu, AgreesWithTheEmulationAndItself) {
     // Steps of one row come again: the same kernel by kernel, without graphs.
     auto& device = static_cast<CudaBackend&>(*backend_);
     EXPECT_GT(device.graphs().counters().replayed, 0U);
-    device.limit_graphs(0);
+    device.limit_graphs({.steps_max = 0});
     EXPECT_TRUE(same_bits(logits_of(model_, {.kv_dtype = kv_dtype, .chunk = 1}, *backend_), logits))
         << "without graphs";
-    device.limit_graphs(StepGraphs::kStepsMax);
+    device.limit_graphs({});
   }
   EXPECT_TRUE(backend_->synchronize());
 }

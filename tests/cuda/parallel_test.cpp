@@ -82,8 +82,8 @@ TEST_P(Parallel, ReplayMovesNoBit) {
   std::vector<float> logits[3];
   for (std::size_t run = 0; run < 3; ++run) {
     Pair pair;
-    if (run != 0) pair.backends[0]->limit_graphs(0);
-    if (run == 1) pair.backends[1]->limit_graphs(0);
+    if (run != 0) pair.backends[0]->limit_graphs({.steps_max = 0});
+    if (run == 1) pair.backends[1]->limit_graphs({.steps_max = 0});
     const auto engine = load(model_, {.kv_dtype = engine::contract::DType::kF16, .chunk = 64}, pair.devices());
     for (std::uint32_t i = 0; i < kPrompt + kSteps; ++i) {
       const auto row = engine->decode(0, text[i % text.size()]);

@@ -79,9 +79,9 @@ void CudaBackend::time_steps(bool on) {
   times_.reset();
   if (on) times_.emplace(*driver_);
 }
-void CudaBackend::limit_graphs(std::size_t steps_max) {
+void CudaBackend::limit_graphs(const GraphLimits& limits) {
   send_held();
-  graphs_.limit(steps_max);
+  graphs_.limit(limits);
 }
 Result<> CudaBackend::synchronize() { return driver().synchronize(); }
 

@@ -81,8 +81,8 @@ class CudaBackend final : public contract::Backend {
   StepTimes::Sum step_times_so_far() const { return times_ ? times_->so_far() : StepTimes::Sum{}; }
   // What later loads take beside the weights.
   void limit_loads(const loading::LoadLimits& limits) { load_limits_ = limits; }
-  // Steps of decode that are remembered to be replayed as graphs; 0 = every kernel is launched by itself. No bit depends on it.
-  void limit_graphs(std::size_t steps_max);
+  // Which steps of decode are remembered to be replayed as graphs; of none, every kernel is launched by itself. No bit depends on it.
+  void limit_graphs(const GraphLimits& limits);
   const StepGraphs& graphs() const { return graphs_; }
 
  private:

@@ -92,7 +92,7 @@ TEST(CudaCollective, ASumIsInTheMiddleOfAStep) {
     Gpus gpus(2);
     ASSERT_TRUE(gpus.collective->reserve(1));
     for (const auto& backend : gpus.backends) backend->time_steps(true);
-    gpus.backends[1]->limit_graphs(0);
+    gpus.backends[1]->limit_graphs({.steps_max = 0});
     gpus.run([&](std::uint32_t rank) {
       CudaBackend& backend = *gpus.backends[rank];
       const DeviceBuffer buffer = DeviceBuffer::allocate(backend, sizeof(float), MemoryPurpose::kActivations).value();

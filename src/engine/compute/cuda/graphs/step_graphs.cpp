@@ -46,15 +46,21 @@ bool StepRecord::operator==(const StepRecord& other) const {
   });
 }
 
-void StepGraphs::limit(std::size_t steps_max) {
-  steps_max_ = steps_max;
-  places_.clear();
+void StepGraphs::limit(const GraphLimits& limits) {
+  limits_ = limits;
+  forget_all();
 }
 
 std::size_t StepGraphs::kept_count() const {
   std::size_t count = 0;
-  for (const std::vector<Stretch>& place : places_) count += place.size();
+  for (const Place& place : places_) count += place.size();
   return count;
+}
+
+void StepGraphs::forget_all() {
+  with_graph_.clear();
+  places_.clear();
+  graphs_bytes_ = 0;
 }
 
 void StepGraphs::send() noexcept {
@@ -63,14 +69,15 @@ void StepGraphs::send() noexcept {
   Stretch& stretch = stretch_of_record();
   ++place_;
   stretch.last_used = ++clock_;
-  if (stretch.graph == nullptr && !stretch.refused && stretch.sent >= kEagerSteps) make_graph(stretch);
+  if (stretch.sent++ == 0) stretch.came = clock_;
+  if (stretch.graph == nullptr && !stretch.refused && stretch.sent > kEagerSteps) make_graph(stretch);
   if (stretch.graph != nullptr) {
     driver_.launch(*stretch.graph);
+    with_graph_.splice(with_graph_.end(), with_graph_, stretch.place);
     ++counters_.replayed;
     record_.clear();
     return;
   }
-  ++stretch.sent;
   send_plainly();
 }
 
@@ -87,26 +94,21 @@ void StepGraphs::send_plainly() noexcept {
 void StepGraphs::drop_outdated() {
   if (epoch_of_places_ == epoch_) return;
   epoch_of_places_ = epoch_;
-  for (const std::vector<Stretch>& place : places_)
-    counters_.outdated += static_cast<std::uint64_t>(
-        std::ranges::count_if(place, [](const Stretch& stretch) { return stretch.graph != nullptr; }));
-  places_.clear();
+  counters_.outdated += with_graph_.size();
+  forget_all();
 }
 
 // The remembered stretch that equals the record; a new one where there is none, in the place of the one unused for longest.
 StepGraphs::Stretch& StepGraphs::stretch_of_record() {
   if (places_.size() <= place_) places_.resize(place_ + 1);
-  std::vector<Stretch>& place = places_[place_];
+  Place& place = places_[place_];
   const std::uint64_t digest = record_.digest();
-  for (Stretch& stretch : place)
-    if (stretch.digest == digest && stretch.record == record_) return stretch;
-  if (place.size() < steps_max_) {
-    place.emplace_back();
-  } else {
-    std::ranges::iter_swap(std::ranges::min_element(place, {}, &Stretch::last_used), place.end() - 1);
-  }
-  Stretch& stretch = place.back();
-  if (stretch.graph != nullptr) ++counters_.evicted;
+  for (const std::unique_ptr<Stretch>& stretch : place)
+    if (stretch->digest == digest && stretch->record == record_) return *stretch;
+  if (place.size() < limits_.steps_max) place.push_back(std::make_unique<Stretch>());
+  // A new one was never used.
+  Stretch& stretch = **std::ranges::min_element(place, {}, [](const auto& one) { return one->last_used; });
+  if (stretch.graph != nullptr) drop_graph(stretch);
   StepRecord memory = std::move(stretch.record);  // its room serves again
   stretch = {};
   stretch.record = std::move(memory);
@@ -115,11 +117,27 @@ StepGraphs::Stretch& StepGraphs::stretch_of_record() {
   return stretch;
 }
 
+bool StepGraphs::make_room(std::uint64_t bytes, const Stretch& newcomer) {
+  while (graphs_bytes_ + bytes > limits_.bytes_max) {
+    if (with_graph_.empty() || with_graph_.front()->last_used >= newcomer.came) return false;
+    drop_graph(*with_graph_.front());
+  }
+  return true;
+}
+
 void StepGraphs::make_graph(Stretch& stretch) {
+  const std::uint64_t bytes = graph_bytes(stretch.record.size());
+  if (!make_room(bytes, stretch)) {
+    stretch.sent = 1;  // it may come again later, and is then newer
+    stretch.came = clock_;
+    return;
+  }
   std::vector<Launch> launches(stretch.record.size());
   for (std::size_t i = 0; i < launches.size(); ++i) launches[i] = stretch.record.launch(i);
   stretch.graph = driver_.make_graph(launches);
   if (stretch.graph != nullptr) {
+    stretch.place = with_graph_.insert(with_graph_.end(), &stretch);
+    graphs_bytes_ += bytes;
     ++counters_.made;
     return;
   }
@@ -128,6 +146,15 @@ void StepGraphs::make_graph(Stretch& stretch) {
   base::log_event(base::LogLevel::kWarn, "engine.graph_refused", {},
                   "the device could not make a graph of a step; its kernels are launched one by one",
                   {{"launches", launches.size()}});
+}
+
+// It makes room, and becomes a graph again as it became one.
+void StepGraphs::drop_graph(Stretch& stretch) {
+  with_graph_.erase(stretch.place);
+  graphs_bytes_ -= graph_bytes(stretch.record.size());
+  stretch.graph.reset();
+  stretch.sent = 0;
+  ++counters_.evicted;
 }
 
 }  // namespace llorch::engine::compute::cuda

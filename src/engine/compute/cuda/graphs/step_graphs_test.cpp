@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -24,7 +25,7 @@ class Noting final : public emulation::ForwardingDriver {
   struct Log {
     std::string sent;  // k a kernel, G a graph, c a copy, m a mark of time
     bool makes_graphs = true;
-    int graphs_alive = 0;
+    int graphs_alive = 0, graphs_made = 0, graphs_alive_most = 0;
   };
   explicit Noting(Log& log) : ForwardingDriver(emulation::make_driver({})), log_(log) {}
   void copy_to_device(std::byte* device, std::span<const std::byte> host) noexcept override {
@@ -50,7 +51,10 @@ class Noting final : public emulation::ForwardingDriver {
 
  private:
   struct Counted final : Graph {
-    Counted(std::unique_ptr<Graph> graph, Log& owner) : inner(std::move(graph)), log(owner) { ++log.graphs_alive; }
+    Counted(std::unique_ptr<Graph> graph, Log& owner) : inner(std::move(graph)), log(owner) {
+      ++log.graphs_made;
+      log.graphs_alive_most = std::max(log.graphs_alive_most, ++log.graphs_alive);
+    }
     ~Counted() override { --log.graphs_alive; }
     std::unique_ptr<Graph> inner;
     Log& log;
@@ -123,7 +127,7 @@ TEST_F(StepGraphsTest, OtherArgumentsAreAnotherStep) {
     EXPECT_EQ(got(), 1.0f + 2.0f * static_cast<float>(100 + i));
   }
   EXPECT_EQ(backend_.graphs().counters().made, 1u);
-  EXPECT_LE(backend_.graphs().kept_count(), StepGraphs::kStepsMax);
+  EXPECT_LE(backend_.graphs().kept_count(), GraphLimits{}.steps_max);
 }
 
 TEST_F(StepGraphsTest, PrefillIsNotHeld) {
@@ -146,7 +150,7 @@ TEST_F(StepGraphsTest, ANewLayoutEndsThem) {
 
 // The one unused for longest makes room.
 TEST_F(StepGraphsTest, TheirNumberIsBounded) {
-  backend_.limit_graphs(2);
+  backend_.limit_graphs({.steps_max = 2});
   for (int i = 0; i < 3; ++i) step(1), step(2);
   EXPECT_EQ(log_.graphs_alive, 2);
   EXPECT_EQ(step(1), "G");
@@ -156,9 +160,67 @@ TEST_F(StepGraphsTest, TheirNumberIsBounded) {
   EXPECT_EQ(step(2), "kk");
   EXPECT_EQ(backend_.graphs().counters().evicted, 1u);
   EXPECT_EQ(backend_.graphs().kept_count(), 2u);
-  backend_.limit_graphs(0);
+  backend_.limit_graphs({.steps_max = 0});
   EXPECT_EQ(log_.graphs_alive, 0);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(step(1), "kk");
+}
+
+// Graphs take memory that no ledger sees. Of stretches that come in turn and do not all fit, those that fit stay graphs; the
+// others are launched one by one, and nothing is made again and again.
+TEST_F(StepGraphsTest, TheirMemoryIsBounded) {
+  constexpr int kFit = 5;
+  backend_.limit_graphs({.bytes_max = kFit * graph_bytes(2)});
+  const auto rounds = [&](int count, int first, int steps) {
+    std::string sent;
+    for (int round = 0; round < count; ++round)
+      for (int i = 0; i < steps; ++i) sent = step(static_cast<float>(first + i));
+    return sent;
+  };
+  EXPECT_EQ(rounds(3, 1, kFit), "G");
+  EXPECT_EQ(log_.graphs_alive, kFit);
+  EXPECT_EQ(backend_.graphs().graphs_bytes(), kFit * graph_bytes(2));
+  EXPECT_EQ(rounds(30, 1, kFit + 3), "kk");
+  EXPECT_EQ(log_.graphs_made, kFit);
+  EXPECT_EQ(backend_.graphs().counters().evicted, 0u);
+  // When none of them comes any more, others take their place.
+  EXPECT_EQ(rounds(6, 100, kFit), "G");
+  EXPECT_EQ(log_.graphs_made, 2 * kFit);
+  EXPECT_EQ(log_.graphs_alive, kFit);
+  EXPECT_EQ(log_.graphs_alive_most, kFit);
+  EXPECT_EQ(backend_.graphs().counters().evicted, std::uint64_t{kFit});
+  EXPECT_EQ(backend_.graphs().graphs_count(), std::size_t{kFit});
+  // One that made room is remembered, and comes back like any other.
+  EXPECT_EQ(rounds(3, 1, 1), "G");
+  EXPECT_EQ(log_.graphs_alive, kFit);
+  // A step that alone is too much is no graph, and drives none away.
+  backend_.limit_graphs({.bytes_max = graph_bytes(1)});
+  EXPECT_EQ(log_.graphs_alive, 0);
+  EXPECT_EQ(rounds(9, 1, 1), "kk");
+  EXPECT_EQ(backend_.graphs().graphs_bytes(), 0u);
+}
+
+// Steps of several GPUs are many graphs each: the bound is for all places together.
+TEST_F(StepGraphsTest, StretchesShareTheirBound) {
+  constexpr int kStretches = 9, kFit = 20;
+  backend_.limit_graphs({.bytes_max = kFit * graph_bytes(1)});
+  const auto step_of = [&](float scale) {
+    log_.sent.clear();
+    begin();
+    for (int i = 0; i < kStretches; ++i) {
+      add(scale);
+      backend_.end_stretch();
+    }
+    backend_.end_step();
+    return std::ranges::count(log_.sent, 'G');
+  };
+  for (int round = 0; round < 20; ++round)
+    for (const float shape : {1.0f, 2.0f, 3.0f}) step_of(shape);
+  EXPECT_EQ(step_of(1) + step_of(2) + step_of(3), kFit);
+  EXPECT_EQ(log_.graphs_made, kFit);
+  for (int round = 0; round < 9; ++round) step_of(4);
+  EXPECT_EQ(step_of(4), kStretches);
+  EXPECT_EQ(log_.graphs_alive_most, kFit);
+  EXPECT_EQ(log_.graphs_made, kFit + kStretches);
 }
 
 // Whoever looks in the middle of a step sees what was launched so far, and what comes later is launched at once.
@@ -212,7 +274,7 @@ TEST_F(StepGraphsTest, AStepMayComeInStretches) {
 
 // Where a step is cut, and what the other places remember, is no matter of the place that is full.
 TEST_F(StepGraphsTest, EachPlaceHasItsOwnBound) {
-  backend_.limit_graphs(2);
+  backend_.limit_graphs({.steps_max = 2});
   const auto stretches = [&](float second) {
     log_.sent.clear();
     begin();

@@ -18,8 +18,9 @@ using base::ErrorCode;
 using base::fail;
 using base::Result;
 
-// The driver keeps some memory of its own: kernel code, stacks, launch queues.
+// The driver keeps some memory of its own: kernel code, stacks, launch queues, and graphs, which may have half of it.
 constexpr std::uint64_t kReserveBytes = 512u << 20;
+static_assert(GraphLimits{}.bytes_max <= kReserveBytes / 2);
 
 // The compute capability from which on kernels overlap.
 constexpr std::uint32_t kOverlapMajor = 9;
