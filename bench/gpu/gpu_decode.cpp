@@ -14,7 +14,6 @@ namespace {
 using namespace llorch;
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::LaunchCounters;
-using engine::compute::cuda::StepGraphs;
 using engine::contract::MemoryPurpose;
 using engine::inference::Engine;
 using engine::inference::SlotRows;
@@ -50,7 +49,11 @@ struct Steps {
   std::uint64_t replayed = 0;
 };
 base::Result<Steps> decode(CudaBackend& backend, Engine& engine, std::uint32_t slots, bool graphs) {
-  backend.limit_graphs(graphs ? GraphLimits{} : GraphLimits{.steps_max = 0});
+  if (graphs) {
+    backend.limit_graphs({});
+  } else {
+    backend.limit_graphs({.steps_max = 0});
+  }
   std::vector<base::TokenId> prompt(kPromptTokens);
   for (std::uint32_t i = 0; i < kPromptTokens; ++i) prompt[i] = base::TokenId{i % engine.facts().vocab};
   std::vector<SlotRows> rows;

@@ -15,7 +15,6 @@ namespace kernels = engine::compute::cuda::kernels;
 
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::LaunchCounters;
-using engine::compute::cuda::StepGraphs;
 using engine::compute::cuda::emulation::make_backend;
 using engine::contract::DType;
 using engine::inference::RowsWanted;
