@@ -71,6 +71,20 @@ struct ServerTest : testing::Test {
     changed.wait(lock, [&] { return kept.size() > index; });
     return kept[index];
   }
+  struct SlowStream {
+    TestSocket socket;
+    ExchangePtr exchange;  // a stream that has begun
+  };
+  // Starts the server. Few bytes fit between the stream and a client that does not read.
+  SlowStream start_slow_stream() {
+    options.send_buffer_bytes = 16 << 10;
+    start();
+    TestSocket socket(server->port(), 4096);
+    EXPECT_TRUE(socket.send("GET /keep HTTP/1.0\r\n\r\n"));
+    ExchangePtr exchange = wait_kept();
+    EXPECT_TRUE(exchange->start_stream(200, {}));
+    return {std::move(socket), std::move(exchange)};
+  }
   // One exchange on a connection of its own.
   std::string ask(const std::string& request) {
     TestSocket socket(server->port());
@@ -245,61 +259,51 @@ TEST_F(ServerTest, ConcurrentStreamsKeepTheirOrder) {
 }
 
 TEST_F(ServerTest, SlowReaderShowsInTheQueueAndDrains) {
-  options.send_buffer_bytes = 16 << 10;
-  start();
-  TestSocket socket(server->port(), 4096);
-  socket.send("GET /keep HTTP/1.0\r\n\r\n");
-  const ExchangePtr exchange = wait_kept();
-  exchange->start_stream(200, {});
+  SlowStream slow = start_slow_stream();
   constexpr std::size_t kBytes = 4 << 20;
   std::promise<void> drained;
-  EXPECT_TRUE(exchange->write(std::string(kBytes, 'x')));
-  exchange->on_drain(1000, [&] {
-    EXPECT_LE(exchange->queued_bytes(), 1000u);
+  EXPECT_TRUE(slow.exchange->write(std::string(kBytes, 'x')));
+  slow.exchange->on_drain(1000, [&] {
+    EXPECT_LE(slow.exchange->queued_bytes(), 1000u);
     drained.set_value();
   });
   // The kernel takes what its buffers hold and no more.
   std::future<void> waiting = drained.get_future();
   EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
-  EXPECT_GT(exchange->queued_bytes(), kBytes / 2);
-  EXPECT_LT(exchange->sent_bytes(), kBytes / 2);
+  EXPECT_GT(slow.exchange->queued_bytes(), kBytes / 2);
+  EXPECT_LT(slow.exchange->sent_bytes(), kBytes / 2);
   std::size_t received = 0;
   std::thread reader([&] {
-    const std::string all = socket.read_all();
+    const std::string all = slow.socket.read_all();
     received = all.size() - all.find("\r\n\r\n") - 4;
   });
   waiting.wait();
-  exchange->end();
+  slow.exchange->end();
   reader.join();
   EXPECT_EQ(received, kBytes);
 }
 
 // What the io thread writes goes straight to a socket that has room, and behind what waits for one that is full.
 TEST_F(ServerTest, WritesOfTheIoThreadKeepTheirOrderPastAFullSocket) {
-  options.send_buffer_bytes = 16 << 10;
-  start();
-  TestSocket socket(server->port(), 4096);
-  socket.send("GET /keep HTTP/1.0\r\n\r\n");
-  const ExchangePtr exchange = wait_kept();
-  exchange->start_stream(200, {});
-  socket.read_until("\r\n\r\n");
+  SlowStream slow = start_slow_stream();
+  slow.socket.read_until("\r\n\r\n");
   std::string sent;
   std::promise<void> written;
   std::size_t queued_max = 0;
   runtime.post([&] {
     for (int i = 0; i < 2000; ++i) {
       const std::string piece = std::to_string(i) + std::string(static_cast<std::size_t>(i % 3000), 'x');
-      EXPECT_TRUE(exchange->write(piece));
+      EXPECT_TRUE(slow.exchange->write(piece));
       sent += piece;
-      EXPECT_TRUE(i > 0 || exchange->queued_bytes() == 0);  // the first is there already
-      queued_max = std::max(queued_max, exchange->queued_bytes());
+      EXPECT_TRUE(i > 0 || slow.exchange->queued_bytes() == 0);  // the first is there already
+      queued_max = std::max(queued_max, slow.exchange->queued_bytes());
     }
     written.set_value();
   });
   written.get_future().wait();
   EXPECT_GT(queued_max, 0u);
-  exchange->end();
-  EXPECT_TRUE(socket.read_all() == sent);
+  slow.exchange->end();
+  EXPECT_TRUE(slow.socket.read_all() == sent);
 }
 
 TEST_F(ServerTest, DrainOfAnEmptyQueueComesAtOnce) {
