@@ -22,13 +22,14 @@ bool tell(const net::ExchangePtr& exchange, std::string_view event, const std::s
   return exchange->write(bytes);
 }
 
-// Whether the caller has heard of it, and with it a copy that is whole.
-bool finish(const net::ExchangePtr& exchange, const base::CorrelationId& correlation_id, const backup::Parts& parts,
+// Parts that nobody has heard are whole go. What is told is already so: who hears of a failure may begin anew at once, and
+// with the same names.
+void finish(const net::ExchangePtr& exchange, const base::CorrelationId& correlation_id, const backup::Parts& parts,
             const base::Result<std::string>& keys) {
-  base::Result<> written = keys ? backup::fill(parts.keys, *keys) : base::fail(keys.error());
-  if (written) return tell(exchange, "done", "{}");
-  tell(exchange, "error", contract::encode(contract::error_body(written.error(), correlation_id)));
-  return false;
+  const base::Result<> written = keys ? backup::fill(parts.keys, *keys) : base::fail(keys.error());
+  if (written && tell(exchange, "done", "{}")) return;
+  backup::remove(parts);
+  if (!written) tell(exchange, "error", contract::encode(contract::error_body(written.error(), correlation_id)));
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ void Backups::begin(const net::ExchangePtr& exchange, const base::CorrelationId&
        .done =
            [desk = context_.desk, exchange, correlation_id, parts](base::Result<std::string> keys) {
              desk->post([exchange, correlation_id, parts, keys = std::move(keys)] {
-               if (!finish(exchange, correlation_id, parts, keys)) backup::remove(parts);
+               finish(exchange, correlation_id, parts, keys);
                exchange->end();
              });
            }});

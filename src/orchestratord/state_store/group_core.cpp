@@ -22,7 +22,7 @@ constexpr std::int64_t kErasureSyncDelayMs = 500;
 // How long a job's progress waits for another write to share its commit: nobody waits for it, and a restart that finds an
 // older state runs the job again all the same.
 constexpr std::int64_t kProgressDelayMs = 10;
-// Between attempts to settle admissions in doubt while the disk refuses.
+// Between attempts to settle admissions in doubt while the disk refuses and nobody else wants to write.
 constexpr std::int64_t kRetryDelayMs = 200;
 // Retention looks for work this often.
 constexpr std::int64_t kCleanUpPeriodMs = 60'000;
@@ -146,7 +146,7 @@ void GroupCore::run(std::vector<Operation> group) {
         operation);
   }
   release_progress(batch);
-  if (!in_doubt_.empty()) settle();
+  if (!in_doubt_.empty() && (batch.writes() || now_ms() >= retry_due_ms_)) settle();
   if (!in_doubt_.empty()) {
     refuse(batch, *failure_);
   } else if (batch.writes()) {
@@ -177,6 +177,7 @@ void GroupCore::release_progress(Batch& batch) {
 void GroupCore::close() {
   if (backup_) end_backup(base::fail(ErrorCode::kShuttingDown, "orchestratord stopped before the backup was whole"));
   progress_due_ms_ = progress_.empty() ? kNever : now_ms();
+  if (!in_doubt_.empty()) retry_due_ms_ = now_ms();  // once more
   run({});
   for (const Prepared& p : std::exchange(in_doubt_, {})) {
     p.operation.done(

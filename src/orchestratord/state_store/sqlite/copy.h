@@ -18,7 +18,7 @@ namespace llorch::orchestratord::state_store::sqlite {
 class Copy final : public DatabaseCopy {
  public:
   struct Target {
-    std::string path;  // an existing file, whatever it holds
+    std::string path;  // an existing file: empty, or a whole database
     std::string vfs;   // empty: the system's
   };
   // Errors: STORE_UNAVAILABLE.

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "base/log.h"
 #include "orchestratord/state_store/testing/faulty_disk.h"
+#include "orchestratord/state_store/testing/full_disk.h"
 #include "orchestratord/state_store/testing/store_test_support.h"
 
 namespace llorch::orchestratord::state_store {
@@ -151,6 +153,72 @@ TEST_F(StoreFaultTest, ARestartFindsWhatTheFailedSyncLeft) {
   crash_and_open(Crash::kPowerFailure);
   EXPECT_EQ(live(), (Ids{"in-doubt", "next"}))
       << "what the failed sync left behind was not durable when it was built on";
+}
+
+// While a backup steps every few milliseconds, what is in doubt is still tried at its own pace, and at once when somebody
+// wants to write.
+TEST_F(StoreFaultTest, ABackupDoesNotHurryWhatIsInDoubt) {
+  ASSERT_TRUE(open());
+  for (int i = 0; i < 40; ++i) {
+    run(Admit{admission("old-" + std::to_string(i), std::string(40'000, 'x')), [](const base::Result<>&) {}});
+  }
+  disk_.fail({.fault = Fault::kSync});
+  const auto in_doubt = admit("in-doubt");
+  ASSERT_FALSE(in_doubt->has_value());
+  const TempDir folder;
+  const std::string copy = (folder.path() / "copy").string();
+  std::ofstream{copy};
+  int steps = 0;
+  bool made = false;
+  run(BackupOrder{.database_file = copy,
+                  .progress = [&](BackupProgress) { return ++steps > 0; },
+                  .done = [&](const base::Result<std::string>& keys) { made = keys.has_value(); }});
+  const std::int64_t begun_ms = clock_.now().mono_ms, failures = disk_.failures();
+  while (!made) {
+    clock_.advance_ms(std::max<std::int64_t>(0, core_->due_mono_ms() - clock_.now().mono_ms));
+    core_->run({});
+  }
+  EXPECT_GT(steps, 10);
+  EXPECT_LE(disk_.failures() - failures, (clock_.now().mono_ms - begun_ms) / 200 + 1);
+  EXPECT_FALSE(in_doubt->has_value());
+  disk_.heal();
+  EXPECT_TRUE(done(admit("next"))) << "it does not wait for the next attempt";
+  EXPECT_TRUE(done(in_doubt));
+}
+
+// The disk of the copy has no room: the backup ends with that and lets go of everything, and the next one goes through.
+TEST_F(StoreFaultTest, ABackupOntoAFullDiskLeavesTheStoreAsItWas) {
+  ASSERT_TRUE(open());
+  for (int i = 0; i < 20; ++i) {
+    run(Admit{admission("old-" + std::to_string(i), std::string(40'000, 'x')), [](const base::Result<>&) {}});
+  }
+  const TempDir folder;
+  const std::string copy = (folder.path() / "copy").string();
+  const auto back_up = [&] {
+    std::ofstream{copy};
+    std::optional<base::Result<std::string>> made;
+    run(BackupOrder{.database_file = copy,
+                    .progress = [](BackupProgress) { return true; },
+                    .done = [&](base::Result<std::string> keys) { made = std::move(keys); }});
+    while (!made) {
+      EXPECT_TRUE(done(admit("during-" + std::to_string(clock_.now().mono_ms))));
+      clock_.advance_ms(2);
+      core_->run({});
+    }
+    return std::move(*made);
+  };
+  {
+    // The store itself is in memory here; only the copy is a file.
+    const FileSizeLimit no_room(200'000);
+    const auto full = back_up();
+    ASSERT_FALSE(full);
+    EXPECT_EQ(full.error().code, ErrorCode::kStoreUnavailable);
+    EXPECT_NE(full.error().message.find("on a disk with room"), std::string::npos) << full.error().message;
+  }
+  EXPECT_FALSE(is_open_here(copy));
+  const auto next = back_up();
+  EXPECT_TRUE(next) << next.error().message;
+  EXPECT_FALSE(is_open_here(copy));
 }
 
 TEST_F(StoreFaultTest, ClosingAnswersWhatIsInDoubt) {
