@@ -39,7 +39,7 @@ base::Error failure(ErrorCode code, std::string_view host, std::string_view stag
 }  // namespace
 
 // One request, from connecting to the end of its response. Everything but the control members runs on the io thread.
-class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandle::Impl> {
+class StreamHandle::Impl final : public StreamHandle::Control, public std::enable_shared_from_this<StreamHandle::Impl> {
  public:
   using Live = LiveSet<StreamHandle::Impl>;
 
@@ -65,12 +65,12 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
   void start() {
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->connect(); });
   }
-  void cancel_soon() {
+  void cancel_soon() override {
     cancelled_ = true;
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cancel(); });
   }
-  void pause() { paused_ = true; }
-  void resume() {
+  void pause() override { paused_ = true; }
+  void resume() override {
     paused_ = false;
     asio::post(socket_.get_executor(), [self = shared_from_this()] {
       if (self->head_done_) self->restart_idle_deadline();
@@ -360,13 +360,13 @@ class StreamHandle::Impl final : public std::enable_shared_from_this<StreamHandl
 };
 
 void StreamHandle::cancel() {
-  if (const auto impl = impl_.lock()) impl->cancel_soon();
+  if (const auto control = control_.lock()) control->cancel_soon();
 }
 void StreamHandle::pause() {
-  if (const auto impl = impl_.lock()) impl->pause();
+  if (const auto control = control_.lock()) control->pause();
 }
 void StreamHandle::resume() {
-  if (const auto impl = impl_.lock()) impl->resume();
+  if (const auto control = control_.lock()) control->resume();
 }
 
 class Client::Impl {

@@ -49,10 +49,18 @@ struct StreamCallbacks {
 // Controls one streamed response; thread-safe; may be dropped while the stream goes on. None of its members blocks.
 class StreamHandle {
  public:
+  // What a transport has behind a handle; the members are those of the handle.
+  class Control {
+   public:
+    virtual ~Control() = default;
+    virtual void cancel_soon() = 0;
+    virtual void pause() = 0;
+    virtual void resume() = 0;
+  };
   class Impl;
 
   StreamHandle() = default;
-  explicit StreamHandle(std::weak_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  explicit StreamHandle(std::weak_ptr<Control> control) : control_(std::move(control)) {}
 
   // Closes the connection at once; no on_data starts after it, only on_end(CANCELLED) if the stream had not ended.
   void cancel();
@@ -62,27 +70,35 @@ class StreamHandle {
   void resume();
 
  private:
-  std::weak_ptr<Impl> impl_;
+  std::weak_ptr<Control> control_;
 };
 
-// Thread-safe. REQUIRES: `runtime` outlives it.
+// Sends requests: a Client over sockets, or what a simulator has in its place. Thread-safe.
 // Errors of a request: INVALID_PARAMS (the URL), UNREACHABLE (cannot connect: nothing was delivered), TIMEOUT
 // (connected, too slow), IO_ERROR (closed early, or not HTTP), PAYLOAD_TOO_LARGE (the response), CANCELLED. A status >=
 // 400 is a Response, not an error; see http::error_of.
-class Client {
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // `done` is called exactly once, on the io thread.
+  virtual void request(ClientRequest request, std::function<void(base::Result<Response>)> done) = 0;
+  // The callbacks may start before it returns.
+  virtual StreamHandle stream(ClientRequest request, StreamCallbacks callbacks) = 0;
+};
+
+// REQUIRES: `runtime` outlives it.
+class Client final : public Transport {
  public:
   explicit Client(IoRuntime& runtime, ClientOptions options = {});
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   // Cancels what is open; when it returns no callback runs or will run. REQUIRES: not on the io thread.
-  ~Client();
+  ~Client() override;
 
-  // `done` is called exactly once, on the io thread.
-  void request(ClientRequest request, std::function<void(base::Result<Response>)> done);
+  void request(ClientRequest request, std::function<void(base::Result<Response>)> done) override;
+  StreamHandle stream(ClientRequest request, StreamCallbacks callbacks) override;
   // Blocks. REQUIRES: not on the io thread.
   base::Result<Response> call(ClientRequest request);
-  // The callbacks may start before it returns.
-  StreamHandle stream(ClientRequest request, StreamCallbacks callbacks);
 
  private:
   class Impl;

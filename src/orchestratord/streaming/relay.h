@@ -22,7 +22,7 @@ namespace llorch::orchestratord::streaming {
 class Relay {
  public:
   struct Options {
-    net::Client* client = nullptr;
+    net::Transport* client = nullptr;
     StreamHub* hub = nullptr;
     const base::Clock* clock = nullptr;
     std::int64_t head_timeout_ms = 30'000;  // until the worker's answer begins
