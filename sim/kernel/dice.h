@@ -17,7 +17,8 @@ enum class DiceStream : std::uint32_t {
   kOperations,
   kPlacement,
   kSessions,
-  kRetention
+  kRetention,
+  kBytes
 };
 
 class Dice {

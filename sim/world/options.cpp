@@ -210,6 +210,9 @@ Options swarm_options(std::uint64_t seed) {
   o.power_failures = static_cast<int>(dice.below(1'000));
   draw_placement(o);
   draw_sessions(o);
+  Dice bytes(seed, DiceStream::kBytes);
+  o.cuts = bytes.chance(600) ? static_cast<int>(bytes.between(1, 1'000)) : 0;
+  if (bytes.chance(150)) o.stream.buffer_bytes_max = bytes.between(500, 20'000);
   Dice retention(seed, DiceStream::kRetention);
   if (retention.chance(250)) o.retention_ms = retention.between(500, 30'000);
   return o;

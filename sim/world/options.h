@@ -128,6 +128,7 @@ struct Options {
   std::int64_t health_interval_ms = 10'000;
   std::int64_t drain_grace_ms = 10'000;
   NetworkOptions network;
+  int cuts = 0;  // per mille of what is written to an HTTP connection that arrives in pieces
   FaultOptions faults;
   WorkloadOptions work;
   OperationOptions operations;

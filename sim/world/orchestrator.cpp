@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "contract/json.h"
+#include "contract/worker.h"
 #include "net/sse/sse.h"
+#include "orchestratord/streaming/relay.h"
+#include "sim/world/http.h"
 #include "sim/world/pool.h"
 #include "sim/world/world.h"
 
@@ -73,14 +76,17 @@ struct Orchestrator::Life {
                 if (!result) return self.post(brain::CommitFailed{{commit}, result.error()});
                 self.post(brain::Committed{{commit}});
               }),
-        relay(self.world_, hub, [&self](brain::Event event) { self.post(std::move(event)); }) {}
+        http(self.world_, self.world_.orchestrator_process),
+        relay({.client = &http, .hub = &hub, .clock = &self.world_.loop}) {}
 
   brain::Brain brain;
   orchestratord::api::BrainPort port;
   streaming::StreamHub hub;
   std::map<std::string, LiveJob> live;  // its streams report to the hub
   Store store;
-  Relay relay;
+  HttpClient http;
+  streaming::Relay relay;
+  std::set<std::uint64_t> in_mid_stream;  // executions whose client would notice if the process died now
   std::map<std::string, std::vector<Reply<SubmitAnswer>>> gate;  // by task: whose admission is on its way
   std::vector<std::weak_ptr<SimExchange>> exchanges;
   std::map<const StreamSink*, std::weak_ptr<SimExchange>> exchange_of;
@@ -148,7 +154,7 @@ brain::Restored Orchestrator::restored_state(const state_store::RestoredState& s
 void Orchestrator::crash() {
   if (!world_.orchestrator_process.alive) return;
   world_.trace("orchestratord crashes", "");
-  if (life_->relay.in_mid_stream()) world_.oracle.reached("crash with a job in mid-stream");
+  if (!life_->in_mid_stream.empty()) world_.oracle.reached("crash with a job in mid-stream");
   if (!life_->starting.empty()) world_.oracle.reached("crash with a start in flight");
   life_->store.crash();
   life_->drop_clients();
@@ -260,6 +266,7 @@ void Orchestrator::arm() {
 
 void Orchestrator::tick() {
   life_->hub.tick();
+  life_->relay.tick();
   const std::int64_t awake_us = world_.loop.now_us() - world_.orchestrator_process.hung_until_us;
   if (awake_us > kSettledUs) {
     world_.oracle.check_bounds();
@@ -352,7 +359,9 @@ void Orchestrator::serve_stored(const std::string& job, const Row& row, const st
     world_.oracle.reached("410 for events no longer held");
     const auto finished = life_->finished_ms.find(job);
     const auto& limits = world_.options.stream;
-    if (finished != life_->finished_ms.end() &&
+    // Where memory is short, what was sent goes first (ADR 0018).
+    const bool is_short = limits.buffer_bytes_max < contract::StreamConfig{}.buffer_bytes_max;
+    if (finished != life_->finished_ms.end() && !is_short &&
         world_.loop.now_ms() - finished->second < std::min(limits.retain_ms, limits.reconnect_grace_ms)) {
       world_.oracle.violate("events are gone before their client could come back: " + job);
     }
@@ -533,7 +542,40 @@ void Orchestrator::run(brain::Execute& c) {
   const LiveJob& live = life_->live.at(c.job_id.value);
   const auto progress = live.stream->progress(world_.loop.now_ms());
   if (progress.tokens_count > 0 && progress.clients_count > 0) world_.oracle.reached("replay under a reading client");
-  life_->relay.execute(c, live.request, live.stream);
+  const JobRequest& r = live.request;
+  const contract::ExecuteRequest body{.job_id = r.task_id,
+                                      .prompt_tokens = std::vector<std::int32_t>(static_cast<std::size_t>(r.tokens_in)),
+                                      .max_tokens = r.max_tokens,
+                                      .seed = r.seed,
+                                      .timeout_ms = c.timeout_ms};
+  const bool plants = world_.options.plant == Plant::kReplayAppends;
+  if (plants) world_.planted_shift[r.task_id] = progress.tokens_count;
+  const auto execution = c.execution;
+  life_->relay.execute(
+      {.execution = execution.value,
+       .stream = live.stream,
+       .worker_uri = c.uri,
+       .body = contract::encode(body),
+       .correlation_id = {},
+       .worker_id = c.worker_id.value,
+       .model = world_.options.models[static_cast<std::size_t>(r.model)].name,
+       .queue_wait_ms = c.queue_wait_ms,
+       .queue_position = c.queue_position,
+       .predicted_start_ms = c.predicted_start_ms,
+       .session = c.session,
+       .tokens_max = plants ? kForever : r.max_tokens,
+       .expected = {.seed = r.seed, .prompt_sha256 = {}, .parameters_sha256 = {}, .model_digest = {}}},
+      {.started = [this, execution] { post(brain::ExecuteStarted{execution}); },
+       .progress =
+           [this, execution](std::int64_t tokens) {
+             if (tokens > 0) life_->in_mid_stream.insert(execution.value);
+             post(brain::ExecuteProgress{execution, tokens});
+           },
+       .ended =
+           [this, execution](streaming::Relay::Reports::Outcome outcome) {
+             life_->in_mid_stream.erase(execution.value);
+             post(brain::ExecuteEnded{execution, outcome.tokens_out, std::move(outcome.end), std::move(outcome.error)});
+           }});
 }
 
 void Orchestrator::run(brain::ReviewQueue& c) {

@@ -14,7 +14,6 @@
 #include "orchestratord/streaming/stream_hub.h"
 #include "pool_managerd/registration/registration.h"
 #include "sim/world/exchange.h"
-#include "sim/world/relay.h"
 #include "sim/world/store.h"
 
 namespace llorch::sim {

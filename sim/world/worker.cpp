@@ -1,5 +1,8 @@
 #include "sim/world/worker.h"
 
+#include "contract/json.h"
+#include "net/http/error_response.h"
+#include "net/sse/sse.h"
 #include "sim/world/pool.h"
 #include "sim/world/world.h"
 
@@ -87,37 +90,50 @@ contract::WorkerHealth WorkerProcess::health() const {
           .slots_free = std::max<std::int64_t>(0, slots - static_cast<std::int64_t>(runs_.size()))};
 }
 
-void WorkerProcess::execute(const JobRequest& request, std::int64_t timeout_ms, const WirePtr& wire,
-                            ExecuteSinkPtr sink) {
+void WorkerProcess::serve(HttpRequest request, const HttpReplyPtr& reply) {
+  if (request.target == "/execute") {
+    return execute(contract::decode<contract::ExecuteRequest>(request.body).value(), reply);
+  }
+  const bool known = cancel(contract::decode<contract::WorkerCancelRequest>(request.body)->job_id);
+  reply->respond(net::http::json_response(known ? 202 : 404, "{}"));
+}
+
+void WorkerProcess::execute(const contract::ExecuteRequest& asked, const HttpReplyPtr& reply) {
   const auto refuse = [&](ErrorCode code) {
-    wire->send(Wire::kServer, [sink, code] { sink->on_refused(Error{code, "the worker refuses", {}}); });
-    wire->close(Wire::kServer);
+    reply->respond(net::http::error_response(Error{code, "the worker refuses", {}}, {}));
   };
   if (stopping_) return refuse(ErrorCode::kShuttingDown);
   for (const auto& [id, run] : runs_) {
-    if (run.request.task_id == request.task_id) return refuse(ErrorCode::kWorkerBusy);
+    if (run.request.task_id == asked.job_id) return refuse(ErrorCode::kWorkerBusy);
   }
   if (static_cast<std::int64_t>(runs_.size()) >= spawn_.model.shape.slots) return refuse(ErrorCode::kWorkerBusy);
+  JobRequest request;
+  request.task_id = asked.job_id;
+  request.tokens_in = static_cast<std::int64_t>(asked.prompt_tokens->size());
+  request.max_tokens = asked.max_tokens;
+  request.seed = *asked.seed;
   const std::uint64_t number = ++runs_count_;
   Run& run = runs_[number];
   run = {.request = request,
-         .wire = wire,
-         .sink = std::move(sink),
+         .reply = reply,
          .tokens = tokens_count(request),
+         .output_hash = {},
          .begun_ms = world_.loop.now_ms(),
-         .deadline_ms = world_.loop.now_ms() + timeout_ms};
+         .deadline_ms = world_.loop.now_ms() + *asked.timeout_ms};
+  if (world_.options.plant == Plant::kReplayAppends) run.tokens += run.shift = world_.planted_shift[asked.job_id];
   if (world_.dice_processes.chance(world_.faults().job_fails)) run.fails_at = world_.dice_processes.below(run.tokens);
   // A closed connection ends the job, within a step of the engine.
-  wire->on_broken(Wire::kServer, [this, number] {
+  reply->on_broken([this, number] {
     world_.loop.post(process_, world_.dice_processes.below(100 * kMs), [this, number] { finish(number); });
   });
-  wire->send(Wire::kServer, [to = run.sink, seed = request.seed] { to->on_started({.seed = seed}); });
+  reply->start_stream();
+  tell(run, "started", contract::encode(contract::StartedEvent{.job_id = asked.job_id, .seed = request.seed}));
   world_.loop.post(process_, world_.dice_processes.between(1, 2 * world_.options.work.token_ms) * kMs,
                    [this, number] { decode(number); });
 }
 
 std::string WorkerProcess::text_of(const Run& run, std::int64_t i) const {
-  const std::string text = token_text(run.request, i);
+  const std::string text = token_text(run.request, i < run.shift ? i : i - run.shift);
   return diverges_ && i >= kDivergesAt ? "other " + text : text;
 }
 
@@ -126,30 +142,39 @@ void WorkerProcess::decode(std::uint64_t number) {
   if (it == runs_.end()) return;
   Run& run = it->second;
   const auto fail = [&](ErrorCode code) {
-    run.wire->send(Wire::kServer, [to = run.sink, code] { to->on_error(Error{code, "in the middle of a job", {}}); });
-    run.wire->close(Wire::kServer);
+    tell(run, "error", contract::encode(contract::error_body(Error{code, "in the middle of a job", {}}, {})));
+    run.reply->end();
     finish(number);
   };
   if (world_.loop.now_ms() >= run.deadline_ms) return fail(ErrorCode::kTimeout);
-  std::vector<contract::TokenEvent> tokens;
   const std::int64_t step = world_.dice_processes.between(1, 3);
-  while (run.next < run.tokens && static_cast<std::int64_t>(tokens.size()) < step) {
+  std::int64_t count = 0;
+  for (; run.next < run.tokens && count < step; ++count, ++run.next) {
     if (run.next == run.fails_at) return fail(ErrorCode::kVramOom);
-    tokens.push_back({.t = text_of(run, run.next), .i = run.next});
-    ++run.next;
+    const std::string text = text_of(run, run.next);
+    run.output_hash.update(text);
+    tell(run, "token", contract::encode(contract::TokenEvent{.t = text, .i = run.next, .logprobs = {}}));
   }
-  const auto count = static_cast<std::int64_t>(tokens.size());
-  run.wire->send(Wire::kServer, [to = run.sink, tokens = std::move(tokens)] { to->on_tokens(tokens); });
   if (run.next < run.tokens) {
     return world_.loop.post(process_, count * world_.options.work.token_ms * kMs, [this, number] { decode(number); });
   }
-  const contract::EndEvent end{.job_id = run.request.task_id,
-                               .tokens_in = run.request.tokens_in,
-                               .tokens_out = run.tokens,
-                               .decode_time_ms = world_.loop.now_ms() - run.begun_ms};
-  run.wire->send(Wire::kServer, [to = run.sink, end] { to->on_end(end); });
-  run.wire->close(Wire::kServer);
+  contract::EndEvent end{.job_id = run.request.task_id,
+                         .tokens_in = run.request.tokens_in,
+                         .tokens_out = run.tokens,
+                         .decode_time_ms = world_.loop.now_ms() - run.begun_ms};
+  contract::Receipt& receipt = end.receipt.emplace();
+  receipt.seed = run.request.seed;
+  receipt.output_sha256 = base::to_hex(run.output_hash.digest());
+  receipt.tokens_out = run.tokens;
+  tell(run, "end", contract::encode(end));
+  run.reply->end();
   finish(number);
+}
+
+void WorkerProcess::tell(const Run& run, std::string_view event, const std::string& json) {
+  std::string bytes;
+  net::sse::append_event(bytes, {.event = event, .id = {}, .data = json});
+  run.reply->write(bytes);
 }
 
 void WorkerProcess::finish(std::uint64_t number) {
@@ -160,8 +185,8 @@ void WorkerProcess::finish(std::uint64_t number) {
 bool WorkerProcess::cancel(const std::string& job) {
   for (const auto& [number, run] : runs_) {
     if (run.request.task_id != job) continue;
-    run.wire->send(Wire::kServer, [to = run.sink] { to->on_error(Error{ErrorCode::kCancelled, "cancelled", {}}); });
-    run.wire->close(Wire::kServer);
+    tell(run, "error", contract::encode(contract::error_body(Error{ErrorCode::kCancelled, "cancelled", {}}, {})));
+    run.reply->end();
     finish(number);
     return true;
   }

@@ -8,27 +8,17 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "contract/task.h"
 #include "contract/worker.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
-#include "sim/kernel/network.h"
+#include "sim/world/http.h"
 #include "sim/world/request.h"
 
 namespace llorch::sim {
 
 struct World;
 class Pool;
-
-// Where the events of one /execute go; called in the caller's process.
-struct ExecuteSink {
-  virtual ~ExecuteSink() = default;
-  virtual void on_refused(base::Error error) = 0;
-  virtual void on_started(contract::StartedEvent event) = 0;
-  virtual void on_tokens(std::vector<contract::TokenEvent> tokens) = 0;
-  virtual void on_end(contract::EndEvent event) = 0;
-  virtual void on_error(base::Error error) = 0;
-};
-using ExecuteSinkPtr = std::shared_ptr<ExecuteSink>;
 
 class WorkerProcess {
  public:
@@ -49,8 +39,7 @@ class WorkerProcess {
 
   void begin();
   // ---- its HTTP API, called in its process ----
-  void execute(const JobRequest& request, std::int64_t timeout_ms, const WirePtr& wire, ExecuteSinkPtr sink);
-  bool cancel(const std::string& job);
+  void serve(HttpRequest request, const HttpReplyPtr& reply);
   contract::WorkerHealth health() const;
   void shut_down();
   // ---- what happens to it ----
@@ -61,16 +50,20 @@ class WorkerProcess {
 
  private:
   struct Run {
-    JobRequest request;
-    WirePtr wire;
-    ExecuteSinkPtr sink;
+    JobRequest request;  // as far as its tokens depend on it
+    HttpReplyPtr reply;
     std::int64_t next = 0, tokens = 0;
+    std::int64_t shift = 0;  // of a planted bug: tokens of an earlier attempt, sent before its own
+    base::Sha256 output_hash;
     std::int64_t begun_ms = 0, deadline_ms = 0;
     std::int64_t fails_at = -1;
   };
 
   void allocate();
   void say_ready();
+  void execute(const contract::ExecuteRequest& request, const HttpReplyPtr& reply);
+  bool cancel(const std::string& job);
+  static void tell(const Run& run, std::string_view event, const std::string& json);
   void decode(std::uint64_t run);
   void finish(std::uint64_t run);
   void exit(pool_managerd::worker_lifecycle::ExitFacts facts);

@@ -35,6 +35,7 @@ World::World(Options options_in, bool keep_trace)
       dice_work(options.seed, DiceStream::kWorkload),
       dice_faults(options.seed, DiceStream::kFaults),
       dice_operations(options.seed, DiceStream::kOperations),
+      dice_bytes(options.seed, DiceStream::kBytes),
       network(loop, Dice(options.seed, DiceStream::kNetwork), options.network),
       oracle(options, loop),
       device(options.seed, options.fresh_disk ? empty_disk() : prepared_disk()),

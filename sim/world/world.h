@@ -2,6 +2,7 @@
 // The whole system of one run: virtual time, network, disk, orchestratord, pools, clients, and the oracle that watches.
 // Everything follows from the options; the same options give the same events, bit for bit.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,12 +63,13 @@ struct World {
 
   const Options options;
   Loop loop;
-  Dice dice_processes, dice_store, dice_work, dice_faults, dice_operations;
+  Dice dice_processes, dice_store, dice_work, dice_faults, dice_operations, dice_bytes;
   Network network;
   Oracle oracle;
   orchestratord::state_store::testing::FaultyDisk device;  // of orchestratord's host
   KeyWatch store_entropy;
-  bool power_fails_next = false;  // the next crash of orchestratord takes the machine with it
+  bool power_fails_next = false;                      // the next crash of orchestratord takes the machine with it
+  std::map<std::string, std::int64_t> planted_shift;  // by job: tokens that a bug has a worker send before its own
   Disk disk;
   DiskCheck disk_check{*this};
   std::int64_t store_groups = 0;
