@@ -313,7 +313,7 @@ void Relay::Execution::on_end(const base::Result<>& result) {
   if (ended_) return;
   if (!result && result.error().code == ErrorCode::kCancelled) return end(std::nullopt, result.error());
   if (!result && result.error().code == ErrorCode::kUnreachable) return end(std::nullopt, result.error());
-  if (status_ >= 400) {
+  if (status_ >= 400 && result) {  // else what it says may be cut short
     net::Response response;
     response.status = status_;
     response.body = std::move(refusal_);

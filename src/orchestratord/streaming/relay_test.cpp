@@ -189,6 +189,16 @@ TEST_F(RelayTest, ABrokenConnectionIsAWorkerReset) {
   EXPECT_EQ(tokens_held(), 1);
 }
 
+// What a worker said when the connection broke in the middle of it is not known (simulator, seed 31003824).
+TEST_F(RelayTest, ARefusalThatIsCutShortIsAWorkerReset) {
+  worker_ = [](const net::ExchangePtr& exchange) {
+    exchange->start_stream(503, {{"Content-Type", "application/json"}});
+    exchange->write(R"({"error":{"code":"WORKER_B)");
+    exchange->on_drain(0, [exchange] { exchange->abort(); });
+  };
+  EXPECT_EQ(run(1).error->code, ErrorCode::kWorkerReset);
+}
+
 TEST_F(RelayTest, NobodyThereIsUnreachable) {
   net::Server gone(runtime_, {.component = "gone"});
   ASSERT_TRUE(gone.start());
