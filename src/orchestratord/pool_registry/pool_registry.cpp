@@ -353,7 +353,6 @@ void PoolRegistry::merge_worker(Pool& pool, const contract::WorkerInfo& info, ba
     w.told_gone = said == WorkerStatus::kFailed;
     pool_of_.emplace(id, pool.id);
     index(w);
-    if (w.told_gone) return;
     changes.adopted.push_back(id);
     if (said != WorkerStatus::kReady) return;
     note_version(w);

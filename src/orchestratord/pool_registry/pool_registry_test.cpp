@@ -220,7 +220,7 @@ TEST_F(RegistryTest, AFailedWorkerHoldsItsPlaceUntilItIsNotListedAnyMore) {
 
   state.workers = {worker("w2", WorkerStatus::kFailed)};  // of a process before us
   changes = report();
-  EXPECT_TRUE(changes.adopted.empty());
+  EXPECT_EQ(changes.adopted.size(), 1u) << "what runs there may hold its slots still";
   EXPECT_EQ(gpu().workers.size(), 1u);
   state.workers.clear();
   changes = report();

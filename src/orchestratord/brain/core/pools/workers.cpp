@@ -170,7 +170,7 @@ void Brain::State::worker_adopted(const base::WorkerId& id) {
   Worker* worker = registry.find_worker(id);
   if (!worker) return;
   for (const auto& [execution_id, x] : executions) worker->slots_in_use += x.worker_id == id;
-  if (is_purged(*worker)) retire(*worker);
+  if (worker->info.status != WorkerStatus::kFailed && is_purged(*worker)) retire(*worker);
 }
 
 void Brain::State::worker_ready(const base::WorkerId& id) {
