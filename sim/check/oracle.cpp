@@ -66,6 +66,7 @@ void Oracle::life_begins(const Disk& disk, base::Time now) {
   workers_.clear();
   used_ms_.clear();
   reloading_.clear();
+  leaving_.clear();
   drains_asked_ms_.clear();
   for (const auto& [pool, drain] : drained_) {
     const auto orders = disk.orders.find(pool);
@@ -299,6 +300,9 @@ void Oracle::heard(const brain::Event& event) {
     settle(failed->failed.worker_id);
   } else if (const auto* pool = std::get_if<brain::PoolSeen>(&event)) {
     heard_pool(pool->state);
+  } else if (const auto* left = std::get_if<brain::PoolLeft>(&event)) {
+    leaving_.insert(left->pool_id.value);
+    forget_orders(left->pool_id.value);
   } else if (const auto* cancel = std::get_if<brain::CancelRequested>(&event)) {
     heard_cancel(cancel->job_id.value);
   }
@@ -325,6 +329,18 @@ void Oracle::heard_pool(const contract::PoolState& state) {
   for (auto& [id, start] : starts_) {
     const bool here = start.place.find(" @ " + state.pool_id + "/") != std::string::npos;
     if (here && !starting.contains(id)) start.settled = true;
+  }
+}
+
+// With the pool goes what was asked of it, and what is known of its workers.
+void Oracle::forget_orders(const std::string& pool) {
+  drained_.erase(pool);
+  reloading_.erase(pool);
+  undrain_asked_.erase(pool);
+  purged_.clear();
+  for (auto& [id, start] : starts_) {
+    if (start.place.find(" @ " + pool + "/") == std::string::npos) continue;
+    start.settled = start.lost = true;
   }
 }
 
@@ -364,6 +380,11 @@ void Oracle::on(const brain::Log& c, const Disk& disk) {
   if (c.event == "worker.crashes") reached("crashes held up a start");
   if (c.event == "pool.drained") reached("pool drained");
   if (c.event == "pool.deadline") reached("deadline of a drain");
+  if (c.event == "pool.left") {
+    reached("pool left");
+    leaving_.erase(std::string(field("pool_id")));
+    forget_orders(std::string(field("pool_id")));  // those too that were on their way when it said goodbye
+  }
   if (c.event == "job.put_back") reached("job put back by an operator");
   if (c.event == "pool.reloaded") {
     reached(fmt::format("reload: {}", field("state")));
@@ -371,7 +392,7 @@ void Oracle::on(const brain::Log& c, const Disk& disk) {
     const auto orders = disk.orders.find(pool);
     const bool there = orders != disk.orders.end() && orders->second.reload &&
                        contract::enum_name(orders->second.reload->state) == field("state");
-    if (!there) violate("the end of a reload is told before it is on disk: " + pool);
+    if (!there && !leaving_.contains(pool)) violate("the end of a reload is told before it is on disk: " + pool);
     if (there && field("state") != "done" && !orders->second.reload->error) violate("a reload failed untold: " + pool);
     reloading_.erase(pool);
   }

@@ -129,6 +129,7 @@ class Oracle {
   std::pair<int, std::uint64_t> rank(const Story& story) const;
   void settle(const std::string& worker);
   void heard_pool(const contract::PoolState& state);
+  void forget_orders(const std::string& pool);
   void heard_cancel(const std::string& job);
 
   const Options& options_;
@@ -143,6 +144,7 @@ class Oracle {
   std::map<std::string, std::int64_t> used_ms_;            // by worker: when its last attempt ended
   std::map<std::string, Drain> drained_;                   // by pool, from the 202 to the word that takes it back
   std::set<std::string> undrain_asked_, reloading_;        // pools
+  std::set<std::string> leaving_;                          // pools; with them goes what was asked of them
   std::set<std::string> purged_;                           // workers, of all lives
   std::map<std::uint64_t, std::int64_t> drains_asked_ms_;  // by request: the deadline
   int lives_ = 0;

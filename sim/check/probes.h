@@ -96,6 +96,7 @@ inline constexpr auto kProbes = std::to_array<std::string_view>({
     "drain begun",
     "pool drained",
     "deadline of a drain",
+    "pool left",
     "job put back by an operator",
     "restart with a drained pool",
     "restart with a reload",

@@ -122,6 +122,10 @@ void KeyWatch::forget() {
 void DiskCheck::committed(const Write& write) {
   open_.clear();  // a commit that succeeded has taken the place of those that failed
   Disk& disk = world_.disk;
+  if (write.pool_gone) {
+    disk.orders.erase(write.pool_gone->value);
+    return;
+  }
   if (write.pool) {
     const std::string& pool = write.pool->pool_id.value;
     disk.orders.erase(pool);
@@ -226,9 +230,9 @@ void DiskCheck::check_sessions(const std::vector<orchestratord::sessions::Restor
 
 void DiskCheck::check_orders(const std::map<std::string, contract::PoolOrders>& found) {
   const auto is_open = [this](const std::string& pool) {
-    return forgotten_.contains(pool) || std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
-             return write.pool && write.pool->pool_id.value == pool;
-           });
+    return std::any_of(open_.begin(), open_.end(), [&](const Write& write) {
+      return (write.pool && write.pool->pool_id.value == pool) || (write.pool_gone && write.pool_gone->value == pool);
+    });
   };
   const std::map<std::string, contract::PoolOrders>& known = world_.disk.orders;
   const auto text = [](const std::map<std::string, contract::PoolOrders>& side, const std::string& pool) {

@@ -52,13 +52,14 @@ struct Disk {
 // What the rows say that the jobs of a session have used, by the rules of sessions/session.h.
 orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std::int64_t session_key);
 
-// An admission (perhaps with its session), a transition, the orders of a pool, or a session.
+// An admission (perhaps with its session), a transition, the orders of a pool, its end, or a session.
 struct Write {
   orchestratord::jobs::CommitId commit;
   std::string job;
   std::optional<Row> admission;
   orchestratord::state_store::JobProgress change;
   std::optional<orchestratord::state_store::KnownPool> pool;
+  std::optional<base::PoolId> pool_gone;
   std::optional<orchestratord::sessions::SessionRecord> session;
   std::int64_t group = 0;  // writes of one group are there together or not at all
 };
@@ -106,8 +107,6 @@ class DiskCheck {
   };
   void opened(const Found& found);
   // It is forgotten when the disk gets to it; nobody waits for that.
-  void forgotten(const std::string& pool) { forgotten_.insert(pool); }
-  // The same of a session.
   void session_forgotten(std::int64_t key);
   void looked_up(const std::string& job, const std::optional<Row>& found);
 
@@ -132,8 +131,7 @@ class DiskCheck {
   void check_groups(const std::map<std::string, const Row*>& found);
 
   World& world_;
-  std::vector<Write> open_;          // may be found after a crash: never answered, or refused in doubt
-  std::set<std::string> forgotten_;  // pools
+  std::vector<Write> open_;  // may be found after a crash: never answered, or refused in doubt
   std::set<std::int64_t> forgotten_sessions_;
   std::set<std::string> may_be_gone_;  // jobs past their retention
   std::int64_t unix_ms_ = 0;

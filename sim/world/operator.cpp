@@ -22,6 +22,7 @@ void Operator::begin() {
   repeat(o.drain_ms, &Operator::undrain);
   repeat(o.reload_ms, &Operator::reload);
   repeat(o.purge_ms, &Operator::purge);
+  repeat(o.goodbye_ms, &Operator::say_goodbye);
   repeat(o.session_ms, &Operator::tend_session);
 }
 
@@ -72,6 +73,13 @@ void Operator::purge() {
       [this, pool = any_pool(), force](Reply<ControlAnswer> reply) {
         world_.orchestrator->purge(pool, force, std::move(reply));
       },
+      [](const CallResult<ControlAnswer>&) {});
+}
+
+void Operator::say_goodbye() {
+  call<ControlAnswer>(
+      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
+      [this, pool = any_pool()](Reply<ControlAnswer> reply) { world_.orchestrator->pool_left(pool, std::move(reply)); },
       [](const CallResult<ControlAnswer>&) {});
 }
 

@@ -25,6 +25,7 @@ class Operator {
   void undrain();
   void reload();
   void purge();
+  void say_goodbye();
   void tend_session();
   void take_back(const std::string& pool);
   void make_room();

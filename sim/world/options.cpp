@@ -144,6 +144,7 @@ const char* name(Plant plant) {
     case Plant::kDrainKillsJobs: return "drain-kills-jobs";
     case Plant::kReloadForgotten: return "reload-forgotten";
     case Plant::kPurgeForgotten: return "purge-forgotten";
+    case Plant::kGoodbyeUnheard: return "goodbye-unheard";
     case Plant::kRefillSessions: return "refill-sessions";
     case Plant::kSessionsOutlive: return "sessions-outlive";
     case Plant::kNewCallers: return "new-callers";
@@ -210,6 +211,8 @@ Options swarm_options(std::uint64_t seed) {
   o.power_failures = static_cast<int>(dice.below(1'000));
   draw_placement(o);
   draw_sessions(o);
+  Dice goodbyes(seed, DiceStream::kGoodbyes);
+  o.operations.goodbye_ms = goodbyes.chance(250) ? goodbyes.between(4'000, 40'000) : 0;
   Dice bytes(seed, DiceStream::kBytes);
   o.cuts = bytes.chance(600) ? static_cast<int>(bytes.between(1, 1'000)) : 0;
   if (bytes.chance(150)) o.stream.buffer_bytes_max = bytes.between(500, 20'000);

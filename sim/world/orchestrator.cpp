@@ -473,6 +473,13 @@ void Orchestrator::pool_seen(const contract::PoolState& state, Reply<base::Resul
       [reply = std::move(reply)](const brain::AnswerPool& answer) { reply(answer.heartbeat_interval_ms); });
 }
 
+void Orchestrator::pool_left(const std::string& pool, Reply<ControlAnswer> reply) {
+  life_->port.ask<brain::AnswerPool>(brain::PoolLeft{{}, base::PoolId(pool)},
+                                     [reply = std::move(reply)](const brain::AnswerPool& answer) {
+                                       reply({.accepted = answer.heartbeat_interval_ms.has_value()});
+                                     });
+}
+
 void Orchestrator::report(const pool_managerd::registration::Report& report) {
   if (const auto* ready = std::get_if<contract::WorkerReady>(&report)) return post(brain::WorkerReady{*ready});
   post(brain::WorkerFailed{std::get<contract::WorkerFailed>(report)});
@@ -520,7 +527,13 @@ void Orchestrator::run(brain::ForgetSession& c) { life_->store.forget_session(c.
 void Orchestrator::run(brain::RememberPool& c) {
   life_->store.note(state_store::RememberPool{{c.pool_id, c.endpoint}});
 }
-void Orchestrator::run(brain::ForgetPool& c) { life_->store.forget_pool(c.pool_id); }
+void Orchestrator::run(brain::ForgetPool& c) {
+  if (world_.options.plant == Plant::kGoodbyeUnheard) {
+    world_.disk.orders.erase(c.pool_id.value);
+    return post(brain::Committed{{c.commit}});
+  }
+  life_->store.forget_pool(c.commit, c.pool_id);
+}
 void Orchestrator::run(brain::CommitPoolOrders& c) {
   life_->store.set_orders(c.commit, {c.pool_id, c.endpoint, c.orders});
 }

@@ -68,6 +68,7 @@ class Orchestrator {
   void show_session(const std::string& session, Reply<SessionAnswer> reply);
   void close_session(const std::string& session, Reply<SessionAnswer> reply);
   void pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply);
+  void pool_left(const std::string& pool, Reply<ControlAnswer> reply);
   void report(const pool_managerd::registration::Report& report);
 
  private:

@@ -158,6 +158,7 @@ store::Operation Store::watched(const WritePtr& write, Operation operation) {
   if (auto* admit = std::get_if<store::Admit>(&operation)) admit->done = done;
   if (auto* move = std::get_if<store::Move>(&operation)) move->done = done;
   if (auto* orders = std::get_if<store::SetOrders>(&operation)) orders->done = done;
+  if (auto* pool = std::get_if<store::ForgetPool>(&operation)) pool->done = done;
   if (auto* session = std::get_if<store::RememberSession>(&operation)) session->done = done;
   return operation;
 }
@@ -204,9 +205,11 @@ void Store::set_orders(CommitId commit, store::KnownPool pool) {
   post(write, store::SetOrders{std::move(pool), {}});
 }
 
-void Store::forget_pool(const base::PoolId& pool_id) {
-  world_.disk_check.forgotten(pool_id.value);
-  note(store::ForgetPool{pool_id});
+void Store::forget_pool(CommitId commit, const base::PoolId& pool_id) {
+  const auto write = std::make_shared<Write>();
+  write->commit = commit;
+  write->pool_gone = pool_id;
+  post(write, store::ForgetPool{pool_id, {}});
 }
 
 void Store::note(Operation operation) {

@@ -32,7 +32,7 @@ class Store {
   void forget_session(std::int64_t key);
   void change(orchestratord::jobs::CommitId commit, orchestratord::state_store::Transition transition);
   void set_orders(orchestratord::jobs::CommitId commit, orchestratord::state_store::KnownPool pool);
-  void forget_pool(const base::PoolId& pool_id);
+  void forget_pool(orchestratord::jobs::CommitId commit, const base::PoolId& pool_id);
   // Nobody waits for it.
   void note(orchestratord::state_store::Operation operation);
   base::Result<std::optional<Row>> find(const std::string& job);

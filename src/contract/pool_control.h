@@ -64,8 +64,10 @@ struct PoolOrders {
   bool draining = false;              // a column of its own, not in the JSON
   std::optional<ReloadOrder> reload;  // the one that runs, or the last
   std::vector<std::string> purged;    // workers that are to leave
+  // What is stored, if nobody can read it: it stays so until an operator's next word. The two above are not known then.
+  std::optional<std::string> unreadable{};
 
-  bool any() const { return draining || reload || !purged.empty(); }
+  bool any() const { return draining || reload || !purged.empty() || unreadable; }
 };
 
 struct PoolHealthMetrics {

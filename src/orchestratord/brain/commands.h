@@ -50,7 +50,9 @@ struct RememberPool {
   base::PoolId pool_id;
   std::string endpoint;
 };
+// The pool has left, and with it what was asked of it.
 struct ForgetPool {
+  CommitId commit;
   base::PoolId pool_id;
 };
 // All that an operator has asked of a pool.

@@ -81,7 +81,7 @@ struct Restored {
   std::map<base::PoolId, contract::PoolOrders> pool_orders{};  // of operators
   std::vector<sessions::TenantUse> tenants{};                  // of this day
 };
-// Outcome of one group commit. Every CommitAdmission, CommitTransition and CommitPoolOrders is named in exactly one of these.
+// Outcome of one group commit. Every command that has a CommitId is named in exactly one of these.
 struct Committed {
   std::vector<CommitId> commits;
 };
@@ -103,7 +103,8 @@ struct PoolSeen {
 struct PoolUnreachable {
   std::string endpoint;
 };
-// The pool said goodbye (or an operator removed it). Answered by AnswerPool if `request` is set.
+// The pool said goodbye (or an operator removed it). Answered by AnswerPool if `request` is set, once the disk has
+// forgotten it too.
 struct PoolLeft {
   std::optional<RequestId> request;
   base::PoolId pool_id;

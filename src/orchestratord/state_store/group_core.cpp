@@ -132,6 +132,7 @@ void GroupCore::run(std::vector<Operation> group) {
             batch.noters.push_back(std::move(op.done));
           } else if constexpr (std::is_same_v<Op, ForgetPool>) {
             batch.notes.emplace_back(PoolGone{std::move(op.pool_id)});
+            batch.noters.push_back(std::move(op.done));
           } else if constexpr (std::is_same_v<Op, RememberSession>) {
             batch.notes.emplace_back(std::move(op.session));
             batch.noters.push_back(std::move(op.done));

@@ -141,7 +141,8 @@ class Store {
   // Success: the pool and its orders are on disk; an empty endpoint leaves the one that is known. STORE_UNAVAILABLE: they
   // may be or not.
   virtual void set_orders(KnownPool pool, Done done) = 0;
-  virtual void forget_pool(base::PoolId pool_id) = 0;
+  // Success: neither the pool nor its orders are on disk. STORE_UNAVAILABLE: they may be, so repeat it until it succeeds.
+  virtual void forget_pool(base::PoolId pool_id, Done done) = 0;
 
   virtual void find(base::JobId job_id, Found done) = 0;
   // The job that has this id as its task_id, or as its job_id.

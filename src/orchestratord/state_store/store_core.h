@@ -39,6 +39,7 @@ struct SetOrders {
 };
 struct ForgetPool {
   base::PoolId pool_id;
+  Store::Done done;
 };
 struct Find {
   base::JobId job_id;

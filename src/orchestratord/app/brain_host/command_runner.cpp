@@ -83,7 +83,9 @@ void CommandRunner::run(brain::RememberPool& command) {
   context_.store->remember_pool({command.pool_id, command.endpoint});
 }
 
-void CommandRunner::run(brain::ForgetPool& command) { context_.store->forget_pool(command.pool_id); }
+void CommandRunner::run(brain::ForgetPool& command) {
+  context_.store->forget_pool(command.pool_id, committed(command.commit));
+}
 
 void CommandRunner::run(brain::CommitPoolOrders& command) {
   context_.store->set_orders({command.pool_id, command.endpoint, std::move(command.orders)}, committed(command.commit));

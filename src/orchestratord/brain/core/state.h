@@ -323,6 +323,8 @@ struct Brain::State {
   void pool_conflict(const PoolSeen& e, const std::string& holder);
   void pool_lost_contact(pool_registry::Pool& pool, std::string_view why);
   void check_pool(const base::PoolId& id);
+  void pool_back(const base::PoolId& id, bool rebooted);
+  void let_go(const base::PoolId& id, PoolControl& control);
   void arm_pool_timer(const base::PoolId& id, std::int64_t when_ms);
   void expect_endpoint(const std::string& endpoint, std::int64_t until_ms);
   void check_endpoint(const std::string& endpoint);
@@ -389,8 +391,11 @@ struct Brain::State {
   void arm_deadline(const base::PoolId& id, PoolControl& control, std::int64_t deadline_ms);
   void deadline_over(const base::PoolId& id);
   void end_operation(const base::PoolId& id, PoolControl& control, contract::PoolOperationState state);
-  void forget_control(const base::PoolId& id);
+  void pool_left(const base::PoolId& id, PoolControl& control);
+  void tell_leavers(PoolControl& control);
   void advance_controls();
+  static bool is_empty(const pool_registry::Pool& pool);
+  void advance_drain(const pool_registry::Pool& pool, PoolControl& control);
   std::string step_of(const PoolControl& control, const pool_registry::Pool* pool, std::int64_t leases) const;
   void note_failure(const base::PoolId& id, const base::Error& error);
 

@@ -131,7 +131,12 @@ void Brain::State::shutdown_grace_over() {
 
 void Brain::State::check_drained() {
   if (!draining || drained) return;
-  if (!end_forced && (!executions.empty() || commits_awaited > 0)) return;
+  bool orders_pending = !pool_commits.empty();
+  for (auto& [id, control] : controls) {
+    settle_orders(id, control);  // scheduling does not any more
+    orders_pending |= control.unsettled || control.settling;
+  }
+  if (!end_forced && (!executions.empty() || commits_awaited > 0 || orders_pending)) return;
   drained = true;
   emit(Drained{});
 }

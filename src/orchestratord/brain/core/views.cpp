@@ -41,6 +41,7 @@ std::optional<std::int64_t> Brain::State::start_within_quota(const Job& job) {
 // Names what an operator keeps closed: that is what to do something about.
 std::string Brain::State::wait_for_pool(std::string_view where) const {
   for (const auto& [id, control] : controls) {
+    if (control.orders.unreadable) return unreadable_orders(id);
     if (control.draining()) {
       return fmt::format(
           "No open pool{} can hold this model now, and pool {} is draining. The job goes on when `llorch pool undrain "

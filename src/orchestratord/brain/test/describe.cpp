@@ -66,7 +66,9 @@ struct Describe {
   std::string operator()(const RememberPool& c) const {
     return fmt::format("RememberPool {} {}", c.pool_id.value, c.endpoint);
   }
-  std::string operator()(const ForgetPool& c) const { return fmt::format("ForgetPool {}", c.pool_id.value); }
+  std::string operator()(const ForgetPool& c) const {
+    return fmt::format("ForgetPool {} {}", c.commit.value, c.pool_id.value);
+  }
   std::string operator()(const AnswerSubmit& c) const {
     return fmt::format("AnswerSubmit {} {} {}", c.request.value, c.job_id.value,
                        c.result ? fmt::format("202 at {} in {}", c.result->queue_position, c.result->predicted_start_ms)

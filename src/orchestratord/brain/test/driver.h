@@ -28,6 +28,7 @@ class Driver {
       if (const auto* orders = std::get_if<CommitPoolOrders>(&commands_[i])) {
         orders_on_disk[orders->pool_id] = orders->orders;
       }
+      if (const auto* gone = std::get_if<ForgetPool>(&commands_[i])) orders_on_disk.erase(gone->pool_id);
       if (const auto id = commit_of(commands_[i])) {
         brain_.step(Committed{{*id}}, now, commands_);
         brain_.verify();
@@ -46,6 +47,7 @@ class Driver {
     if (const auto* t = std::get_if<CommitTransition>(&c)) return t->commit;
     if (const auto* s = std::get_if<CommitSession>(&c)) return s->commit;
     if (const auto* d = std::get_if<CommitPoolOrders>(&c)) return d->commit;
+    if (const auto* f = std::get_if<ForgetPool>(&c)) return f->commit;
     return std::nullopt;
   }
 

@@ -293,7 +293,7 @@ base::Result<std::vector<KnownPool>> PostgresBackend::pools() {
   std::vector<KnownPool> pools;
   for (int i = 0; i < rows.count(); ++i) {
     pools.push_back({base::PoolId(rows.text(i, 0)), rows.text(i, 1),
-                     TRY(read_orders(rows.integer(i, 2) != 0, rows.optional_text(i, 3)))});
+                     read_orders(rows.integer(i, 2) != 0, rows.optional_text(i, 3))});
   }
   return pools;
 }

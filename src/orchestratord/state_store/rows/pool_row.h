@@ -3,14 +3,13 @@
 #include <optional>
 #include <string>
 
-#include "base/result.h"
 #include "contract/pool_control.h"
 
 namespace llorch::orchestratord::state_store {
 
 // Absent: nothing but, perhaps, a drain.
 std::optional<std::string> orders_column(const contract::PoolOrders& orders);
-// CORRUPT_FILE.
-base::Result<contract::PoolOrders> read_orders(bool draining, const std::optional<std::string>& orders);
+// One pool's row that cannot be read is that pool's matter: `unreadable` says so.
+contract::PoolOrders read_orders(bool draining, const std::optional<std::string>& orders);
 
 }  // namespace llorch::orchestratord::state_store

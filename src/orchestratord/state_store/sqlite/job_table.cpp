@@ -173,7 +173,7 @@ base::Result<std::vector<KnownPool>> known_pools(Database& database) {
   std::vector<KnownPool> pools;
   while (TRY(row->step())) {
     pools.push_back(
-        {base::PoolId(row->text(0)), row->text(1), TRY(read_orders(row->integer(2) != 0, row->optional_text(3)))});
+        {base::PoolId(row->text(0)), row->text(1), read_orders(row->integer(2) != 0, row->optional_text(3))});
   }
   return pools;
 }

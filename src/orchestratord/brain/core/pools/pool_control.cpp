@@ -26,7 +26,7 @@ using Kind = PoolCommit::Kind;
 
 // Purged workers remembered per pool at least: an order to start one may arrive after the purge, however late.
 constexpr std::size_t kPurgedKeptMax = 64;
-constexpr const char* kBusy = "The pool is being reloaded or drained. Try again when that is over.";
+constexpr const char* kBusy = "The pool is being reloaded or drained, or leaves. Try again when that is over.";
 
 Error conflict(const base::PoolId& id, std::string message) {
   return Error{ErrorCode::kConflict, std::move(message), {}}.with("pool_id", id.value);
@@ -48,6 +48,13 @@ base::Error pool_not_found(const base::PoolId& id) {
   return Error{ErrorCode::kPoolNotFound, "No pool has this id.", {}}.with("pool_id", id.value);
 }
 
+std::string unreadable_orders(const base::PoolId& id) {
+  return fmt::format(
+      "What an operator asked of pool {0} before orchestratord was started cannot be read, so the pool takes no job. "
+      "`llorch pool undrain {0}` drops it and opens the pool.",
+      id.value);
+}
+
 bool Brain::State::pool_open(const base::PoolId& id) const {
   const Pool* pool = registry.find_pool(id);
   if (!pool || pool->status != contract::PoolStatus::kHealthy) return false;
@@ -63,30 +70,39 @@ void Brain::State::refuse_order(RequestId request, Error error) {
 
 void Brain::State::commit_orders(PoolCommit commit) {
   PoolControl& control = controls[commit.pool_id];
-  (commit.kind == Kind::kSettle ? control.settling : control.commit_pending) = true;
+  (commit.is_ours() ? control.settling : control.commit_pending) = true;
   const CommitId commit_id{++commit_count};
   const Pool* pool = registry.find_pool(commit.pool_id);
-  emit(CommitPoolOrders{commit_id, commit.pool_id, pool ? pool->endpoint : std::string(), commit.orders});
+  if (commit.kind == Kind::kForget) {
+    emit(ForgetPool{commit_id, commit.pool_id});
+  } else {
+    emit(CommitPoolOrders{commit_id, commit.pool_id, pool ? pool->endpoint : std::string(), commit.orders});
+  }
   pool_commits.emplace(commit_id, std::move(commit));
 }
 
-// True if the commit was one of these, of a pool that has not left since.
+// True if the commit was one of these, and no goodbye of its pool came after it.
 bool Brain::State::orders_committed(CommitId id, const Error* error) {
   auto node = pool_commits.extract(id);
   if (node.empty()) return false;
   PoolCommit& commit = node.mapped();
   PoolControl& control = controls.at(commit.pool_id);
-  (commit.kind == Kind::kSettle ? control.settling : control.commit_pending) = false;
+  (commit.is_ours() ? control.settling : control.commit_pending) = false;
   control.unsettled = error != nullptr;
   dirty = true;
   if (error) {
     control.settle_at_ms = now.mono_ms + config.store_retry_ms;
     timers.arm(control.settle_at_ms, {.kind = TimerKind::kSchedule});
-    if (commit.kind == Kind::kSettle) return true;
+    if (commit.is_ours()) return true;
     refuse_order(commit.request, {ErrorCode::kStoreUnavailable,
                                   "The job store cannot write now, so nothing changes before a restart. Free disk "
                                   "space or repair the state directory, then try again.",
                                   {}});
+    return true;
+  }
+  if (!control.leaving) tell_leavers(control);
+  if (commit.kind == Kind::kForget) {
+    if (control.left) controls.erase(commit.pool_id);
     return true;
   }
   control.orders = std::move(commit.orders);
@@ -96,14 +112,25 @@ bool Brain::State::orders_committed(CommitId id, const Error* error) {
     case Kind::kReload: reload_begins(commit, control); break;
     case Kind::kPurge: purge_begins(commit); break;
     case Kind::kSettle: reload_ends(commit.pool_id, control); break;
+    case Kind::kForget: break;
   }
   return true;
+}
+
+void Brain::State::tell_leavers(PoolControl& control) {
+  for (const RequestId request : std::exchange(control.leavers, {})) {
+    emit(AnswerPool{request, config.heartbeat.interval_ms});
+  }
 }
 
 // The disk may hold what was refused, or not yet what was decided. Until it does, a restart would find something else.
 void Brain::State::settle_orders(const base::PoolId& id, PoolControl& control) {
   if (!control.unsettled || control.settling || control.commit_pending || now.mono_ms < control.settle_at_ms) return;
-  commit_orders({.kind = Kind::kSettle, .request = {}, .pool_id = id, .orders = control.orders, .workers = {}});
+  commit_orders({.kind = control.left ? Kind::kForget : Kind::kSettle,
+                 .request = {},
+                 .pool_id = id,
+                 .orders = control.orders,
+                 .workers = {}});
 }
 
 void Brain::State::restore_orders(std::map<base::PoolId, contract::PoolOrders>& pools) {
@@ -111,28 +138,41 @@ void Brain::State::restore_orders(std::map<base::PoolId, contract::PoolOrders>& 
     PoolControl& control = controls[id];
     control.orders = std::move(orders);
     if (control.orders.reload) restore_reload(id, control);
+    if (control.orders.unreadable) {
+      // Whatever it was, a pool without jobs does nothing against it.
+      control.orders.draining = true;
+      emit(Log{base::LogLevel::kError,
+               "pool.orders_unreadable",
+               {},
+               "What was asked of a pool cannot be read; it takes no job until an operator takes that back.",
+               {{"pool_id", id}}});
+    }
     if (!control.draining()) continue;
     control.forced = true;  // nothing of this process runs there
     control.operation = drain_operation();
   }
 }
 
-void Brain::State::forget_control(const base::PoolId& id) {
-  const auto it = controls.find(id);
-  if (it == controls.end()) return;
-  if (it->second.reload) {
-    it->second.reload->error = Error{ErrorCode::kPoolUnready, "The pool left during the reload.", {}};
-    end_operation(id, it->second, PoolOperationState::kFailed);
+// Its row goes; whoever asked for that is told when it has gone. Until then nothing else is left of the pool here.
+void Brain::State::pool_left(const base::PoolId& id, PoolControl& control) {
+  if (control.reload) {
+    control.reload->error = Error{ErrorCode::kPoolUnready, "The pool left during the reload.", {}};
+    end_operation(id, control, PoolOperationState::kFailed);
   }
-  timers.cancel(it->second.deadline_timer);
-  controls.erase(it);
+  timers.cancel(control.deadline_timer);
   // What is on its way to the disk goes with the pool's row, and is not for a pool that comes back under this id.
   std::erase_if(pool_commits, [&](const auto& item) {
     const PoolCommit& commit = item.second;
     if (commit.pool_id != id) return false;
-    if (commit.kind != Kind::kSettle) refuse_order(commit.request, pool_not_found(id));
+    if (!commit.is_ours()) refuse_order(commit.request, pool_not_found(id));
     return true;
   });
+  std::vector<RequestId> leavers = std::move(control.leavers);
+  control = {};
+  control.left = control.unsettled = true;
+  control.leavers = std::move(leavers);
+  emit(Log{base::LogLevel::kInfo, "pool.left", {}, "A pool has left.", {{"pool_id", id}}});
+  settle_orders(id, control);
 }
 
 // ---- drain ----------------------------------------------------------------------------------------------------------
@@ -141,7 +181,7 @@ void Brain::State::on(DrainPool& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
   if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls[e.pool_id];
-  if (control.reload || control.commit_pending) return refuse_order(e.request, conflict(e.pool_id, kBusy));
+  if (control.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
   if (control.draining() && !control.unsettled) {  // only the deadline is new
     arm_deadline(e.pool_id, control, e.deadline_ms);
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "draining", ids_of(*pool)}});
@@ -159,15 +199,16 @@ void Brain::State::on(DrainPool& e) {
 
 void Brain::State::on(UndrainPool& e) {
   const auto it = controls.find(e.pool_id);
-  if (!registry.find_pool(e.pool_id) && it == controls.end()) return refuse_order(e.request, pool_not_found(e.pool_id));
-  if (it != controls.end() && (it->second.reload || it->second.commit_pending)) {
-    return refuse_order(e.request, conflict(e.pool_id, kBusy));
+  if (!registry.find_pool(e.pool_id) && (it == controls.end() || it->second.left)) {
+    return refuse_order(e.request, pool_not_found(e.pool_id));
   }
+  if (it != controls.end() && it->second.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
   if (it == controls.end() || (!it->second.draining() && !it->second.unsettled)) {
     return emit(AnswerPoolControl{e.request, PoolControlReply{e.pool_id.value, "serving", {}}});
   }
   contract::PoolOrders orders = it->second.orders;
   orders.draining = false;
+  orders.unreadable.reset();
   commit_orders(
       {.kind = Kind::kUndrain, .request = e.request, .pool_id = e.pool_id, .orders = std::move(orders), .workers = {}});
 }
@@ -243,16 +284,31 @@ void Brain::State::end_operation(const base::PoolId& id, PoolControl& control, P
 
 void Brain::State::advance_controls() {
   for (auto& [id, control] : controls) {
-    const Pool* pool = registry.find_pool(id);
+    let_go(id, control);
     settle_orders(id, control);
+    const Pool* pool = registry.find_pool(id);
     if (control.reload) {
       advance_reload(id, control);
-    } else if (control.draining() && control.operation->state == PoolOperationState::kRunning && pool &&
-               pool->workers.empty()) {
-      // The deadline stays armed: an attempt may still wait for the connection of a dead worker to break.
-      control.operation->state = PoolOperationState::kDone;
-      emit(Log{base::LogLevel::kInfo, "pool.drained", {}, "A pool is empty.", {{"pool_id", id}}});
+    } else if (control.draining() && pool) {
+      advance_drain(*pool, control);
     }
+  }
+}
+
+// Whether nothing is left on it, and nothing on its way to it. A start whose answer was lost may have arrived: only a
+// pool that was heard of since knows.
+bool Brain::State::is_empty(const Pool& pool) {
+  return pool.workers.empty() && pool.status == contract::PoolStatus::kHealthy;
+}
+
+void Brain::State::advance_drain(const Pool& pool, PoolControl& control) {
+  PoolOperationState& state = control.operation->state;
+  if (state == PoolOperationState::kRunning && is_empty(pool)) {
+    // The deadline stays armed: an attempt may still wait for the connection of a dead worker to break.
+    state = PoolOperationState::kDone;
+    emit(Log{base::LogLevel::kInfo, "pool.drained", {}, "A pool is empty.", {{"pool_id", pool.id}}});
+  } else if (state == PoolOperationState::kDone && !pool.workers.empty()) {
+    state = PoolOperationState::kRunning;  // a start that nobody expected any more; its worker leaves as well
   }
 }
 
@@ -262,7 +318,8 @@ void Brain::State::on(PurgePool& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
   if (!pool) return refuse_order(e.request, pool_not_found(e.pool_id));
   PoolControl& control = controls[e.pool_id];
-  if (control.reload || control.commit_pending) return refuse_order(e.request, conflict(e.pool_id, kBusy));
+  if (control.busy()) return refuse_order(e.request, conflict(e.pool_id, kBusy));
+  if (control.orders.unreadable) return refuse_order(e.request, conflict(e.pool_id, unreadable_orders(e.pool_id)));
   PoolCommit commit{.kind = Kind::kPurge,
                     .request = e.request,
                     .pool_id = e.pool_id,
@@ -324,6 +381,7 @@ bool Brain::State::is_purged(const Worker& w) const {
 std::string Brain::State::step_of(const PoolControl& control, const Pool* pool, std::int64_t leases) const {
   if (!control.operation || control.operation->state != PoolOperationState::kRunning) return {};
   if (!pool) return "the pool has not been heard of since a restart";
+  if (pool->status != contract::PoolStatus::kHealthy) return "the pool is out of reach";
   if (control.reload && control.reload->phase == Reload::Phase::kEnding) return "its end is being written";
   if (control.empties()) {
     if (leases > 0) return fmt::format("{} jobs run on its workers", leases);
@@ -337,7 +395,7 @@ std::string Brain::State::step_of(const PoolControl& control, const Pool* pool, 
 void Brain::State::on(QueryPoolHealth& e) {
   const Pool* pool = registry.find_pool(e.pool_id);
   const auto it = controls.find(e.pool_id);
-  if (!pool && it == controls.end()) return emit(AnswerPoolHealth{e.request, std::nullopt});
+  if (!pool && (it == controls.end() || it->second.left)) return emit(AnswerPoolHealth{e.request, std::nullopt});
   contract::PoolHealthReport h{.pool_id = e.pool_id.value,
                                .metrics = {},
                                .last_heartbeat_ms = {},
@@ -370,7 +428,7 @@ void Brain::State::on(QueryPoolHealth& e) {
     const PoolControl& control = it->second;
     h.draining = control.draining();
     h.operation = control.operation;
-    h.last_error = control.last_error;
+    h.last_error = control.orders.unreadable ? unreadable_orders(e.pool_id) : control.last_error;
     m.worker_failures = control.worker_failures;
     if (h.operation) h.operation->step = step_of(control, pool, m.active_leases);
     if (h.operation && h.operation->state == PoolOperationState::kRunning && control.deadline_timer) {

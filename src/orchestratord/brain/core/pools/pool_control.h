@@ -14,6 +14,8 @@
 namespace llorch::orchestratord::brain {
 
 base::Error pool_not_found(const base::PoolId& id);
+// Why a pool whose orders cannot be read is closed, and what opens it.
+std::string unreadable_orders(const base::PoolId& id);
 
 // Another model for a pool: its workers leave, workers of the new model come; if they do not, the old ones come back.
 // The pool takes no job from the first step to the last. A restart begins it again: what its order says is all it needs.
@@ -43,13 +45,16 @@ struct Reload {
 };
 
 struct PoolControl {
-  contract::PoolOrders orders;    // decided; on disk unless `unsettled`
-  bool commit_pending = false;    // an operator's word is on its way to the disk
-  bool unsettled = false;         // the disk may hold other orders than these
-  bool settling = false;          // these are on their way to it
-  std::int64_t settle_at_ms = 0;  // not before
-  bool forced = false;            // the deadline is over: what runs went back to the queue
-  std::int64_t deadline_ms = 0;   // monotonic; of the drain or reload that runs
+  contract::PoolOrders orders;           // decided; on disk unless `unsettled`
+  bool commit_pending = false;           // an operator's word is on its way to the disk
+  bool unsettled = false;                // the disk may hold other orders than these
+  bool settling = false;                 // these are on their way to it
+  bool leaving = false;                  // the pool goes when no start is on its way to it any more
+  bool left = false;                     // nothing but this: the pool's row has to go
+  std::vector<jobs::RequestId> leavers;  // told once it has
+  std::int64_t settle_at_ms = 0;         // not before
+  bool forced = false;                   // the deadline is over: what runs went back to the queue
+  std::int64_t deadline_ms = 0;          // monotonic; of the drain or reload that runs
   std::optional<TimerQueue::Handle> deadline_timer;
   std::optional<Reload> reload;
   std::optional<contract::PoolOperation> operation;  // the running one, or the last
@@ -57,20 +62,23 @@ struct PoolControl {
   std::optional<std::string> last_error;
 
   bool draining() const { return orders.draining; }
-  bool open() const { return !draining() && !reload; }
+  bool open() const { return !draining() && !reload && !leaving; }
+  bool busy() const { return commit_pending || leaving || reload; }  // takes no other order
   bool empties() const { return draining() || (reload && reload->empties()); }
 };
 
-// Orders of a pool on their way to the disk, and what follows when they are there.
+// Orders of a pool on their way to the disk (kForget: its row on its way out), and what follows when they are there.
 struct PoolCommit {
-  enum class Kind : std::uint8_t { kDrain, kUndrain, kReload, kPurge, kSettle };
+  enum class Kind : std::uint8_t { kDrain, kUndrain, kReload, kPurge, kSettle, kForget };
   Kind kind = Kind::kSettle;
-  jobs::RequestId request;  // not with kSettle
+  jobs::RequestId request;  // of an operator: not with kSettle and kForget
   base::PoolId pool_id;
   contract::PoolOrders orders;
   std::int64_t deadline_ms = 0;      // kDrain, kReload
   std::vector<std::string> workers;  // kPurge: who leaves
   bool force = false;                // kPurge
+
+  bool is_ours() const { return kind == Kind::kSettle || kind == Kind::kForget; }
 };
 
 }  // namespace llorch::orchestratord::brain

@@ -66,11 +66,9 @@ void Brain::State::on(PoolSeen& e) {
   dirty = true;
   expected_endpoints.erase(e.state.endpoint);
   if (e.asked_endpoint) expected_endpoints.erase(*e.asked_endpoint);
-  for (const base::PoolId& other : changes.replaced) {
-    forget_control(other);
-    emit(ForgetPool{other});
-  }
-  if (changes.is_new || changes.moved) emit(RememberPool{id, e.state.endpoint});
+  for (const base::PoolId& other : changes.replaced) pool_left(other, controls[other]);
+  pool_back(id, changes.rebooted);
+  if (changes.is_new || changes.moved || changes.rebooted) emit(RememberPool{id, e.state.endpoint});
   if (changes.is_new || changes.moved || changes.rebooted || changes.recovered) {
     emit(Log{base::LogLevel::kInfo,
              "pool.registered",
@@ -87,6 +85,15 @@ void Brain::State::on(PoolSeen& e) {
   for (const base::WorkerId& worker : changes.became_ready) worker_ready(worker);
   if (Pool* pool = registry.find_pool(id)) repeat_stops(*pool);
   arm_pool_timer(id, now.mono_ms + config.heartbeat.interval_ms * 3 / 2);
+}
+
+void Brain::State::pool_back(const base::PoolId& id, bool rebooted) {
+  const auto control = controls.find(id);
+  if (control == controls.end()) return;
+  // The process that said goodbye is over, and with it what was on its way to it.
+  if (control->second.leaving && rebooted) pool_left(id, control->second);
+  // Its row may not have gone yet: it is written over then, and with it what was asked of the pool before.
+  control->second.left = false;
 }
 
 void Brain::State::pool_conflict(const PoolSeen& e, const std::string& holder) {
@@ -132,17 +139,32 @@ void Brain::State::on(PoolUnreachable& e) {
 }
 
 void Brain::State::on(PoolLeft& e) {
-  const bool known = registry.find_pool(e.pool_id) != nullptr;
-  for (const GoneWorker& gone : registry.drop_pool(e.pool_id)) worker_gone(gone, std::nullopt);
-  if (known) {
-    dirty = true;
-    forget_control(e.pool_id);
-    emit(ForgetPool{e.pool_id});
-    emit(Log{base::LogLevel::kInfo, "pool.left", {}, "A pool has left.", {{"pool_id", e.pool_id}}});
+  const auto control = controls.find(e.pool_id);
+  if (control != controls.end() && control->second.left) {
+    if (e.request) control->second.leavers.push_back(*e.request);
+    return;
   }
-  if (!e.request) return;
-  emit(AnswerPool{*e.request, known ? base::Result<std::int64_t>(config.heartbeat.interval_ms)
-                                    : base::fail(ErrorCode::kPoolNotFound, "No pool has this id.")});
+  if (!registry.find_pool(e.pool_id) && control == controls.end()) {
+    if (e.request) emit(AnswerPool{*e.request, base::fail(pool_not_found(e.pool_id))});
+    return;
+  }
+  PoolControl& leaver = controls[e.pool_id];
+  leaver.leaving = true;
+  if (e.request) leaver.leavers.push_back(*e.request);
+  dirty = true;
+  let_go(e.pool_id, leaver);
+}
+
+// Of a pool that is forgotten with a start on its way nobody would know that it loads a worker.
+void Brain::State::let_go(const base::PoolId& id, PoolControl& control) {
+  if (!control.leaving) return;
+  if (const Pool* pool = registry.find_pool(id)) {
+    const auto on_its_way = [](const auto& item) { return !item.second.answered; };
+    if (std::any_of(pool->workers.begin(), pool->workers.end(), on_its_way)) return;
+  }
+  for (const GoneWorker& gone : registry.drop_pool(id)) worker_gone(gone, std::nullopt);
+  dirty = true;
+  pool_left(id, control);
 }
 
 // Silent for one and a half intervals: ask. For the threshold: unhealthy. For the grace beyond: forgotten.

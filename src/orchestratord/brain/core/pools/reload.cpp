@@ -41,7 +41,7 @@ void Brain::State::on(ReloadPool& e) {
   if (!control.open() || control.commit_pending) {
     return refuse_with({ErrorCode::kConflict,
                         control.draining() ? "The pool is draining. Take the drain back first."
-                                           : "The pool is being reloaded or drained already.",
+                                           : "The pool is being reloaded or drained already, or leaves.",
                         {}});
   }
   if (pool->status != contract::PoolStatus::kHealthy) {
@@ -153,7 +153,7 @@ void Brain::State::advance_reload(const base::PoolId& id, PoolControl& control) 
     return conclude_reload(id, control, PoolOperationState::kFailed);
   }
   if (reload.empties()) {
-    if (!pool->workers.empty()) return;
+    if (!is_empty(*pool)) return;
     const bool undone = reload.phase == Reload::Phase::kUndoing;
     reload.phase = undone ? Reload::Phase::kRefilling : Reload::Phase::kFilling;
     reload.places = undone ? reload.before : places_for(*pool, reload);

@@ -110,6 +110,9 @@ void Brain::State::on(StartWorkerAnswered& e) {
   Worker* worker = registry.find_worker(e.worker_id);
   if (!worker || worker->answered) return;  // settled otherwise meanwhile
   worker->answered = true;
+  if (const auto control = controls.find(worker->pool_id); control != controls.end() && control->second.leaving) {
+    dirty = true;  // it was waited for
+  }
   if (!e.error || worker->info.status == WorkerStatus::kReady) {
     for (auto* device : registry.devices_at(*registry.find_pool(worker->pool_id), worker->info.gpu_id)) {
       device->disagreed = false;
@@ -122,14 +125,15 @@ void Brain::State::on(StartWorkerAnswered& e) {
   const std::int64_t asked_ms = worker->started_ms;
   registry.forget_start(e.worker_id);
   retiring.erase(e.worker_id);
-  if (timed_out) return;  // counted as a failure then
   Pool& pool = *registry.find_pool(start.pool_id);
   const ErrorCode code = e.error->code;
-  if (code == ErrorCode::kUnreachable || code == ErrorCode::kShuttingDown) {
+  const bool lost = code == ErrorCode::kUnreachable || code == ErrorCode::kShuttingDown;
+  if (lost) {
     pool_lost_contact(pool, "unreachable");
     arm_pool_timer(start.pool_id, now.mono_ms + kPostponeStartMs);
-    return postpone_start(start.model);
   }
+  if (timed_out) return;  // counted as a failure then
+  if (lost) return postpone_start(start.model);
   emit(AskPoolState{pool.endpoint});  // it sees its device differently than we do
   const auto devices = registry.devices_at(pool, start.gpu_id);
   if (!devices.empty() && (code == ErrorCode::kInsufficientVram || code == ErrorCode::kConflict)) {

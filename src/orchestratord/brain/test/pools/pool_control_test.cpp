@@ -173,6 +173,224 @@ TEST(Drain, OutlivesOrchestratordAndThePoolButNotItsGoodbye) {
   EXPECT_EQ(d.all<StartWorker>().size(), 1u);
 }
 
+// A start whose answer was lost may have reached the pool: it is not empty before it was heard of again, and one that comes
+// even later leaves as well.
+TEST(Drain, IsNotOverWhileAStartIsOnItsWay) {
+  for (const bool late : {false, true}) {
+    Operated d;
+    d.see(d.pool_state());
+    d.submit("a1");
+    const std::string worker = d.only<StartWorker>().request.worker_id;
+    d.drain(0);
+    EXPECT_EQ(d.health().operation->state, PoolOperationState::kRunning);
+    d.send(StartWorkerAnswered{base::WorkerId(worker), base::Error{ErrorCode::kUnreachable, "", {}}});
+    auto health = d.health();
+    EXPECT_EQ(health.metrics.workers_total, 0);
+    EXPECT_EQ(health.operation->state, PoolOperationState::kRunning);
+    EXPECT_EQ(health.operation->step, "the pool is out of reach");
+    if (late) {
+      d.see(d.pool_state());
+      EXPECT_EQ(d.health().operation->state, PoolOperationState::kDone);
+    }
+    auto s = d.pool_state();
+    s.workers = {Driver::worker(worker)};
+    d.see(s);
+    EXPECT_EQ(d.only<StopWorker>().worker_id.value, worker);
+    EXPECT_EQ(d.health().operation->state, PoolOperationState::kRunning);
+    d.gone(worker);
+    EXPECT_EQ(d.health().operation->state, PoolOperationState::kDone);
+  }
+}
+
+// A stopped process has told every operator what became of the order, and left none on disk that it had refused.
+TEST(Drain, IsWaitedForByAShutdown) {
+  Operated d;
+  d.add_worker();
+  d.auto_commit = false;
+  d.drain(0);
+  const CommitId order = d.only<CommitPoolOrders>().commit;
+  d.send(Shutdown{60'000});
+  EXPECT_TRUE(d.none<Drained>());
+  d.send(CommitFailed{{order}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+  EXPECT_EQ(d.refused(), ErrorCode::kStoreUnavailable);
+  EXPECT_TRUE(d.none<Drained>()) << "a restart may find the drain that was refused";
+  d.after_ms(1'000);
+  const auto settle = d.only<CommitPoolOrders>();
+  EXPECT_FALSE(settle.orders.draining);
+  EXPECT_TRUE(d.none<Drained>());
+  d.send(Committed{{settle.commit}});
+  d.only<Drained>();
+  // A disk that never answers holds it up no longer than running jobs do.
+  Operated stuck;
+  stuck.add_worker();
+  stuck.auto_commit = false;
+  stuck.drain(0);
+  stuck.send(Shutdown{5'000});
+  stuck.after_ms(5'000);
+  EXPECT_TRUE(stuck.none<Drained>());
+  stuck.after_ms(BrainConfig{}.timeout.cancellation_deadline_ms);
+  stuck.only<Drained>();
+}
+
+// What cannot be read closes one pool, which says why; the others go on. It stays on disk until an operator's next word.
+TEST(Orders, ThatCannotBeReadAreOnePoolsProblem) {
+  for (const bool draining : {false, true}) {
+    const contract::PoolOrders found{.draining = draining, .reload = {}, .purged = {}, .unreadable = "{\"reload\":7}"};
+    Operated d({}, Restored{.jobs = {}, .pool_endpoints = {"http://pool-1"}, .pool_orders = {{kPool, found}}});
+    d.see(d.pool_state());
+    d.submit("a1");
+    EXPECT_TRUE(d.none<StartWorker>());
+    const std::string why = d.query("a1").reason->human;
+    EXPECT_NE(why.find("cannot be read"), std::string::npos) << why;
+    EXPECT_NE(why.find("llorch pool undrain pool-1"), std::string::npos) << why;
+    auto health = d.health();
+    EXPECT_TRUE(health.live && health.draining && !health.ready);
+    EXPECT_EQ(health.last_error, why);
+    d.send(PurgePool{{900}, kPool, {}});
+    EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+    d.reload("b");
+    EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+    // The disk refuses the word that would drop it: it is there as it was.
+    d.auto_commit = false;
+    d.undrain();
+    EXPECT_FALSE(d.only<CommitPoolOrders>().orders.any());
+    d.send(CommitFailed{{d.only<CommitPoolOrders>().commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+    d.after_ms(1'000);
+    EXPECT_EQ(d.only<CommitPoolOrders>().orders.unreadable, found.unreadable);
+    d.send(Committed{{d.only<CommitPoolOrders>().commit}});
+    EXPECT_TRUE(d.health().draining);
+    d.auto_commit = true;
+    d.undrain();
+    EXPECT_EQ(d.all<StartWorker>().size(), 1u);
+    EXPECT_FALSE(d.health().last_error);
+  }
+}
+
+// Who says goodbye, or removes a pool, is told when the disk has forgotten it, and what was asked of it.
+TEST(Goodbye, IsToldWhenTheDiskHasForgotten) {
+  Operated d;
+  d.add_worker();
+  d.drain(0);
+  d.auto_commit = false;
+  d.send(PoolLeft{RequestId{70}, kPool});
+  const auto forget = d.only<ForgetPool>();
+  EXPECT_TRUE(d.none<AnswerPool>());
+  d.send(QueryPoolHealth{{71}, kPool});
+  EXPECT_FALSE(d.only<AnswerPoolHealth>().health);
+  d.send(CommitFailed{{forget.commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+  EXPECT_TRUE(d.none<AnswerPool>()) << "a restart may find it";
+  d.send(PoolLeft{RequestId{72}, kPool});
+  EXPECT_TRUE(d.none<ForgetPool>());
+  d.send(Shutdown{60'000});
+  EXPECT_TRUE(d.none<Drained>());
+  d.after_ms(1'000);
+  d.send(Committed{{d.only<ForgetPool>().commit}});
+  EXPECT_EQ(d.all<AnswerPool>().size(), 2u);
+  EXPECT_TRUE(d.all<AnswerPool>()[1].heartbeat_interval_ms);
+  d.only<Drained>();
+  d.send(PoolLeft{RequestId{73}, kPool});
+  EXPECT_EQ(d.only<AnswerPool>().heartbeat_interval_ms.error().code, ErrorCode::kPoolNotFound);
+}
+
+// One that comes back before the disk has forgotten it: its row stays, and nothing of what was asked before.
+TEST(Goodbye, OfAPoolThatComesBack) {
+  Operated d;
+  d.add_worker();
+  d.drain(0);
+  d.auto_commit = false;
+  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(CommitFailed{{d.only<ForgetPool>().commit}, base::Error{ErrorCode::kStoreUnavailable, "", {}}});
+  auto s = d.pool_state();
+  s.boot_id = "boot-2";
+  d.see(s);
+  d.after_ms(1'000);
+  EXPECT_TRUE(d.none<ForgetPool>());
+  const auto settle = d.only<CommitPoolOrders>();
+  EXPECT_EQ(settle.endpoint, "http://pool-1");
+  EXPECT_FALSE(settle.orders.any());
+  d.send(Committed{{settle.commit}});
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+  EXPECT_TRUE(d.health().ready);
+}
+
+// A start on its way would load a worker that nobody knows of.
+TEST(Goodbye, WaitsForTheAnswersToStarts) {
+  Operated d;
+  d.see(d.pool_state("pool-1", 2));
+  d.submit("a1");
+  d.submit("b1", {.model = "b"});
+  d.send(QueryPools{{1}});
+  std::vector<std::string> workers;
+  const auto answer = d.only<AnswerQueryPools>();
+  for (const auto& w : answer.pools.at(0).workers) workers.push_back(w.worker_id);
+  ASSERT_EQ(workers.size(), 2u);
+  d.send(PoolLeft{RequestId{70}, kPool});
+  EXPECT_TRUE(d.none<ForgetPool>());
+  d.see(d.pool_state("pool-1", 2));  // written before it heard of the starts
+  EXPECT_TRUE(d.none<StartWorker>());
+  d.submit("c1", {.model = "c", .memory_bytes = kGb});
+  EXPECT_TRUE(d.none<StartWorker>()) << "it takes nothing new";
+  d.purge();
+  EXPECT_EQ(d.refused(), ErrorCode::kConflict);
+  d.send(StartWorkerAnswered{base::WorkerId(workers[0]), {}});
+  EXPECT_TRUE(d.none<ForgetPool>());
+  d.send(StartWorkerAnswered{base::WorkerId(workers[1]), base::Error{ErrorCode::kShuttingDown, "", {}}});
+  EXPECT_EQ(d.only<ForgetPool>().pool_id, kPool);
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+}
+
+// It does not send away the next process of the pool, which comes before the answer that was waited for.
+TEST(Goodbye, OfAProcessThatIsOver) {
+  Operated d;
+  d.see(d.pool_state());
+  d.submit("a1");
+  const std::string worker = d.only<StartWorker>().request.worker_id;
+  d.drain(0);
+  d.send(PoolLeft{RequestId{70}, kPool});
+  EXPECT_TRUE(d.none<ForgetPool>());
+  auto s = d.pool_state();
+  s.boot_id = "boot-2";
+  d.see(s);
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+  EXPECT_EQ(d.only<RememberPool>().pool_id, kPool) << "its row went with the goodbye";
+  EXPECT_FALSE(d.orders_on_disk.contains(kPool));
+  d.send(StartWorkerAnswered{base::WorkerId(worker), base::Error{ErrorCode::kShuttingDown, "", {}}});
+  EXPECT_TRUE(d.none<ForgetPool>());
+  d.see(s);
+  EXPECT_NE(d.only<StartWorker>().request.worker_id, worker) << "the drain was of the pool that left";
+}
+
+// What runs on its workers holds their slots when it comes back, also of one that has failed meanwhile (simulator, seed
+// 31002241).
+TEST(Goodbye, LeavesAttemptsInTheirSlots) {
+  for (const auto status : {contract::WorkerStatus::kReady, contract::WorkerStatus::kFailed}) {
+    Operated d;
+    d.add_worker();
+    const auto x = d.run("a1");
+    d.send(PoolLeft{{}, kPool});
+    auto s = d.pool_state();
+    s.boot_id = "boot-2";
+    s.workers = {Driver::worker("w1")};
+    s.workers[0].status = status;
+    d.see(s);
+    EXPECT_EQ(d.health().metrics.active_leases, 1);
+    d.lose(x);
+    EXPECT_EQ(d.health().metrics.active_leases, 0);
+  }
+}
+
+// A pool that was asked something and not heard of since a restart can be removed like any other.
+TEST(Goodbye, OfAPoolThatOnlyTheDiskKnows) {
+  Operated d({}, Restored{.jobs = {},
+                          .pool_endpoints = {"http://pool-1"},
+                          .pool_orders = {{kPool, {.draining = true, .reload = {}, .purged = {}}}}});
+  d.send(PoolLeft{RequestId{70}, kPool});
+  d.only<ForgetPool>();
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+  d.see(d.pool_state());
+  EXPECT_TRUE(d.health().ready);
+}
+
 TEST(Drain, OfAnUnknownPoolIsNotFound) {
   Operated d;
   d.drain(0);
