@@ -36,8 +36,8 @@ void print_json(const stream::FinishedJob& job) {
 }
 
 // Beside the answer, never in it.
-stream::LoadDisplay::Form display_form(const GlobalOptions& global) {
-  using Form = stream::LoadDisplay::Form;
+stream::WaitDisplay::Form display_form(const GlobalOptions& global) {
+  using Form = stream::WaitDisplay::Form;
   if (global.json) return Form::kJson;
   return isatty(STDERR_FILENO) != 0 ? Form::kBar : Form::kLines;
 }
@@ -52,7 +52,7 @@ int run_prompt(const GlobalOptions& global, const RunOptions& options) {
   stream::InterruptWatch interrupt;
   auto api = Api::connect(global);
   if (!api) return report(api.error(), global.json);
-  stream::LoadDisplay display(display_form(global), [](std::string_view text) {
+  stream::WaitDisplay display(display_form(global), [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stderr);
     std::fflush(stderr);
   });

@@ -350,6 +350,8 @@ int supervise_detached(const GlobalOptions& global, const std::filesystem::path&
   ::close(pipe_fds[1]);
   const int code = wait_started(pipe_fds[0], child);
   ::close(pipe_fds[0]);
+  // One that failed holds the lock until it is gone: whoever tries again at once is to find the folder free.
+  if (code != kOk) ::waitpid(child, nullptr, 0);
   return code;
 }
 

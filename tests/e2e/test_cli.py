@@ -73,6 +73,9 @@ def test_ctrl_c_cancels_the_job(box):
 def test_a_crashed_daemon_is_started_again(box):
     record = json.loads((box / "run/orchestratord.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
+    wait_for("it to be gone", lambda: not process_runs(record["pid"]), 15)
+    done = llorch("ps", state_dir=box)
+    assert done.returncode == 0 or b"starts it again" in done.stderr, done.stderr
 
     def restarted():
         try:
@@ -97,6 +100,9 @@ def test_without_gpu_and_without_cpu_flag_up_says_what_to_do(tmp_path):
     done = llorch(*UP, "up", state_dir=tmp_path)
     assert done.returncode == 4 and b"NO_GPU" in done.stderr and b"--cpu" in done.stderr
     assert llorch(*NOWHERE, "ps", state_dir=tmp_path).returncode == 3
+    for _ in range(5):  # who does as told finds the folder free at once
+        done = llorch(*UP, "up", "--detach", state_dir=tmp_path)
+        assert done.returncode == 4 and b"NO_GPU" in done.stderr, done.stderr
 
 
 def test_usage_errors_exit_2(tmp_path):

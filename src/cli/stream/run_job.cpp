@@ -130,7 +130,7 @@ bool InterruptWatch::fired() {
 }
 
 base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& request, InterruptWatch& interrupt,
-                                  JobStream::Print print, LoadDisplay* display) {
+                                  JobStream::Print print, WaitDisplay* display) {
   const auto submitted_at = Clock::now();
   const std::string body = TRY(api.call("POST", "/v2/tasks", contract::encode(request)));
   const auto reply = TRY(contract::decode<contract::SubmitReply>(body));
@@ -138,7 +138,7 @@ base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& reque
   std::optional<WaitWatch> watch;
   if (display != nullptr) watch.emplace(api, reply.job_id, *display);
   Follower follower(api, reply.events_url, [&, print = std::move(print)](std::string_view text) {
-    if (display != nullptr) display->finish();
+    if (display != nullptr) display->answered();
     return print(text);
   });
   const JobStream& job = follower.job();

@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "cli/context.h"
 #include "cli/stream/job_stream.h"
-#include "cli/stream/load_display.h"
+#include "cli/stream/wait_display.h"
 #include "contract/task.h"
 
 namespace llorch::cli::stream {
@@ -38,9 +38,9 @@ struct FinishedJob {
 };
 
 // Blocks. The job's own error, or why it could not be followed. CANCELLED (details: job_id) when `interrupt` fired or
-// `print` said that nobody reads any more: the job is cancelled too. `print` comes on the io thread. `display`: shows how the
-// load of the model comes on, where somebody wants to see it.
+// `print` said that nobody reads any more: the job is cancelled too. `print` comes on the io thread. `display`: shows what the
+// job waits for, where somebody wants to see it.
 base::Result<FinishedJob> run_job(Api& api, const contract::SubmitRequest& request, InterruptWatch& interrupt,
-                                  JobStream::Print print, LoadDisplay* display = nullptr);
+                                  JobStream::Print print, WaitDisplay* display = nullptr);
 
 }  // namespace llorch::cli::stream
