@@ -62,8 +62,8 @@ base::Result<> validate_bind(std::string_view bind_address, bool has_token) {
   if (has_token || is_loopback(bind_address)) return {};
   return base::fail(base::Error{
       base::ErrorCode::kNonLoopbackWithoutToken,
-      fmt::format("binding {} would open this daemon to other machines without a token; set auth.token "
-                  "(32 characters or more) or bind 127.0.0.1",
+      fmt::format("binding {} would open this daemon to other machines without a token; put one of 32 "
+                  "characters or more into the file that auth.token_file names, or bind 127.0.0.1",
                   bind_address),
       {}}.with("bind", std::string(bind_address)));
 }

@@ -125,7 +125,7 @@ TEST(Auth, BindBeyondLoopbackNeedsAToken) {
     const auto refused = validate_bind(bind, false);
     ASSERT_FALSE(refused) << bind;
     EXPECT_EQ(refused.error().code, ErrorCode::kNonLoopbackWithoutToken);
-    EXPECT_NE(refused.error().message.find("auth.token"), std::string::npos);
+    EXPECT_NE(refused.error().message.find("auth.token_file"), std::string::npos) << "a key that there is";
   }
 }
 
