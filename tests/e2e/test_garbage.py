@@ -47,7 +47,7 @@ def is_envelope(response):
     ],
 )
 def test_every_code_a_client_can_trigger(stack, method, path, body, status, code):
-    """SYS-5.5.1 ORCH-3014 OC-CORE-1020 OC-CORE-1021: one request per code."""
+    """SYS-5.5.1 ORCH-1011 ORCH-3014 OC-CORE-1020 OC-CORE-1021: one request per code."""
     response = stack.request(method, path, body)
     assert (response.status, response.code) == (status, code), response.body
     assert is_envelope(response)

@@ -53,7 +53,7 @@ TEST(JobQueue, ServesInteractiveFirstAndKeepsArrivalOrder) {
   EXPECT_EQ(queue.depth(), 0);
 }
 
-// ORCH-3004, ORCH-3005, OC-CORE-1002: bounded over both classes; reject refuses.
+// ORCH-1010, ORCH-3004, ORCH-3005, OC-CORE-1002: bounded over both classes; reject refuses.
 TEST(JobQueue, RejectRefusesWhenFull) {
   JobQueue queue(QueueConfig{.capacity = 2, .policy = QueuePolicy::kReject});
   EXPECT_TRUE(queue.reserve(entry(1, Priority::kBatch)).accepted);  // a reserved place counts

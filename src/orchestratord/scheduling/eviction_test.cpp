@@ -57,7 +57,7 @@ struct Full {
   DeviceChoice device{.device = 0, .room_bytes = 0, .potential_bytes = 9 * kGb, .total_bytes = 9 * kGb};
 };
 
-// SCHED-11080: lru by last use; lfu by frequency, ties by last use; manual stops nothing and says so.
+// ORCH-1050, SCHED-11080: lru by last use; lfu by frequency, ties by last use; manual stops nothing and says so.
 TEST(Eviction, FollowsThePolicy) {
   Full f;
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1});
@@ -115,7 +115,7 @@ TEST(Eviction, ManualWaitsForTheOperatorOnlyWhereOneCouldHelp) {
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
 
-// SCHED-11081: what is busy, loads or leaves is not evicted, under no policy.
+// ORCH-1052, SCHED-11081: what is busy, loads or leaves is not evicted, under no policy.
 TEST(Eviction, LeavesBusyAndLoadingWorkersAlone) {
   for (const auto policy : {EvictionPolicy::kLru, EvictionPolicy::kLfu}) {
     Full f;

@@ -53,7 +53,7 @@ TEST(Placement, UsesAFreeSlotFirst) {
   EXPECT_EQ(c.log.candidates_feasible, 1);
 }
 
-// ORCH-3012, OC-CORE-1012, OC-CORE-1017, SCHED-11051: the orders, each tie to its end.
+// ORCH-1032, ORCH-3012, OC-CORE-1012, OC-CORE-1017, SCHED-11051: the orders, each tie to its end.
 TEST(Placement, AlgorithmsOrderAsDocumented) {
   Case c;
   c.workers = {{.worker = 0, .slots_free = 1, .active = 3, .device_free_bytes = 9},
@@ -268,7 +268,7 @@ TEST(Placement, RefusesWhatCanNeverFit) {
   EXPECT_EQ(c.expect<Wait>().code, WaitCode::kPool);
 }
 
-// OC-CORE-1018, OC-CORE-1011: the same input gives the same decision whatever order candidates are listed in, and a
+// OC-CORE-1018, OC-CORE-1011, ORCH-1041: the same input gives the same decision whatever order candidates are listed in, and a
 // start never goes to a device without room.
 TEST(Placement, IsAFunctionOfItsInput) {
   EXPECT_TRUE(rc::check([] {

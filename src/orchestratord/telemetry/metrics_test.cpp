@@ -18,11 +18,13 @@ bool has(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
 
-// OC-METRICS-7101, SYS-10.1.1: both families, with exactly the labels of the contract.
+// OC-METRICS-7101, SYS-10.1.1, ORCH-1013: both families, with exactly the labels of the contract.
 TEST(Metrics, BothFamiliesWithTheirLabels) {
   Metrics m = metrics();
   m.count({Metric::kEnqueued, "accepted", contract::Priority::kBatch, 1});
   m.count({Metric::kRejected, "QUEUE_FULL", contract::Priority::kBatch, 1});
+  m.count({Metric::kQueueDropped, "drop-lru", contract::Priority::kBatch, 2});
+  m.count({Metric::kQueueWaitMs, "", contract::Priority::kBatch, 7});
   m.count({Metric::kFirstTokenMs, "", contract::Priority::kInteractive, 120});
   m.count({Metric::kTokensOut, "", contract::Priority::kInteractive, 42});
   m.error("STORE_UNAVAILABLE");
@@ -37,6 +39,9 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
       {R"(tasks_enqueued_total{engine="llama-orch",engine_version="1.0+abc",pool_id="default",replica_id="r0",priority="batch"} 1)",
        R"(tasks_rejected_total{engine="llama-orch",reason="ADMISSION_REJECT"} 1)",
        R"(admission_backpressure_events_total{engine="llama-orch",policy="reject"} 1)",
+       R"(admission_backpressure_events_total{engine="llama-orch",policy="drop-lru"} 2)",
+       R"(orchd_queue_wait_time_ms_count{component="orchestratord",priority="batch"} 1)",
+       R"(orchd_queue_wait_time_ms_sum{component="orchestratord",priority="batch"} 7)",
        R"(queue_depth{engine="llama-orch",engine_version="1.0+abc",pool_id="default",priority="interactive"} 3)",
        R"(tokens_out_total{engine="llama-orch",engine_version="1.0+abc",pool_id="default",replica_id="r0"} 42)",
        R"(orchd_tasks_enqueued_total{component="orchestratord",outcome="accepted"} 1)",

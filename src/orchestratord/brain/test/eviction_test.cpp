@@ -79,7 +79,7 @@ TEST(IdleTtl, AJobInBetweenBeginsTheTimeAnew) {
   EXPECT_EQ(l.d.all<StopWorker>().size(), 1u);
 }
 
-// A request that races with the unload: the worker is gone for it, and the next one starts as soon as the memory is free.
+// ORCH-1051: a request that races with the unload: the worker is gone for it, and the next one starts as soon as the memory is free.
 TEST(IdleTtl, ARequestThatRacesWithTheUnloadIsServedByTheNextWorker) {
   Loaded l(with_ttl(kTtlMs));
   l.d.end(l.execution);
@@ -143,7 +143,7 @@ TEST(Eviction, WaitsUntilTheLoadHasPaidOff) {
   EXPECT_EQ(l.d.only<StopWorker>().worker_id.value, l.id);
 }
 
-// SYS-11.1: a device fuller than vram_threshold gives up an idle worker, the one the policy names, never its last.
+// ORCH-1050, SYS-11.1: a device fuller than vram_threshold gives up an idle worker, the one the policy names, never its last.
 TEST(VramThreshold, TrimsIdleWorkersButNotTheLast) {
   BrainConfig config;
   config.workers_per_gpu = 3;
