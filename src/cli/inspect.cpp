@@ -59,6 +59,11 @@ Check check_stack(const GlobalOptions& global) {
   if (!api) return {"stack", false, api.error().message, ""};
   const auto health = (*api)->call("GET", "/v2/health");
   if (!health) return {"stack", false, health.error().message, ""};
+  const auto reply = contract::decode<contract::HealthReply>(*health);
+  if (!reply) return {"stack", false, reply.error().message, ""};
+  std::string wrong;
+  for (const contract::HealthReason& reason : reply->reasons) wrong += (wrong.empty() ? "" : " ") + reason.human;
+  if (!wrong.empty()) return {"stack", false, wrong, ""};
   return {"stack", true, "orchestratord answers at " + (*api)->url(), ""};
 }
 

@@ -345,22 +345,27 @@ struct Table<DevicesConfig> {
                  optional("cpu_memory_bytes", &S::cpu_memory_bytes, "Its memory budget; omitted: half of what is free.",
                           {1 << 20, 1e15})};
 };
-// A model has one split, whatever it is called.
-inline base::Result<> check_tensor_split(const ModelsConfig& m) {
+constexpr std::int64_t kModelTimeoutMsMax = 86'400'000;  // as in a request
+
+struct PerModel {
+  std::string_view key, what;
+  std::int64_t max;
+};
+// A model has one value, whatever it is called.
+inline base::Result<> check_per_model(const ModelsConfig& m, const std::map<std::string, std::int64_t>& values,
+                                      const PerModel& per_model) {
+  const auto& [key, what, max] = per_model;
   std::map<std::string_view, std::int64_t> by_ref;
-  for (const auto& [name, devices] : m.tensor_split) {
+  for (const auto& [name, value] : values) {
     const auto alias = m.aliases.find(name);
     const std::string& ref = alias == m.aliases.end() ? name : alias->second;
     if (alias == m.aliases.end() && !ref.starts_with("file:/") && !ref.starts_with("hf:")) {
-      return field_error("models.tensor_split", "reference",
-                         "models.tensor_split maps names of models.aliases, or references, to a number of devices");
+      return field_error(key, "reference",
+                         fmt::format("{} maps names of models.aliases, or references, to {}", key, what));
     }
-    if (devices < 1 || devices > static_cast<std::int64_t>(kMaskDevicesMax)) {
-      return field_error("models.tensor_split", "range",
-                         fmt::format("models.tensor_split holds numbers of devices, 1 to {}", kMaskDevicesMax));
-    }
-    if (by_ref.emplace(ref, devices).first->second != devices) {
-      return field_error("models.tensor_split", "unique", "models.tensor_split gives one model two splits");
+    if (value < 1 || value > max) return field_error(key, "range", fmt::format("{} holds {}, 1 to {}", key, what, max));
+    if (by_ref.emplace(ref, value).first->second != value) {
+      return field_error(key, "unique", fmt::format("{} gives one model two values", key));
     }
   }
   return {};
@@ -373,6 +378,9 @@ struct Table<ModelsConfig> {
       optional("aliases", &S::aliases, "Short name to file:/absolute/path."),
       optional("tensor_split", &S::tensor_split,
                "Alias or reference to the number of devices that share the model in one worker; others: one."),
+      optional("timeout_ms", &S::timeout_ms,
+               "Alias or reference to the limit on a run of the model when the request names none; others: "
+               "orchestratord.timeout.default_ms."),
       optional("allowed_roots", &S::allowed_roots, "Folders that file: references may point into."),
       optional("cache_dir", &S::cache_dir, "Empty: ~/.cache/llama-orch/models.")};
   static base::Result<> validate(const S& m) {
@@ -387,7 +395,9 @@ struct Table<ModelsConfig> {
                            "models.aliases maps plain names to file:/absolute/path or hf:org/repo");
       }
     }
-    return check_tensor_split(m);
+    TRY(check_per_model(m, m.tensor_split,
+                        {"models.tensor_split", "numbers of devices", static_cast<std::int64_t>(kMaskDevicesMax)}));
+    return check_per_model(m, m.timeout_ms, {"models.timeout_ms", "milliseconds", kModelTimeoutMsMax});
   }
 };
 template <>

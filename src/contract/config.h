@@ -165,6 +165,7 @@ struct DevicesConfig {
 struct ModelsConfig {
   std::map<std::string, std::string> aliases;        // name -> file:/abs/path.gguf
   std::map<std::string, std::int64_t> tensor_split;  // alias or reference -> devices that share it; absent: one
+  std::map<std::string, std::int64_t> timeout_ms;    // alias or reference -> limit; absent: timeout.default_ms
   std::vector<std::string> allowed_roots;            // for file: references, besides the model cache
   std::string cache_dir;                             // empty: ~/.cache/llama-orch/models
 };

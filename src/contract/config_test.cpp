@@ -60,6 +60,7 @@ TEST_F(ConfigTest, Precedence) {
            {{"orchestratord.bind", "127.0.0.1:3"},
             {"models.aliases.demo", "file:/m.gguf"},
             {"models.tensor_split.demo", "2"},
+            {"models.timeout_ms.demo", "900000"},
             {"devices.allow_cpu", "true"}})
           .value();
   EXPECT_EQ(c.orchestratord.worker_slots, 2);
@@ -67,6 +68,7 @@ TEST_F(ConfigTest, Precedence) {
   EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:3");
   EXPECT_EQ(c.models.aliases.at("demo"), "file:/m.gguf");
   EXPECT_EQ(c.models.tensor_split.at("demo"), 2);
+  EXPECT_EQ(c.models.timeout_ms.at("demo"), 900'000);
   EXPECT_TRUE(c.devices.allow_cpu);
 }
 
@@ -86,7 +88,9 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"models: {tensor_split: {x: 2}}", "models.tensor_split"},
       {"models: {tensor_split: {'file:/m': 0}}", "1 to 16"},
       {"models: {tensor_split: {'file:/m': two}}", "models.tensor_split.file:/m"},
-      {"models: {aliases: {x: 'file:/m'}, tensor_split: {x: 2, 'file:/m': 4}}", "two splits"},
+      {"models: {aliases: {x: 'file:/m'}, tensor_split: {x: 2, 'file:/m': 4}}", "two values"},
+      {"models: {timeout_ms: {x: 2}}", "models.timeout_ms"},
+      {"models: {timeout_ms: {'file:/m': 0}}", "1 to 86400000"},
       {"log: {level: loud}", "log.level"},
       {"orchestratord: {tenants: [{id: a}]}", "token_file"},
       {"orchestratord: {tenants: [{id: localhost, token_file: f}]}", "tenants[].id"},

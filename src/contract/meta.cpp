@@ -11,10 +11,16 @@ struct Table<PoolHealth> {
                                             required("gpus", &S::gpus), required("workers", &S::workers)};
 };
 template <>
+struct Table<HealthReason> {
+  using S = HealthReason;
+  static constexpr auto fields = std::tuple{required("code", &S::code), required("human", &S::human)};
+};
+template <>
 struct Table<HealthReply> {
   using S = HealthReply;
-  static constexpr auto fields = std::tuple{
-      required("status", &S::status), required("uptime_seconds", &S::uptime_seconds), required("pools", &S::pools)};
+  static constexpr auto fields =
+      std::tuple{required("status", &S::status), optional("reasons", &S::reasons, "Why it is degraded."),
+                 required("uptime_seconds", &S::uptime_seconds), required("pools", &S::pools)};
 };
 template <>
 struct Table<VersionReply> {

@@ -13,8 +13,13 @@ struct PoolHealth {
   std::int64_t gpus = 0;
   std::int64_t workers = 0;
 };
+struct HealthReason {
+  std::string code;   // of the error table
+  std::string human;  // what is wrong and what to do
+};
 struct HealthReply {
-  std::string status;  // "healthy" | "degraded": no healthy pool | "stopping"
+  std::string status;                 // "healthy" | "degraded" | "stopping"
+  std::vector<HealthReason> reasons;  // why it is degraded
   std::int64_t uptime_seconds = 0;
   std::vector<PoolHealth> pools;
 };

@@ -51,7 +51,17 @@ void Meta::health(const net::Request&, const net::ExchangePtr& exchange) {
                                .gpus = static_cast<std::int64_t>(pool.gpus.size()),
                                .workers = static_cast<std::int64_t>(pool.workers.size())});
         }
-        out.status = *context_.stopping ? "stopping" : healthy ? "healthy" : "degraded";
+        if (!healthy) {
+          out.reasons.push_back({std::string(base::info(base::ErrorCode::kPoolUnready).name),
+                                 "No pool is healthy, so no job can run. Start pool-managerd, or see why it is lost: "
+                                 "`llorch pool health POOL`."});
+        }
+        if (answer.store_failing) {
+          out.reasons.push_back({std::string(base::info(base::ErrorCode::kStoreUnavailable).name),
+                                 "The job store cannot write, so no job is accepted and no end of a job is told. Free "
+                                 "disk space or repair the state directory."});
+        }
+        out.status = *context_.stopping ? "stopping" : out.reasons.empty() ? "healthy" : "degraded";
         exchange->respond(net::http::json_response(200, contract::encode(out)));
       });
 }

@@ -48,16 +48,15 @@ void PoolControl::reload(const net::Request& request, const net::ExchangePtr& ex
   if (!wanted) return refuse(context_, exchange, std::move(wanted).error());
   auto ref = catalog::resolve_model_ref(wanted->new_model_ref, context_.config->models.aliases, context_.roots);
   if (!ref) return refuse(context_, exchange, std::move(ref).error());
-  context_.catalog->find(
-      *ref, kModelWaitMs,
-      [this, pool_id = pool_of(request), deadline_ms = wanted->deadline_ms,
-       exchange](base::Result<catalog::KnownModel> model) {
-        if (!model) return refuse(context_, exchange, std::move(model).error());
-        ask(
-            brain::ReloadPool{
-                .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
-            202, exchange);
-      });
+  context_.catalog->find({*ref, kModelWaitMs, request.correlation_id}, [this, pool_id = pool_of(request),
+                                                                        deadline_ms = wanted->deadline_ms, exchange](
+                                                                           base::Result<catalog::KnownModel> model) {
+    if (!model) return refuse(context_, exchange, std::move(model).error());
+    ask(
+        brain::ReloadPool{
+            .request = {}, .pool_id = pool_id, .model = std::move(model->facts), .deadline_ms = deadline_ms},
+        202, exchange);
+  });
 }
 
 void PoolControl::purge(const net::Request& request, const net::ExchangePtr& exchange) {
@@ -91,7 +90,10 @@ void PoolControl::health(const net::Request& request, const net::ExchangePtr& ex
       brain::QueryPoolHealth{.request = {}, .pool_id = pool_of(request)},
       [this, exchange](const brain::AnswerPoolHealth& answer) {
         if (!answer.health) {
-          return refuse(context_, exchange, Error{ErrorCode::kPoolNotFound, "No pool has this id.", {}});
+          return refuse(context_, exchange,
+                        Error{ErrorCode::kPoolNotFound,
+                              "No pool has this id; `llorch ls` and GET /v2/pools list what there is.",
+                              {}});
         }
         exchange->respond(net::http::json_response(200, contract::encode(*answer.health)));
       });

@@ -96,6 +96,7 @@ struct AnswerQueryJobs {
 struct AnswerQueryPools {
   RequestId request;
   std::vector<PoolView> pools;  // by pool_id
+  bool store_failing = false;
 };
 struct AnswerQueryGauges {
   RequestId request;

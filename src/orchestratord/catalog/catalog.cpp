@@ -60,7 +60,8 @@ void Catalog::pool_lost(const std::string& endpoint) {
   std::erase(endpoints_, endpoint);
 }
 
-void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done) {
+void Catalog::find(const Wanted& wanted, Done done) {
+  const std::string& model_ref = wanted.model_ref;
   std::optional<base::Result<KnownModel>> answer;
   std::optional<Question> question;
   std::optional<std::uint64_t> waiter;
@@ -79,13 +80,13 @@ void Catalog::find(const std::string& model_ref, std::int64_t wait_ms, Done done
     }
     if (!entry.asking && !endpoints_.empty() && (!entry.known || stale)) {
       entry.asking = true;
-      question = Question{model_ref, endpoints_, {}};
+      question = Question{model_ref, wanted.correlation_id, endpoints_, {}};
     }
     if (!entry.known && !entry.asking) entries_.erase(it);  // names nobody can look at leave nothing behind
   }
   // Outside the lock: a timer takes one of its own, which is held while expire() runs.
   if (waiter) {
-    options_.runtime->post_after(wait_ms, [this, model_ref, id = *waiter] { expire(model_ref, id); });
+    options_.runtime->post_after(wanted.wait_ms, [this, model_ref, id = *waiter] { expire(model_ref, id); });
   }
   if (answer) options_.runtime->post([done = std::move(done), answer = std::move(*answer)] { done(answer); });
   if (question) ask(std::move(*question));
@@ -106,14 +107,14 @@ std::string Catalog::describe_path(const std::string& model_ref) const {
 
 void Catalog::ask(Question question) {
   if (question.endpoints.empty()) {
-    return settle(
-        question.model_ref,
-        base::fail(question.not_found ? std::move(*question.not_found)
-                                      : unready("no pool manager answers; the model cannot be looked at now")));
+    return settle(question, base::fail(question.not_found
+                                           ? std::move(*question.not_found)
+                                           : unready("no pool manager answers; the model cannot be looked at now")));
   }
   net::ClientRequest request;
   request.url = question.endpoints.front() + describe_path(question.model_ref);
   request.timeout_ms = options_.describe_timeout_ms;
+  request.correlation_id = question.correlation_id;
   options_.client->request(std::move(request),
                            [this, question = std::move(question)](base::Result<net::Response> response) {
                              on_facts(question, std::move(response));
@@ -128,19 +129,19 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
     question.endpoints.erase(question.endpoints.begin());
     return ask(std::move(question));
   }
-  if (!body) return settle(question.model_ref, base::fail(std::move(body).error()));
+  if (!body) return settle(question, base::fail(std::move(body).error()));
   auto facts = contract::decode<contract::ModelFacts>(*body);
-  if (!facts)
-    return settle(question.model_ref, base::fail(unready("the pool's description of the model is not valid")));
+  if (!facts) return settle(question, base::fail(unready("the pool's description of the model is not valid")));
   std::shared_ptr<const ModelText> cached;
   {
     const std::lock_guard lock(mutex_);
     cached = texts_[facts->digest].lock();
   }
-  if (cached != nullptr) return settle(question.model_ref, known_model(std::move(*facts), cached));
+  if (cached != nullptr) return settle(question, known_model(std::move(*facts), cached));
   net::ClientRequest request;
   request.url =
       fmt::format("{}/v2/models/{}/tokenizer", question.endpoints.front(), net::http::percent_encode(facts->digest));
+  request.correlation_id = question.correlation_id;
   options_.client->request(std::move(request), [this, question = std::move(question),
                                                 facts = std::move(*facts)](base::Result<net::Response> reply) mutable {
     on_tokenizer(question, std::move(facts), std::move(reply));
@@ -151,35 +152,35 @@ void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts,
   auto body = body_of(std::move(response));
   if (!body) {
     const bool pool_gone = nobody_answered(body.error().code);
-    return settle(question.model_ref,
-                  base::fail(pool_gone ? unready("the pool went away; try again") : std::move(body).error()));
+    return settle(question, base::fail(pool_gone ? unready("the pool went away; try again") : std::move(body).error()));
   }
   auto text = text_of(*body);
-  if (!text) return settle(question.model_ref, base::fail(std::move(text).error()));
+  if (!text) return settle(question, base::fail(std::move(text).error()));
   {
     const std::lock_guard lock(mutex_);
     texts_[facts.digest] = *text;
   }
-  settle(question.model_ref, known_model(std::move(facts), *text));
+  settle(question, known_model(std::move(facts), *text));
 }
 
-void Catalog::settle(const std::string& model_ref, base::Result<KnownModel> result) {
+void Catalog::settle(const Question& question, base::Result<KnownModel> result) {
   std::map<std::uint64_t, Done> waiters;
   {
     const std::lock_guard lock(mutex_);
-    Entry& entry = entries_[model_ref];
+    Entry& entry = entries_[question.model_ref];
     entry.asking = false;
     waiters = std::exchange(entry.waiters, {});
     if (result) {
       entry.known = *result;
       entry.known_since_ms = options_.clock->now().mono_ms;
     } else if (!entry.known || !base::info(result.error().code).retriable) {
-      entries_.erase(model_ref);  // gone, or not a model: nothing to serve from memory
+      entries_.erase(question.model_ref);  // gone, or not a model: nothing to serve from memory
     }
   }
   if (!result) {
-    base::log_event(base::LogLevel::kWarn, "catalog.describe_failed", {}, "A model could not be looked at.",
-                    {{"code", result.error().name()}});
+    base::log_event(base::LogLevel::kWarn, "catalog.describe_failed", question.correlation_id,
+                    "A model could not be looked at.",
+                    {{"model_ref", question.model_ref}, {"code", result.error().name()}});
   }
   for (auto& [id, done] : waiters) done(result);
 }

@@ -53,11 +53,16 @@ class Catalog {
   void pool_seen(const std::string& endpoint);
   void pool_lost(const std::string& endpoint);
 
+  struct Wanted {
+    std::string model_ref;
+    std::int64_t wait_ms = 0;
+    base::CorrelationId correlation_id;  // of the request that brings it up
+  };
   using Done = std::function<void(base::Result<KnownModel>)>;
   // Calls `done` once, on the thread of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
   // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...).
   // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
-  void find(const std::string& model_ref, std::int64_t wait_ms, Done done);
+  void find(const Wanted& wanted, Done done);
 
  private:
   struct Entry {
@@ -68,6 +73,7 @@ class Catalog {
   };
   struct Question {
     std::string model_ref;
+    base::CorrelationId correlation_id;    // of the request that began it
     std::vector<std::string> endpoints;    // still to be asked; the first one is
     std::optional<base::Error> not_found;  // a pool's answer that another one may better
   };
@@ -75,7 +81,7 @@ class Catalog {
   void ask(Question question);
   void on_facts(Question question, base::Result<net::Response> response);
   void on_tokenizer(const Question& question, contract::ModelFacts facts, base::Result<net::Response> response);
-  void settle(const std::string& model_ref, base::Result<KnownModel> result);
+  void settle(const Question& question, base::Result<KnownModel> result);
   void expire(const std::string& model_ref, std::uint64_t waiter);
   std::string describe_path(const std::string& model_ref) const;
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <future>
 
+#include "base/log.h"
 #include "contract/json.h"
 #include "engine/text/test_vocabularies.h"
 #include "net/server.h"
@@ -28,6 +29,7 @@ class CatalogTest : public testing::Test {
   CatalogTest() {
     server_.route("GET", "/v2/models/describe", [this](const net::Request& request, const net::ExchangePtr& exchange) {
       ++describes_;
+      correlations_ += request.correlation_id.value + " ";
       query_ = std::string(request.query_param("ref").value_or("")) + " " +
                std::string(request.query_param("kv_dtype").value_or(""));
       if (const auto devices = request.query_param("devices")) query_ += " on " + std::string(*devices);
@@ -40,8 +42,9 @@ class CatalogTest : public testing::Test {
       exchange->respond(net::http::json_response(200, contract::encode(facts)));
     });
     server_.route("GET", "/v2/models/{digest}/tokenizer",
-                  [this](const net::Request&, const net::ExchangePtr& exchange) {
+                  [this](const net::Request& request, const net::ExchangePtr& exchange) {
                     ++tokenizers_;
+                    correlations_ += request.correlation_id.value + " ";
                     exchange->respond({200, {{"Content-Type", "application/octet-stream"}}, blob_});
                   });
     EXPECT_TRUE(server_.start());
@@ -55,7 +58,8 @@ class CatalogTest : public testing::Test {
   }
   base::Result<KnownModel> find(std::int64_t wait_ms = 60'000) {
     std::promise<base::Result<KnownModel>> done;
-    catalog_->find("file:/m.gguf", wait_ms, [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
+    const Catalog::Wanted wanted{"file:/m.gguf", wait_ms, base::CorrelationId("corr-1")};
+    catalog_->find(wanted, [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
     return done.get_future().get();
   }
 
@@ -65,7 +69,7 @@ class CatalogTest : public testing::Test {
   std::unique_ptr<net::Client> client_;
   std::unique_ptr<Catalog> catalog_;
   std::atomic<int> describes_{0}, tokenizers_{0};
-  std::string query_;
+  std::string query_, correlations_;
   std::int64_t devices_ = 1;
   std::string digest_ = "sha256:aa";
   std::string blob_ = engine::text::serialize(engine::text::byte_bpe_data({}));
@@ -91,6 +95,21 @@ TEST_F(CatalogTest, AsksOnceAndThenKnows) {
   EXPECT_EQ(second.tokenizer, first.tokenizer);
   EXPECT_EQ(describes_, 1);
   EXPECT_EQ(tokenizers_, 1);
+}
+
+// ORCH-1092, SYS-5.6.1: the request that brings a model up is known by its id in the pool and in the log.
+TEST_F(CatalogTest, PassesTheCorrelationIdOn) {
+  catalog_->pool_seen(server_.url());
+  error_ = base::Error{ErrorCode::kCorruptFile, "not a model", {}};
+  std::string log;
+  base::capture_log_lines([&](std::string_view line) { log += line; });
+  EXPECT_FALSE(find());
+  base::capture_log_lines({});
+  EXPECT_NE(log.find("\"correlation_id\":\"corr-1\""), std::string::npos) << log;
+  EXPECT_NE(log.find("\"model_ref\":\"file:/m.gguf\""), std::string::npos) << log;
+  error_.reset();
+  ASSERT_TRUE(find());
+  EXPECT_EQ(correlations_, "corr-1 corr-1 corr-1 ") << "described twice, its tokenizer once";
 }
 
 // ORCH-3052: what a worker needs is asked for as many devices as shall share the model.

@@ -72,12 +72,24 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
   return fmt::format("file:{}", real.string());
 }
 
-std::int64_t devices_of(const std::string& model_ref, const contract::ModelsConfig& config, const AllowedRoots& roots) {
-  for (const auto& [name, devices] : config.tensor_split) {
-    const auto ref = resolve_model_ref(name, config.aliases, roots);
-    if (ref && *ref == model_ref) return devices;
+namespace {
+std::optional<std::int64_t> value_of(const std::map<std::string, std::int64_t>& values, const std::string& model_ref,
+                                     const std::map<std::string, std::string>& aliases, const AllowedRoots& roots) {
+  for (const auto& [name, value] : values) {
+    const auto ref = resolve_model_ref(name, aliases, roots);
+    if (ref && *ref == model_ref) return value;
   }
-  return 1;
+  return std::nullopt;
+}
+}  // namespace
+
+std::int64_t devices_of(const std::string& model_ref, const contract::ModelsConfig& config, const AllowedRoots& roots) {
+  return value_of(config.tensor_split, model_ref, config.aliases, roots).value_or(1);
+}
+
+std::optional<std::int64_t> timeout_ms_of(const std::string& model_ref, const contract::ModelsConfig& config,
+                                          const AllowedRoots& roots) {
+  return value_of(config.timeout_ms, model_ref, config.aliases, roots);
 }
 
 }  // namespace llorch::orchestratord::catalog

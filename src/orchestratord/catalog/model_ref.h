@@ -26,5 +26,8 @@ base::Result<std::string> resolve_model_ref(std::string_view model, const std::m
                                             const AllowedRoots& roots);
 // Among how many devices models.tensor_split shares what resolve_model_ref() made of a reference; 1: it says nothing of it.
 std::int64_t devices_of(const std::string& model_ref, const contract::ModelsConfig& config, const AllowedRoots& roots);
+// What models.timeout_ms says of it.
+std::optional<std::int64_t> timeout_ms_of(const std::string& model_ref, const contract::ModelsConfig& config,
+                                          const AllowedRoots& roots);
 
 }  // namespace llorch::orchestratord::catalog

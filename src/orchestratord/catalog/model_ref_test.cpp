@@ -54,6 +54,17 @@ TEST_F(ModelRefTest, ASplitIsOfTheFile) {
   EXPECT_EQ(devices(file("models/c.gguf")), 1);
 }
 
+// OC-CORE-1022: so has it one limit.
+TEST_F(ModelRefTest, ATimeoutIsOfTheFile) {
+  const auto timeout_ms = [&](const std::string& ref) {
+    return timeout_ms_of(ref, config_, allowed_roots(config_, {}));
+  };
+  config_.aliases = {{"demo", file("folder-link/a.gguf")}};
+  config_.timeout_ms = {{"demo", 900'000}};
+  EXPECT_EQ(timeout_ms(file("models/a.gguf")), 900'000);
+  EXPECT_EQ(timeout_ms(file("models/b.gguf")), std::nullopt);
+}
+
 // VALID: a path is canonical before it is compared with the allowed roots.
 TEST_F(ModelRefTest, NothingOutsideTheRoots) {
   for (const std::string& bad : {file("models/../models-other/b.gguf"), file("models/link.gguf"),

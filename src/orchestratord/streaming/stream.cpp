@@ -13,15 +13,15 @@ constexpr std::size_t kQueuedBytesMax = 256 << 10;
 constexpr std::size_t kQueuedBytesLow = 64 << 10;
 constexpr std::size_t kWriteBytesMax = 64 << 10;
 
-std::string diverged_frame() {
+std::string diverged_frame(const base::CorrelationId& correlation_id) {
   const base::Error error{
       base::ErrorCode::kReplayDiverged,
       "the stream does not contain the event named by Last-Event-ID: what the client holds is no prefix "
       "of it; read it from the beginning or submit the job again",
       {}};
   std::string frame;
-  net::sse::append_event(frame,
-                         {.event = "error", .id = {}, .data = contract::encode(contract::error_body(error, {}))});
+  net::sse::append_event(
+      frame, {.event = "error", .id = {}, .data = contract::encode(contract::error_body(error, correlation_id))});
   return frame;
 }
 
@@ -98,6 +98,7 @@ void Stream::finish(const StreamLog::Terminal& terminal, std::int64_t now_ms) {
 void Stream::attach(const Reader& reader, std::int64_t now_ms) {
   const auto client = std::make_shared<Client>();
   client->exchange = reader.exchange;
+  client->correlation_id = reader.correlation_id;
   client->cursor = streaming::attach(reader.last_event_id);
   client->last_write_ms = client->sent_changed_ms = now_ms;
   {
@@ -137,7 +138,7 @@ void Stream::pump(const ClientPtr& client, std::int64_t now_ms) {
         if (client->counts) {
           write(*client, next.bytes, now_ms);
         } else {
-          write(*client, diverged_frame(), now_ms);
+          write(*client, diverged_frame(client->correlation_id), now_ms);
         }
         client->exchange->end();
         return;

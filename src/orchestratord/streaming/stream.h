@@ -52,7 +52,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   struct Reader {
     net::ExchangePtr exchange;
     std::optional<EventId> last_event_id;
-    net::http::Headers headers{};  // of the answer, besides its own
+    base::CorrelationId correlation_id{};  // of the request that reads
+    net::http::Headers headers{};          // of the answer, besides its own
   };
   // Answers the exchange with the stream, from now until it ends.
   void attach(const Reader& reader, std::int64_t now_ms);
@@ -78,6 +79,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
  private:
   struct Client {
     net::ExchangePtr exchange;
+    base::CorrelationId correlation_id;
     Cursor cursor;
     std::uint64_t metrics_seen = 0;
     bool waits_for_drain = false;

@@ -184,10 +184,11 @@ void Submitter::find_model(const PendingPtr& pending) {
   auto ref = catalog::resolve_model_ref(request.model ? *request.model : *request.model_ref,
                                         context_.config->models.aliases, context_.roots);
   if (!ref) return refuse_pending(pending, std::move(ref).error());
-  context_.catalog->find(*ref, kModelWaitMs, [this, pending, ref = *ref](base::Result<catalog::KnownModel> model) {
-    if (!model) return refuse_pending(pending, std::move(model).error());
-    tokenise(pending, ref, *model);
-  });
+  context_.catalog->find({*ref, kModelWaitMs, pending->correlation_id},
+                         [this, pending, ref = *ref](base::Result<catalog::KnownModel> model) {
+                           if (!model) return refuse_pending(pending, std::move(model).error());
+                           tokenise(pending, ref, *model);
+                         });
 }
 
 void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref, const catalog::KnownModel& model) {
@@ -226,6 +227,8 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.on_disconnect = request.on_disconnect;
   record.tenant_id = pending->tenant_id;
   record.timeout_ms = request.timeout_ms;
+  if (!record.timeout_ms)
+    record.timeout_ms = catalog::timeout_ms_of(model_ref, context_.config->models, context_.roots);
   record.deadline_ms = request.deadline_ms;
   record.tokens_in = static_cast<std::int64_t>(tokens.size());
   record.submitted_unix_ms = context_.clock->now().unix_ms;

@@ -70,15 +70,20 @@ void Tasks::show(const net::Request& request, const net::ExchangePtr& exchange) 
         // An ending that is not committed yet is nobody's to see, and the store knows it with its receipt once it is.
         const bool running = answer.job && !contract::is_terminal(answer.job->status);
         const LiveJobPtr live = running ? context_.jobs->find(job_id) : nullptr;
-        if (live == nullptr) return show_stored(job_id, exchange);
+        if (live == nullptr) {
+          return show_stored(job_id, answer.job ? std::move(answer.job->reason) : std::nullopt, exchange);
+        }
         const auto view = job_view(live->record, LiveDetails{std::move(*answer.job), last_event_id_of(live->stream)});
         exchange->respond(net::http::json_response(200, contract::encode(view)));
       });
 }
 
-void Tasks::show_stored(const base::JobId& job_id, const net::ExchangePtr& exchange) {
-  find_stored(job_id, exchange, [exchange](const state_store::JobRecord& record) {
-    exchange->respond(net::http::json_response(200, contract::encode(job_view(record, std::nullopt))));
+void Tasks::show_stored(const base::JobId& job_id, std::optional<contract::WaitReason> reason,
+                        const net::ExchangePtr& exchange) {
+  find_stored(job_id, exchange, [exchange, reason = std::move(reason)](const state_store::JobRecord& record) {
+    contract::JobView view = job_view(record, std::nullopt);
+    if (!contract::is_terminal(view.status)) view.reason = reason;
+    exchange->respond(net::http::json_response(200, contract::encode(view)));
   });
 }
 
@@ -101,6 +106,9 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
                 record,
                 use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
                          : std::nullopt));
+            if (it != live->end() && !contract::is_terminal(record.progress.status)) {
+              out.tasks.back().reason = it->second.reason;
+            }
           }
           exchange->respond(net::http::json_response(200, contract::encode(out)));
         });
@@ -119,9 +127,12 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
   if (const streaming::StreamPtr stream = context_.hub->find(*job_id)) {
     const LiveJobPtr live = context_.jobs->find(*job_id);
     if (live != nullptr && live->record.session_id) {
-      return attach_with_budget(base::SessionId(*live->record.session_id), stream, {exchange, last_event_id, {}});
+      return attach_with_budget(base::SessionId(*live->record.session_id), stream,
+                                {exchange, last_event_id, request.correlation_id, {}});
     }
-    return stream->attach({.exchange = exchange, .last_event_id = last_event_id}, context_.clock->now().mono_ms);
+    return stream->attach(
+        {.exchange = exchange, .last_event_id = last_event_id, .correlation_id = request.correlation_id},
+        context_.clock->now().mono_ms);
   }
   find_stored(*job_id, exchange, [this, last_event_id, exchange](const state_store::JobRecord& record) {
     serve_stored_events(record, last_event_id, exchange);

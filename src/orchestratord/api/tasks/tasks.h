@@ -15,7 +15,9 @@ class Tasks {
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
-  void show_stored(const base::JobId& job_id, const net::ExchangePtr& exchange);
+  // `reason`: what it waits for, unless its row says how it ended.
+  void show_stored(const base::JobId& job_id, std::optional<contract::WaitReason> reason,
+                   const net::ExchangePtr& exchange);
   // With what is left of the job's session in the head of the answer.
   void attach_with_budget(base::SessionId session_id, const streaming::StreamPtr& stream,
                           streaming::Stream::Reader reader);

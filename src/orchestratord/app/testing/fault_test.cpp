@@ -33,11 +33,15 @@ TEST_F(FaultTest, AFullDiskIsARefusalAndThenItWorksAgain) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(code_of(refused), "STORE_UNAVAILABLE");
   EXPECT_TRUE(refused.headers.get("Retry-After"));
+  const std::string health = client_->get("/v2/health").body;
+  EXPECT_EQ(field(health, "status"), "degraded") << "healthy, and no job is accepted";
+  EXPECT_EQ(field(health, "code"), "STORE_UNAVAILABLE") << health;
   disk_.heal();
   const auto events = client_->read(events_path(client_->submit(task(3)))).events;
   EXPECT_EQ(events.back().event, "end");
   const std::string list = client_->get("/v2/tasks").body;
   EXPECT_EQ(list.find("\"queue_position\""), std::string::npos) << "a refused job was kept: " << list;
+  EXPECT_EQ(field(client_->get("/v2/health").body, "status"), "healthy");
 }
 
 // The end of a job is told only when it is durable; tokens flow meanwhile.
@@ -53,11 +57,17 @@ TEST_F(FaultTest, TheTerminalEventWaitsForTheDisk) {
   EXPECT_EQ(tokens_of(during.events), FakePool::expected_tokens(5, 20));
   EXPECT_EQ(during.events.back().event, "token") << "told before it was durable";
   EXPECT_EQ(pool_->completed()[job_id], 1);
+  for (const std::string& path : {"/v2/tasks/" + job_id, std::string("/v2/tasks")}) {
+    const std::string waiting = client_->get(path).body;
+    EXPECT_NE(waiting.find("\"code\":\"WAITING_FOR_STORE\""), std::string::npos) << waiting;
+    EXPECT_EQ(waiting.find("\"completed\""), std::string::npos) << "told before it was durable: " << waiting;
+  }
   disk_.heal();
   const std::string last = *during.events.back().id;
   const auto after = client_->read(events_path(job_id), {.last_event_id = last});
   EXPECT_EQ(names_of(after.events), std::vector<std::string>{"end"});
   EXPECT_EQ(status_of(job_id), "completed");
+  EXPECT_EQ(client_->get("/v2/tasks/" + job_id).body.find("\"reason\""), std::string::npos);
 }
 
 TEST_F(FaultTest, TheSameTaskAfterAFailedCommitIsANewTry) {

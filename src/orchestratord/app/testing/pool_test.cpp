@@ -42,6 +42,7 @@ TEST_F(PoolTest, RegistersBeatsAndLeaves) {
   EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-a").status, 404);
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
   EXPECT_EQ(field(client_->get("/v2/health").body, "status"), "degraded");
+  EXPECT_EQ(field(client_->get("/v2/health").body, "code"), "POOL_UNREADY");
 }
 
 TEST_F(PoolTest, RefusesWhatCannotBe) {

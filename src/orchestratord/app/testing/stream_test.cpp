@@ -72,6 +72,17 @@ TEST_F(StreamTest, AWorkerLossIsInvisibleToTheClient) {
   EXPECT_EQ(field(client_->get("/v2/tasks/" + job_id).body, "attempts"), "2");
 }
 
+// SYS-5.5.1, SYS-5.6.1: an id that is not of this stream is refused in it, under the id of the request that brought it.
+TEST_F(StreamTest, AnIdOfAnotherStreamIsRefused) {
+  start_with_pool();
+  const std::string job_id = client_->submit(resumable(3, 4000));
+  client_->read(events_path(job_id), {.count = 5});
+  const auto stranger = client_->read(events_path(job_id), {.last_event_id = "3-0000000000000000"});
+  ASSERT_EQ(stranger.events.size(), 1u);
+  EXPECT_EQ(field(stranger.events.back().data, "code"), "REPLAY_DIVERGED");
+  EXPECT_EQ(field(stranger.events.back().data, "correlation_id").size(), 36u);
+}
+
 TEST_F(StreamTest, AReplayThatDiffersIsAnErrorNotASplice) {
   start_with_pool();
   pool_->break_after(20);

@@ -84,7 +84,7 @@ struct Execution {
   bool started = false;
   bool aborted = false;
   std::optional<base::Error> retry_error;  // aborted in favour of another attempt, because of this
-  std::optional<TimerQueue::Handle> wall_timer, idle_timer, gone_timer, abort_timer;
+  std::optional<TimerQueue::Handle> wall_timer, late_timer, idle_timer, gone_timer, abort_timer;
 };
 
 // What runs of a model on a device took.
@@ -169,8 +169,9 @@ struct Brain::State {
   std::unordered_map<base::JobId, Arrival> arrival_of;  // look-ups only
   std::map<ExecutionId, Execution> executions;
   std::map<CommitId, PendingCommit> commits;
-  std::int64_t commits_awaited = 0;  // those that are not kProgress
-  std::deque<Model> models;          // by ModelIndex
+  std::int64_t commits_awaited = 0;             // those that are not kProgress
+  std::optional<std::int64_t> store_failed_ms;  // the last commit failed, then
+  std::deque<Model> models;                     // by ModelIndex
   std::map<std::string, ModelIndex> model_of;
   std::deque<Lane> lanes;  // by LaneIndex
   std::map<LaneKey, LaneIndex> lane_of;
@@ -246,6 +247,7 @@ struct Brain::State {
   std::optional<base::Error> deadline_error(const jobs::JobSpec& spec, ModelIndex model_index);
   static base::Error stopping_error();
   static base::Error store_error(std::string_view consequence);
+  bool store_failing() const;
   base::Error queue_full_error() const;
   void refuse(const Submit& e, base::Error error);
   Job& add_job(jobs::JobSpec spec, LaneIndex lane_index);
@@ -313,6 +315,7 @@ struct Brain::State {
   void put_back(Job& job);
   void completed(Job& job, const Execution& execution, contract::EndEvent end);
   void wall_timer(Execution& execution);
+  void late_timer(Execution& execution);
   void idle_timer(Execution& execution);
   void abort_timer(Execution& execution);
 

@@ -94,6 +94,7 @@ void Brain::State::fire(const Timer& timer) {
       });
     case TimerKind::kStoreRetry: return with_job([&](Job& job) { commit_ending(job); });
     case TimerKind::kExecutionWall: return with_execution([&](Execution& x) { wall_timer(x); });
+    case TimerKind::kExecutionLate: return with_execution([&](Execution& x) { late_timer(x); });
     case TimerKind::kExecutionIdle: return with_execution([&](Execution& x) { idle_timer(x); });
     case TimerKind::kExecutionGone:
       return with_execution([&](Execution& x) {
@@ -115,8 +116,9 @@ void Brain::State::fire(const Timer& timer) {
 void Brain::State::on(Shutdown& e) {
   if (draining) return;
   draining = true;
-  log(base::LogLevel::kInfo, "shutdown.draining", nullptr, "Takes no new work and lets running jobs finish.",
-      {{"executions", executions.size()}, {"queued", queue.depth()}});
+  log(base::LogLevel::kInfo, "shutdown.draining", nullptr,
+      "Takes no new work; what does not finish in time runs again in the next process.",
+      {{"executions", executions.size()}, {"queued", queue.depth()}, {"grace_ms", e.grace_ms}});
   timers.arm(now.mono_ms + e.grace_ms, {.kind = TimerKind::kShutdownGrace});
 }
 

@@ -15,6 +15,7 @@ enum class TimerKind : std::uint8_t {
   kCancelAnswer,   // number: arrival; clients that asked to cancel wait no longer for the store
   kStoreRetry,     // number: arrival; write the terminal row again
   kExecutionWall,  // number: execution
+  kExecutionLate,  // number: execution; most of its time is over
   kExecutionIdle,  // number: execution
   kExecutionGone,  // number: execution; its worker is gone, the connection should have broken by now
   kAbort,          // number: execution; the worker did not confirm

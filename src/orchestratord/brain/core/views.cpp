@@ -163,6 +163,13 @@ LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {
                .pool_id = job.pool_id,
                .started_unix_ms = job.started_unix_ms,
                .tokens_out = job.tokens_out};
+  if (job.ending && store_failing()) {
+    live.reason = contract::WaitReason{"WAITING_FOR_STORE",
+                                       "The job has ended, and the job store cannot write how; that is told as soon as "
+                                       "it can. Free disk space or repair "
+                                       "the state directory.",
+                                       {}};
+  }
   if (job.status != JobStatus::kQueued) return live;
   live.queue_position = position;
   live.predicted_start_ms = lane(job.lane).wait && lane(job.lane).wait->code == WaitCode::kQuota
@@ -194,7 +201,7 @@ void Brain::State::on(QueryJobs& e) {
 }
 
 void Brain::State::on(QueryPools& e) {
-  AnswerQueryPools answer{.request = e.request, .pools = {}};
+  AnswerQueryPools answer{.request = e.request, .pools = {}, .store_failing = store_failing()};
   for (const auto& [id, pool] : registry.pools()) {
     PoolView view{.pool_id = id,
                   .status = pool.status,

@@ -54,6 +54,45 @@ TEST(Admission, AFailedCommitIsARefusal) {
   EXPECT_EQ(d.all<CommitAdmission>().size(), 1u);
 }
 
+// A store that fails is known to be failing until it commits, or until nobody can know any more.
+TEST(Admission, AFailingStoreIsKnownForAWhile) {
+  Driver d;
+  d.add_worker();
+  const auto failing = [&] {
+    d.send(QueryPools{++d.requests});
+    return d.only<AnswerQueryPools>().store_failing;
+  };
+  EXPECT_FALSE(failing());
+  d.auto_commit = false;
+  const auto fail = [&](const std::string& id) {
+    d.submit(id);
+    const CommitId commit = d.only<CommitAdmission>().commit;
+    d.send(CommitFailed{{commit}, {ErrorCode::kStoreUnavailable, "full", {}}});
+  };
+  fail("j1");
+  EXPECT_TRUE(failing());
+  d.after_ms(29'000);
+  EXPECT_TRUE(failing());
+  d.after_ms(1'000);
+  EXPECT_FALSE(failing());
+  fail("j2");
+  EXPECT_TRUE(failing());
+  d.submit("j3");
+  d.send(Committed{{d.only<CommitAdmission>().commit}});
+  EXPECT_FALSE(failing());
+}
+
+// What is displaced under the policies is said, and so is it when nothing is.
+TEST(Admission, AQueueThatGivesNoWaySaysSo) {
+  for (const auto policy : {contract::QueuePolicy::kReject, contract::QueuePolicy::kDropLru}) {
+    Driver d(BrainConfig{.queue = {.capacity = 1, .policy = policy}});
+    d.submit("j1");
+    d.submit("j2", {.priority = Priority::kBatch});
+    const std::string message = d.only<AnswerSubmit>().result.error().message;
+    EXPECT_EQ(message.find("gives way") != std::string::npos, policy == contract::QueuePolicy::kDropLru) << message;
+  }
+}
+
 // ORCH-2007, ORCH-3005, OC-CORE-1002: what the shell needs for the 429: policy_label, retry_after_ms, numbers.
 TEST(Admission, AFullQueueRefusesWithTheNumbers) {
   Driver d(BrainConfig{.queue = {.capacity = 1}});

@@ -129,7 +129,7 @@ TEST(Cancel, RunningJobIsSealedBeforeTheAnswer) {
   EXPECT_EQ(d.only<Execute>().job_id, base::JobId("j2"));
 }
 
-// SYS-7.4.1, SYS-5.4.2: after 5 s without confirmation the slot counts as free and the client has its answer.
+// ORCH-1072, SYS-7.4.1, SYS-5.4.2: after 5 s without confirmation the slot counts as free and the client has its answer.
 TEST(Cancel, TheDeadlineHolds) {
   Driver d;
   d.add_worker();
@@ -157,7 +157,7 @@ TEST(Cancel, TheDeadlineHolds) {
   EXPECT_TRUE(d.none<Execute>());
 }
 
-// TIMEOUT-22010, TIMEOUT-22011: wall, idle, queue and deadline, each with its stage.
+// OC-CORE-1022, TIMEOUT-22010, TIMEOUT-22011: wall, idle, queue and deadline, each with its stage.
 TEST(Timeouts, WallIdleQueueAndDeadline) {
   const auto detail = [](const Finish& f, std::string_view key) {
     for (const auto& [k, v] : f.error->details) {
@@ -177,6 +177,7 @@ TEST(Timeouts, WallIdleQueueAndDeadline) {
   EXPECT_TRUE(d.none<Finish>());
   d.after_ms(1);
   EXPECT_EQ(detail(d.only<Finish>(), "limit"), "wall");
+  EXPECT_NE(d.only<Finish>().error->message.find("timeout_ms"), std::string::npos) << "what to do about it";
   EXPECT_EQ(detail(d.only<Finish>(), "stage"), "execution");
   EXPECT_EQ(d.only<AbortExecute>().execution, x);
   d.lose(x, ErrorCode::kCancelled);
@@ -200,6 +201,30 @@ TEST(Timeouts, WallIdleQueueAndDeadline) {
   d.after_ms(10'000);
   EXPECT_EQ(d.only<Finish>().job_id, base::JobId("waits"));
   EXPECT_EQ(detail(d.only<Finish>(), "stage"), "queue");
+}
+
+// TIMEOUT-22010, OC-CORE-1022: four fifths of the limit are a warning, to the operator and once.
+TEST(Timeouts, AreWarnedOf) {
+  Driver d;
+  d.add_worker();
+  const auto warnings = [&] {
+    const auto logs = d.all<Log>();
+    return std::count_if(logs.begin(), logs.end(), [](const Log& l) { return l.event == "job.late"; });
+  };
+  const ExecutionId x = d.run("j1", {.timeout_ms = 10'000});
+  d.send(ExecuteStarted{x});
+  d.after_ms(7'999);
+  EXPECT_EQ(warnings(), 0);
+  d.after_ms(1);
+  EXPECT_EQ(warnings(), 1);
+  EXPECT_TRUE(d.none<AbortExecute>());
+  d.end(x);
+  const ExecutionId y = d.run("j2", {.timeout_ms = 10'000});
+  d.send(ExecuteStarted{y});
+  d.after_ms(5'000);
+  d.end(y);
+  d.after_ms(3'000);
+  EXPECT_EQ(warnings(), 0) << "it has ended in time";
 }
 
 TEST(Timeouts, RequestBeatsDefaultAndIsCapped) {

@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kGuessPerJobMs = 100;
 constexpr std::int64_t kRetryAfterMinMs = 1000;
 constexpr std::int64_t kRetryAfterMaxMs = 60000;
+// Nobody knows how the disk is until somebody writes: an older failure says nothing of now.
+constexpr std::int64_t kStoreFailureHoldsMs = 30000;
 }  // namespace
 
 std::int64_t Brain::State::context_tokens(const contract::ModelFacts& facts) const {
@@ -81,12 +83,19 @@ Error Brain::State::too_few_devices(const contract::ModelFacts& facts) {
       .with("devices", facts.devices);
 }
 
+bool Brain::State::store_failing() const {
+  return store_failed_ms && now.mono_ms - *store_failed_ms < kStoreFailureHoldsMs;
+}
+
 Error Brain::State::queue_full_error() const {
   const std::int64_t retry_ms = std::clamp(run_ms.get().value_or(kRetryAfterMinMs), kRetryAfterMinMs, kRetryAfterMaxMs);
+  const bool displaces = config.queue.policy == contract::QueuePolicy::kDropLru ||
+                         config.queue.policy == contract::QueuePolicy::kShedLowPriority;
+  const std::string_view kept = displaces ? ", and none of them gives way to this one" : "";
   return Error{
       ErrorCode::kQueueFull,
-      fmt::format("The queue holds {} jobs, its limit. Try again in {} ms, or raise orchestratord.queue.capacity.",
-                  queue.depth(), retry_ms),
+      fmt::format("The queue holds {} jobs, its limit{}. Try again in {} ms, or raise orchestratord.queue.capacity.",
+                  queue.depth(), kept, retry_ms),
       {}}
       .with("policy_label", std::string(queue::policy_label(config.queue.policy)))
       .with("retry_after_ms", retry_ms)
@@ -255,6 +264,7 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
 }
 
 void Brain::State::on(Committed& e) {
+  store_failed_ms.reset();
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
     if (orders_committed(id, nullptr) || it == commits.end()) continue;  // or said twice
@@ -272,6 +282,7 @@ void Brain::State::on(Committed& e) {
 }
 
 void Brain::State::on(CommitFailed& e) {
+  if (e.error.code == ErrorCode::kStoreUnavailable) store_failed_ms = now.mono_ms;
   for (const CommitId id : e.commits) {
     const auto it = commits.find(id);
     if (orders_committed(id, &e.error) || it == commits.end()) continue;

@@ -12,6 +12,10 @@ namespace llorch::orchestratord::brain {
 using base::Error;
 using base::ErrorCode;
 
+namespace {
+constexpr std::int64_t kLatePart = 5;  // a run is told of when the last fifth of its time begins
+}  // namespace
+
 void Brain::State::dispatch(Job& job, Worker& worker) {
   ASSERT(job.admitted && !job.ending && !job.execution && jobs::is_legal(job.status, JobStatus::kDispatched), "job {}",
          job.spec.job_id.value);
@@ -44,6 +48,8 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
     x.session_limit = true;
   }
   x.wall_timer = timers.arm(now.mono_ms + x.timeout_ms, {.kind = TimerKind::kExecutionWall, .number = id.value});
+  x.late_timer = timers.arm(now.mono_ms + x.timeout_ms - x.timeout_ms / kLatePart,
+                            {.kind = TimerKind::kExecutionLate, .number = id.value});
   x.idle_timer =
       timers.arm(now.mono_ms + config.timeout.idle_ms, {.kind = TimerKind::kExecutionIdle, .number = id.value});
   job.execution = id;
@@ -210,6 +216,7 @@ void Brain::State::put_back(Job& job) {
 void Brain::State::abort(Execution& x) {
   x.aborted = true;
   timers.cancel(x.wall_timer);
+  timers.cancel(x.late_timer);
   timers.cancel(x.idle_timer);
   timers.cancel(x.gone_timer);
   x.abort_timer = timers.arm(now.mono_ms + config.timeout.cancellation_deadline_ms,
@@ -226,6 +233,7 @@ void Brain::State::abort_and_retry(Execution& x, Error error) {
 
 void Brain::State::release(Execution& x) {
   timers.cancel(x.wall_timer);
+  timers.cancel(x.late_timer);
   timers.cancel(x.idle_timer);
   timers.cancel(x.gone_timer);
   timers.cancel(x.abort_timer);
@@ -245,6 +253,18 @@ void Brain::State::wall_timer(Execution& x) {
                             .limit = x.session_limit ? "session_time_budget" : "wall",
                             .timeout_ms = x.timeout_ms,
                             .execution_time_ms = now.mono_ms - x.dispatched_ms});
+}
+
+// Said before it is too late, to who may raise the limit for the next ones.
+void Brain::State::late_timer(Execution& x) {
+  x.late_timer.reset();
+  if (x.aborted) return;
+  const Job& job = jobs.at(x.job);
+  log(base::LogLevel::kWarn, "job.late", &job, "A job has used most of its time.",
+      {{"timeout_ms", x.timeout_ms},
+       {"execution_time_ms", now.mono_ms - x.dispatched_ms},
+       {"tokens_out", job.tokens_out},
+       {"max_tokens", job.spec.max_tokens}});
 }
 
 void Brain::State::idle_timer(Execution& x) {

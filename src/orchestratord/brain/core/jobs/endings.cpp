@@ -40,18 +40,29 @@ void Brain::State::cancel(Job& job, jobs::CancelReason reason) {
                    "reason", std::string(jobs::name(reason)))});
 }
 
+namespace {
+std::string_view advice_for(std::string_view limit) {
+  if (limit == "deadline") return "Give a later deadline_ms, or submit it when less waits.";
+  if (limit == "queue") return "Submit it when less waits, or raise orchestratord.timeout.queue_ms.";
+  if (limit == "idle")
+    return "Its worker gave no token for so long; submit it again, or raise orchestratord.timeout.idle_ms.";
+  if (limit == "session_time_budget") return "Use another session, or one with a larger time budget.";
+  return "Ask for more with timeout_ms (up to orchestratord.timeout.max_ms), or for fewer tokens.";
+}
+}  // namespace
+
 void Brain::State::time_out(Job& job, const TimedOut& what) {
   count(Metric::kTimeouts, what.stage);
   log(base::LogLevel::kWarn, "job.timeout", &job, "A job ran out of time.",
       {{"stage", what.stage}, {"limit", what.limit}, {"timeout_ms", what.timeout_ms}});
-  fail(job,
-       Error{ErrorCode::kTimeout,
-             fmt::format("The {} limit of {} ms ran out in the {} stage.", what.limit, what.timeout_ms, what.stage),
-             {}}
-           .with("stage", std::string(what.stage))
-           .with("limit", std::string(what.limit))
-           .with("timeout_ms", what.timeout_ms)
-           .with("execution_time_ms", what.execution_time_ms));
+  fail(job, Error{ErrorCode::kTimeout,
+                  fmt::format("The {} limit of {} ms ran out in the {} stage. {}", what.limit, what.timeout_ms,
+                              what.stage, advice_for(what.limit)),
+                  {}}
+                .with("stage", std::string(what.stage))
+                .with("limit", std::string(what.limit))
+                .with("timeout_ms", what.timeout_ms)
+                .with("execution_time_ms", what.execution_time_ms));
 }
 
 void Brain::State::finish(Job& job, Ending ending) {

@@ -45,7 +45,8 @@ PoolOperation drain_operation() {
 }  // namespace
 
 base::Error pool_not_found(const base::PoolId& id) {
-  return Error{ErrorCode::kPoolNotFound, "No pool has this id.", {}}.with("pool_id", id.value);
+  return Error{ErrorCode::kPoolNotFound, "No pool has this id; `llorch ls` and GET /v2/pools list what there is.", {}}
+      .with("pool_id", id.value);
 }
 
 std::string unreadable_orders(const base::PoolId& id) {
