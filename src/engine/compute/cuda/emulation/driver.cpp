@@ -3,10 +3,16 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <numeric>
+#include <random>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/assert.h"
@@ -56,30 +62,52 @@ class Overlap final : public kernels::EarlierKernels {
   Contents shown_;   // what it sees instead
 };
 
-using RunFn = void (*)(const Grid&, const void* args, bool backwards, Overlap* overlap);
+// How the blocks of a launch are run.
+struct Run {
+  kernels::ThreadOrder order = kernels::ThreadOrder::kForwards;
+  std::uint32_t seed = 0;
+  std::uint32_t host_threads = 1;
+  Overlap* overlap = nullptr;
+};
+using RunFn = void (*)(const Grid&, const void* args, const Run& run);
 
 // Shared memory begins as bytes no kernel may count on.
 constexpr int kGarbage = 0xFF;
 
 template <class Kernel>
-void run_grid(const Grid& grid, const void* args, bool backwards, Overlap* overlap) {
+void run_block(const Grid& grid, const typename Kernel::Args& args, const Run& run, std::uint32_t at) {
+  typename Kernel::Shared shared;
+  std::memset(static_cast<void*>(&shared), kGarbage, sizeof shared);
+  Overlap* early = kernels::StartsEarly<Kernel> ? run.overlap : nullptr;
+  HostBlock<Kernel::kThreads> block({at % grid.x, at / grid.x % grid.y, at / grid.x / grid.y},
+                                    {.order = run.order, .seed = run.seed ^ at * 0x9E3779B9u, .earlier = early});
+  if (early != nullptr) early->begin_block();
+  kernels::run_block<Kernel>(block, shared, args);
+  ASSERT(block.has_waited(), "kernel {}: block {} ended without waiting for the stream",
+         static_cast<int>(kernels::kernel_id<Kernel>()), at);
+}
+
+// Blocks as a launch takes them up.
+std::vector<std::uint32_t> blocks_in_order(std::uint32_t count, const Run& run) {
+  std::vector<std::uint32_t> blocks(count);
+  std::iota(blocks.begin(), blocks.end(), 0u);
+  if (run.order == kernels::ThreadOrder::kBackwards) std::ranges::reverse(blocks);
+  if (run.order == kernels::ThreadOrder::kMixed) std::ranges::shuffle(blocks, std::minstd_rand(run.seed));
+  return blocks;
+}
+
+template <class Kernel>
+void run_grid(const Grid& grid, const void* args, const Run& run) {
   typename Kernel::Args own;
   std::memcpy(&own, args, sizeof own);  // as a launch copies them
-  typename Kernel::Shared shared;
-  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
-  Overlap* early = kernels::StartsEarly<Kernel> ? overlap : nullptr;
-  for (std::uint64_t i = 0; i < blocks; ++i) {
-    const std::uint64_t at = backwards ? blocks - 1 - i : i;
-    std::memset(static_cast<void*>(&shared), kGarbage, sizeof shared);
-    HostBlock<Kernel::kThreads> block(
-        {static_cast<std::uint32_t>(at % grid.x), static_cast<std::uint32_t>(at / grid.x % grid.y),
-         static_cast<std::uint32_t>(at / grid.x / grid.y)},
-        backwards, early);
-    if (early != nullptr) early->begin_block();
-    kernels::run_block<Kernel>(block, shared, own);
-    ASSERT(block.has_waited(), "kernel {}: block {} ended without waiting for the stream",
-           static_cast<int>(kernels::kernel_id<Kernel>()), at);
-  }
+  const std::vector<std::uint32_t> blocks = blocks_in_order(grid.x * grid.y * grid.z, run);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < blocks.size(); i = next++) run_block<Kernel>(grid, own, run, blocks[i]);
+  };
+  std::vector<std::jthread> others;
+  while (others.size() + 1 < std::min<std::size_t>(run.host_threads, blocks.size())) others.emplace_back(work);
+  work();
 }
 
 // Threads of the host may fill one part of it while a kernel runs, so kernels are kept away from it by their arguments.
@@ -222,7 +250,15 @@ class EmulatedDriver final : public Driver {
     ++kernels_count_;
     if (options_.overlapping) overlap_.begin_kernel();
     check_args(args, args_bytes_[static_cast<std::size_t>(kernel)]);
-    run_[static_cast<std::size_t>(kernel)](grid, args, options_.backwards, options_.overlapping ? &overlap_ : nullptr);
+    using enum kernels::ThreadOrder;
+    // Every launch has an order of its own.
+    run_[static_cast<std::size_t>(kernel)](grid, args,
+                                           {.order = options_.seed != 0   ? kMixed
+                                                     : options_.backwards ? kBackwards
+                                                                          : kForwards,
+                                            .seed = options_.seed + static_cast<std::uint32_t>(kernels_count_),
+                                            .host_threads = options_.host_threads,
+                                            .overlap = options_.overlapping ? &overlap_ : nullptr});
   }
   std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
     auto graph = std::make_unique<EmulatedGraph>();
@@ -283,7 +319,13 @@ class EmulatedDriver final : public Driver {
 }  // namespace
 
 std::unique_ptr<Driver> make_driver(const EmulationOptions& options) {
-  return std::make_unique<EmulatedDriver>(options);
+  ASSERT(options.host_threads == 1 || !options.overlapping, "kernels overlap where blocks are run one after the other");
+  EmulationOptions taken = options;
+  const char* order = std::getenv("LLORCH_EMULATION");
+  if (order != nullptr && !options.backwards && !options.overlapping && options.seed == 0)
+    ASSERT(std::sscanf(order, "%u:%u", &taken.seed, &taken.host_threads) == 2 && taken.host_threads > 0,
+           "LLORCH_EMULATION={}", order);
+  return std::make_unique<EmulatedDriver>(taken);
 }
 
 std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options) {

@@ -15,7 +15,13 @@ struct EmulationOptions {
   // Kernels overlap as far as a device lets them: until a block waits for the stream, device memory is what it was before the
   // kernel before. Copies all memory twice per block of a kernel that starts early.
   bool overlapping = false;
+  // Not 0: threads go through a phase in an order by chance, and blocks through a launch.
+  std::uint32_t seed = 0;
+  // So many host threads run the blocks of a launch, several at once: what they do to each other is a race that shows by other bits
+  // or to the thread sanitizer. REQUIRES: 1 with `overlapping`.
+  std::uint32_t host_threads = 1;
 };
+// Where LLORCH_EMULATION is set ("seed:host threads"), it is the order of options that say nothing of one.
 std::unique_ptr<Driver> make_driver(const EmulationOptions& options);
 
 // The CUDA backend on an emulated device, numerics "cuda-3".

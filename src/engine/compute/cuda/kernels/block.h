@@ -114,6 +114,9 @@ class DeviceBlock {
 
 #else
 
+// In which order the threads of a block go through a phase. No body may show the difference.
+enum class ThreadOrder : std::uint8_t { kForwards, kBackwards, kMixed };
+
 // What a block waits for: behind arrive() all that earlier kernels wrote is there.
 class EarlierKernels {
  public:
@@ -125,7 +128,7 @@ template <std::uint32_t kThreadsCount>
 class HostBlock {
  public:
   static constexpr std::uint32_t kThreads = kThreadsCount;
-  static_assert(kThreads % 32 == 0 && kThreads <= 1024);
+  static_assert(kThreads % 32 == 0 && kThreads <= 1024 && (kThreads & (kThreads - 1)) == 0);
 
   template <class T>
   class PerThread {
@@ -136,19 +139,31 @@ class HostBlock {
     T values_[kThreads]{};
   };
 
-  // `backwards`: threads run from the last to the first; no body may show the difference.
-  HostBlock(const BlockIndex& index, bool backwards, EarlierKernels* earlier = nullptr)
-      : index_(index), backwards_(backwards), earlier_(earlier) {}
+  struct Options {
+    ThreadOrder order = ThreadOrder::kForwards;
+    std::uint32_t seed = 0;  // of a mixed order, which is another one in every phase
+    EarlierKernels* earlier = nullptr;
+  };
+  HostBlock(const BlockIndex& index, const Options& options)
+      : index_(index), order_(options.order), seed_(options.seed), earlier_(options.earlier) {}
   std::uint32_t x() const { return index_.x; }
   std::uint32_t y() const { return index_.y; }
   std::uint32_t z() const { return index_.z; }
 
   template <class Phase>
   void each(const Phase& phase) {
-    if (backwards_) {
-      for (std::uint32_t thread = kThreads; thread-- > 0;) phase(thread);
-    } else {
-      for (std::uint32_t thread = 0; thread < kThreads; ++thread) phase(thread);
+    switch (order_) {
+      case ThreadOrder::kForwards:
+        for (std::uint32_t thread = 0; thread < kThreads; ++thread) phase(thread);
+        break;
+      case ThreadOrder::kBackwards:
+        for (std::uint32_t thread = kThreads; thread-- > 0;) phase(thread);
+        break;
+      case ThreadOrder::kMixed: {
+        const std::uint32_t first = by_chance(), step = by_chance() | 1u;  // odd: every thread once
+        for (std::uint32_t i = 0; i < kThreads; ++i) phase((first + i * step) % kThreads);
+        break;
+      }
     }
   }
 
@@ -157,10 +172,10 @@ class HostBlock {
     each(phase);
   }
 
-  // A copy may happen at once or as late as it is waited for: the two directions show both.
+  // A copy may happen at once or as late as it is waited for: the two directions show either.
   void copy16(void* to, const void* from, bool real) {
     open_.push_back({to, real ? from : nullptr});
-    if (backwards_) return;
+    if (order_ == ThreadOrder::kBackwards || (order_ == ThreadOrder::kMixed && by_chance() % 2 == 0)) return;
     open_.back().run();
     open_.pop_back();
   }
@@ -211,8 +226,13 @@ class HostBlock {
       }
     }
   };
+  std::uint32_t by_chance() {
+    seed_ = seed_ * 1664525u + 1013904223u;
+    return seed_ >> 8;
+  }
   BlockIndex index_;
-  bool backwards_;
+  ThreadOrder order_;
+  std::uint32_t seed_;
   EarlierKernels* earlier_;
   bool has_waited_ = false;
   std::vector<Copy> open_;
