@@ -56,6 +56,7 @@ class CudaStream {
     }
     driver_.launch(kId, grid, &args);
   }
+  std::uint32_t* meetings() const noexcept { return driver_.meetings(); }
   // What an adapter returns once it has enqueued its work.
   contract::Status status() const noexcept {
     return driver_.is_healthy() ? contract::Status::ok() : contract::Status::failed(base::ErrorCode::kCudaError);

@@ -243,6 +243,7 @@ class EmulatedDriver final : public Driver {
     end_copies(static_cast<EmulatedEvent&>(event).copies_before);
   }
 
+  std::uint32_t* meetings() noexcept override { return meetings_.data(); }
   void launch(kernels::KernelId kernel, const Grid& grid, const void* args) noexcept override {
     // What a device would refuse.
     ASSERT(grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.x <= 0x7FFFFFFFu && grid.y <= 0xFFFFu && grid.z <= 0xFFFFu,
@@ -259,6 +260,8 @@ class EmulatedDriver final : public Driver {
                                             .seed = options_.seed + static_cast<std::uint32_t>(kernels_count_),
                                             .host_threads = options_.host_threads,
                                             .overlap = options_.overlapping ? &overlap_ : nullptr});
+    ASSERT(std::ranges::count(meetings_, 0u) == kernels::kMeetings, "kernel {} left a meeting open",
+           static_cast<int>(kernel));
   }
   std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
     auto graph = std::make_unique<EmulatedGraph>();
@@ -313,6 +316,7 @@ class EmulatedDriver final : public Driver {
   std::uint64_t sent_count_ = 0;
   std::uint64_t kernels_count_ = 0;
   Overlap overlap_{allocations_};
+  std::vector<std::uint32_t> meetings_ = std::vector<std::uint32_t>(kernels::kMeetings);
   std::uint64_t used_bytes_ = 0;
 };
 

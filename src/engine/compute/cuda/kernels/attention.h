@@ -5,7 +5,7 @@
 // increasing, one FMA each; its largest; e^(score - largest); their sum, lane position mod 16, positions increasing, then the
 // tree; values with positions increasing from +0. A split joins its pages, and a row joins its splits, in ascending order by
 // `joined`. Nothing in this depends on who computes what: splits of a row may go to blocks of their own
-// (AttentionPart, AttentionJoin) or pass through one (AttentionWhole), with the same bits.
+// (AttentionParts) or pass through one (AttentionWhole), with the same bits.
 #include "engine/compute/cuda/kernels/cache.h"
 #include "engine/compute/cuda/kernels/frames.h"
 
@@ -26,14 +26,18 @@ struct Softmax {
 struct Joining {
   float before, after;  // what the two sides' sums and values are multiplied by
 };
-LLORCH_KERNEL Joining join(Softmax& whole, const Softmax& part) {
-  const float largest = part.largest > whole.largest ? part.largest : whole.largest;
-  const Joining by{exponential(whole.largest - largest), exponential(part.largest - largest)};
-  whole = {largest, fma(part.sum, by.after, whole.sum * by.before)};
-  return by;
+LLORCH_KERNEL float larger_score(float whole, float part) { return part > whole ? part : whole; }
+LLORCH_KERNEL Joining joining(float whole, float part) {  // their largest
+  const float largest = larger_score(whole, part);
+  return {exponential(whole - largest), exponential(part - largest)};
 }
 LLORCH_KERNEL float joined(float whole, float part, const Joining& by) {
   return fma(part, by.after, whole * by.before);
+}
+LLORCH_KERNEL Joining join(Softmax& whole, const Softmax& part) {
+  const Joining by = joining(whole.largest, part.largest);
+  whole = {larger_score(whole.largest, part.largest), joined(whole.sum, part.sum, by)};
+  return by;
 }
 
 // The step's own rows as keys and values. Lists of spans are long: attention over a cache does not carry one.
@@ -64,7 +68,8 @@ struct AttentionArgs {
   Softmax* parts = nullptr;
   float* part_values = nullptr;
   std::uint32_t parts_max = 0;
-  ByteRows narrowed;  // rows of out, or null. REQUIRES: a head is whole blocks
+  NarrowedRows narrowed;              // rows of out, or null. REQUIRES: for int8, a head is whole blocks
+  std::uint32_t* meetings = nullptr;  // kMeetings, for F16 rows and for parts
   bool operator==(const AttentionArgs&) const = default;
 
   LLORCH_KERNEL std::uint32_t head_groups() const {
@@ -74,6 +79,9 @@ struct AttentionArgs {
 
 // Every attention of every layer is compared with the last step's, and sent when it differs (graphs/step_record.h).
 static_assert(sizeof(AttentionArgs<KvPages>) <= 256);
+
+// Of the meetings: a row's, where all of its heads are there, and then those of heads whose parts are.
+inline constexpr std::uint32_t kRowMeetings = kMeetings / 2;
 
 // Positions [begin, end) of the row's sequence or span.
 struct Seen {
@@ -142,12 +150,20 @@ struct SpanKeys {
   std::uint32_t kv_head_;
 };
 
+inline constexpr std::uint32_t kAttentionThreads = 128;
+inline constexpr std::uint32_t kHeadLanes =
+    kAttentionThreads / kHeadsAtOnce;  // parts of a head that are joined at a time
+static_assert(kHeadLanes == 16, "lanes of the sum over a page");
+
 struct AttentionShared {
   float q[kHeadsAtOnce][kKeyDimMax];
   float p[kHeadsAtOnce][kPage];              // scores, then e^(score - largest of the page)
   float values[kHeadsAtOnce][kValueDimMax];  // of the split so far
   Softmax page[kHeadsAtOnce], split[kHeadsAtOnce], row[kHeadsAtOnce];
   Joining by[kHeadsAtOnce];
+  Softmax part[kHeadsAtOnce][kHeadLanes];
+  Joining by_part[kHeadsAtOnce][kHeadLanes];
+  NarrowShared<kAttentionThreads> narrow;
 };
 
 // The heads of one block.
@@ -160,8 +176,6 @@ LLORCH_KERNEL HeadRange heads_of(const AttentionArgs<Source>& args, std::uint32_
   const std::uint32_t kv_head = unit / groups, first = unit % groups * kHeadsAtOnce;
   return {kv_head * group + first, smaller(group - first, kHeadsAtOnce), kv_head};
 }
-
-inline constexpr std::uint32_t kAttentionThreads = 128;
 
 template <class Keys>
 struct SplitAttention {
@@ -252,7 +266,6 @@ struct SplitAttention {
     });
   }
 };
-static_assert(kHeadsAtOnce * 16 == kAttentionThreads);
 
 // A row's total, sink included, divides its values. The sink joins as a position without a value.
 LLORCH_KERNEL Joining with_sink(Softmax& row, const float* sinks, std::uint32_t head) {
@@ -260,16 +273,22 @@ LLORCH_KERNEL Joining with_sink(Softmax& row, const float* sinks, std::uint32_t 
   return join(row, {sinks[head], 1.0f});
 }
 
-// What a block has written of row `row` of out, `count` elements from `first` on, as int8 blocks where they are wanted.
+// What a block has written of row y of out, its heads, in the forms that are wanted: int8 blocks are a head's own, an F16 row has one
+// scale and is made by the last of the row's blocks.
 template <class Block, class Source>
-LLORCH_KERNEL void leave_heads(Block& block, const AttentionArgs<Source>& args, std::uint64_t row, std::uint32_t first,
-                               std::uint32_t count) {
-  if (args.narrowed.q == nullptr) return;
-  const float* out = args.out + row * args.heads * args.d_v + first;
-  block.own([&](std::uint32_t thread) {
-    for (std::uint32_t b = thread; b < count / kBlockElements; b += Block::kThreads)
-      quantise_block(out + b * kBlockElements, args.narrowed, row, first / kBlockElements + b);
-  });
+LLORCH_KERNEL void leave_heads(Block& block, AttentionShared& shared, const AttentionArgs<Source>& args,
+                               const HeadRange& heads) {
+  const std::uint64_t row = block.y();
+  const float* out = args.out + row * args.heads * args.d_v;
+  if (args.narrowed.bytes.q != nullptr)
+    block.own([&](std::uint32_t thread) {
+      const std::uint32_t first = heads.first * args.d_v / kBlockElements;
+      for (std::uint32_t b = thread; b < heads.count * args.d_v / kBlockElements; b += kAttentionThreads)
+        quantise_block(out + (first + b) * kBlockElements, args.narrowed.bytes, row, first + b);
+    });
+  if (args.narrowed.halves.values != nullptr &&
+      block.arrives_last(args.meetings + row, args.kv_heads * args.head_groups()))
+    narrow_row(block, shared.narrow, out, args.narrowed.halves, row);
 }
 
 // All splits of a row in one block. Grid: kv heads * head_groups, rows.
@@ -306,13 +325,14 @@ struct AttentionWhole {
       for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kThreads)
         out[i] = divide(out[i] * shared.by[i / args.d_v].before, shared.row[i / args.d_v].sum);
     });
-    leave_heads(block, args, block.y(), heads.first * args.d_v, heads.count * args.d_v);
+    leave_heads(block, shared, args, heads);
   }
 };
 
-// One split of a row. Grid: kv heads * head_groups, rows, parts_max; part z is the z-th split that the row sees.
+// Splits of a row in blocks of their own; the last of them to arrive joins what they left, in the splits' order. Grid: kv heads *
+// head_groups, rows, parts_max; part z is the z-th split that the row sees.
 template <class Keys>
-struct AttentionPart {
+struct AttentionParts {
   using Args = typename Keys::Args;
   using Shared = AttentionShared;
   static constexpr std::uint32_t kThreads = kAttentionThreads;
@@ -325,40 +345,69 @@ struct AttentionPart {
     if (split * kSplit >= seen.end) return;
     SplitAttention<Keys>::load_queries(block, shared, args, heads);
     SplitAttention<Keys>::run(block, shared, args, heads, row, split, seen);
-    const std::uint64_t first = (std::uint64_t{block.y()} * args.heads + heads.first) * args.parts_max + block.z();
-    block.each([&](std::uint32_t thread) {
-      if (thread < heads.count) args.parts[first + std::uint64_t{thread} * args.parts_max] = shared.split[thread];
+    const std::uint64_t first = (std::uint64_t{block.y()} * args.heads + heads.first) * args.parts_max;
+    block.own([&](std::uint32_t thread) {
+      const std::uint64_t part = first + block.z();
+      if (thread < heads.count) args.parts[part + std::uint64_t{thread} * args.parts_max] = shared.split[thread];
       for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kThreads)
-        args.part_values[(first + std::uint64_t{i / args.d_v} * args.parts_max) * args.d_v + i % args.d_v] =
+        args.part_values[(part + std::uint64_t{i / args.d_v} * args.parts_max) * args.d_v + i % args.d_v] =
             shared.values[i / args.d_v][i % args.d_v];
     });
-  }
-};
-
-// Joins the parts of a head. Grid: heads, rows.
-template <class Keys>
-struct AttentionJoin {
-  using Args = typename Keys::Args;
-  using Shared = Nothing;
-  static constexpr std::uint32_t kThreads = kAttentionThreads;
-  template <class Block>
-  static LLORCH_KERNEL void run(Block& block, Shared&, const Args& args) {
-    const Seen seen = Keys::seen(args, args.first_row + block.y());
+    const std::uint32_t units = args.kv_heads * args.head_groups();
     const std::uint32_t parts = (seen.end - 1) / kSplit - seen.begin / kSplit + 1;
-    const std::uint64_t unit = std::uint64_t{block.y()} * args.heads + block.x(), first = unit * args.parts_max;
+    if (!block.arrives_last(args.meetings + kRowMeetings + block.y() * units + block.x(), parts)) return;
+    join_parts(block, shared, args, heads, first, parts);
+    leave_heads(block, shared, args, heads);
+  }
+
+ private:
+  // The parts of the block's heads, kHeadLanes at a time, to out. Part 0 of its first head is `first`.
+  template <class Block>
+  static LLORCH_KERNEL void join_parts(Block& block, Shared& shared, const Args& args, const HeadRange& heads,
+                                       std::uint64_t first, std::uint32_t parts) {
     block.each([&](std::uint32_t thread) {
-      for (std::uint32_t i = thread; i < args.d_v; i += kThreads) {
-        Softmax row{minus_infinity(), 0.0f};
-        float value = 0.0f;
-        for (std::uint32_t part = 0; part < parts; ++part) {
-          const Joining by = join(row, args.parts[first + part]);
-          value = joined(value, args.part_values[(first + part) * args.d_v + i], by);
-        }
-        const Joining by = with_sink(row, args.sinks, block.x());
-        args.out[unit * args.d_v + i] = divide(value * by.before, row.sum);
-      }
+      if (thread < heads.count) shared.row[thread] = {minus_infinity(), 0.0f};
+      for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kThreads)
+        shared.values[i / args.d_v][i % args.d_v] = 0.0f;
     });
-    leave_heads(block, args, block.y(), block.x() * args.d_v, args.d_v);
+    for (std::uint32_t begin = 0; begin < parts; begin += kHeadLanes) {
+      const std::uint32_t count = smaller(parts - begin, kHeadLanes);
+      block.each([&](std::uint32_t thread) {
+        const std::uint32_t h = thread / kHeadLanes, i = thread % kHeadLanes;
+        if (h < heads.count && i < count)
+          shared.part[h][i] = args.parts[first + std::uint64_t{h} * args.parts_max + begin + i];
+      });
+      // As `join` finds the row when it comes to part i.
+      block.each([&](std::uint32_t thread) {
+        const std::uint32_t h = thread / kHeadLanes, i = thread % kHeadLanes;
+        if (h >= heads.count || i >= count) return;
+        float largest = shared.row[h].largest;
+        for (std::uint32_t before = 0; before < i; ++before)
+          largest = larger_score(largest, shared.part[h][before].largest);
+        shared.by_part[h][i] = joining(largest, shared.part[h][i].largest);
+      });
+      block.each([&](std::uint32_t thread) {
+        if (thread < heads.count)
+          for (std::uint32_t i = 0; i < count; ++i) join(shared.row[thread], shared.part[thread][i]);
+        for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kThreads) {
+          const std::uint32_t h = i / args.d_v, dim = i % args.d_v;
+          const float* values = args.part_values + (first + std::uint64_t{h} * args.parts_max + begin) * args.d_v + dim;
+          float value = shared.values[h][dim];
+          for (std::uint32_t part = 0; part < count; ++part)
+            value = joined(value, values[std::uint64_t{part} * args.d_v], shared.by_part[h][part]);
+          shared.values[h][dim] = value;
+        }
+      });
+    }
+    block.each([&](std::uint32_t thread) {
+      if (thread < heads.count) shared.by[thread] = with_sink(shared.row[thread], args.sinks, heads.first + thread);
+    });
+    block.each([&](std::uint32_t thread) {
+      float* out = args.out + (std::uint64_t{block.y()} * args.heads + heads.first) * args.d_v;
+      for (std::uint32_t i = thread; i < heads.count * args.d_v; i += kThreads)
+        out[i] = divide(shared.values[i / args.d_v][i % args.d_v] * shared.by[i / args.d_v].before,
+                        shared.row[i / args.d_v].sum);
+    });
   }
 };
 

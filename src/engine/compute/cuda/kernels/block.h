@@ -13,10 +13,15 @@
 // would end before that one has, and the next kernel would wait for too little. run_block() does so first of all, except for
 // kernels with `kStartsEarly`, which do it themselves.
 //
+// Blocks of a launch run in any order and know nothing of each other, but for one thing: behind `wait_for_stream` they may arrive at a
+// counter of Driver::meetings, and the last to come finds what all of them wrote before. Nobody waits for anybody. Who comes last
+// decides who does what is left to do, never what that is.
+//
 // nvcc compiles the bodies for the device alone, every other compiler for the host alone.
 #include <cstdint>
 
 #if !defined(__CUDACC__)
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <vector>
@@ -35,6 +40,8 @@ namespace llorch::engine::compute::cuda::kernels {
 struct BlockIndex {
   std::uint32_t x = 0, y = 0, z = 0;
 };
+
+inline constexpr std::uint32_t kMeetings = 16384;  // counters there are
 
 struct Nothing {};  // the shared memory of a kernel that needs none
 
@@ -93,6 +100,19 @@ class DeviceBlock {
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+  }
+
+  // True in the last of `blocks` blocks to arrive, which finds what the others wrote before they did; the counter is zero before and
+  // after. A phase with barriers at both ends.
+  __device__ __forceinline__ bool arrives_last(std::uint32_t* counter, std::uint32_t blocks) {
+    __syncthreads();
+    bool last = false;
+    if (threadIdx.x == 0) {
+      __threadfence();  // what the block wrote, before its arrival
+      last = atomicInc(counter, blocks - 1) == blocks - 1;
+      __threadfence();  // the others' arrivals, before what they wrote is read
+    }
+    return __syncthreads_or(last ? 1 : 0) != 0;
   }
 
   // get(values[thread]) are the Mma::Operands of one lane of its warp.
@@ -194,6 +214,13 @@ class HostBlock {
     has_waited_ = true;
   }
   bool has_waited() const { return has_waited_; }
+
+  bool arrives_last(std::uint32_t* counter, std::uint32_t blocks) {
+    const std::atomic_ref<std::uint32_t> arrived(*counter);
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) != blocks - 1) return false;
+    arrived.store(0, std::memory_order_relaxed);
+    return true;
+  }
 
   template <class Mma, class T, class Get>
   void mma(PerThread<T>& values, const Get& get) {

@@ -56,7 +56,7 @@ using HalfKernels = KernelList<Gather<kType>, HalfMatmul<kType, StreamShape>, Ha
 template <DType kType>
 using QuantKernels = KernelList<Gather<kType>, QuantStream<kType, 1>, QuantStream<kType, 8>, QuantTiled<kType>>;
 template <class Keys>
-using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionPart<Keys>, AttentionJoin<Keys>>;
+using AttentionKernels = KernelList<AttentionWhole<Keys>, AttentionParts<Keys>>;
 
 using PlainKernels = KernelList<RmsNorm, LayerNorm, Swiglu, SwigluBytes, SwigluHalves, ResidualAdd, ScaleSoftcap,
                                 CopyRows, Quantise, Narrow, Route, GroupPairs, Combine, Gather<DType::kF32>, CausalConv,

@@ -9,6 +9,7 @@ namespace llorch::engine::compute::cuda::adapters {
 
 // Blocks that keep a large GPU busy. With fewer, rows are cut into their splits.
 inline constexpr std::uint32_t kBlocksWanted = 256;
+static_assert(kBlocksWanted <= kernels::kMeetings - kernels::kRowMeetings);
 // Most that splits may take of the workspace.
 inline constexpr std::uint64_t kPartsBytesMax = 32u << 20;
 
@@ -48,6 +49,7 @@ template <class Keys>
 void attend(const CudaStream& stream, typename Keys::Args args, std::uint32_t rows, std::uint64_t longest,
             const contract::Workspace& rest) {
   const AttentionShape shape{.heads = args.heads, .kv_heads = args.kv_heads, .d_v = args.d_v, .window = args.window};
+  args.meetings = stream.meetings();
   const std::uint32_t units = shape.blocks_per_row(), needed = shape.parts(longest), doubled = std::bit_ceil(needed);
   const std::uint32_t parts = shape.part_bytes(rows, doubled) <= rest.bytes ? doubled : needed;
   const bool split =
@@ -59,8 +61,7 @@ void attend(const CudaStream& stream, typename Keys::Args args, std::uint32_t ro
   args.parts_max = parts;
   args.parts = reinterpret_cast<kernels::Softmax*>(rest.ptr);
   args.part_values = reinterpret_cast<float*>(args.parts + std::uint64_t{rows} * args.heads * parts);
-  stream.launch<kernels::AttentionPart<Keys>>({units, rows, parts}, args);
-  stream.launch<kernels::AttentionJoin<Keys>>({args.heads, rows}, args);
+  stream.launch<kernels::AttentionParts<Keys>>({units, rows, parts}, args);
 }
 
 // Positions the longest slot of the step holds once it is done.

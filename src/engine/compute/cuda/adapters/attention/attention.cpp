@@ -101,7 +101,7 @@ kernels::AttentionArgs<Source> args_of(const PreparedInsn& insn, const Attention
           .softcap = p.logit_softcap,
           .window = p.window,
           .sinks = vector_of(insn.weight(AttentionSlot::kSinks)),
-          .narrowed = attended.bytes};
+          .narrowed = wanted(attended)};
 }
 
 // In `attended`, what the output projection takes.
@@ -127,10 +127,16 @@ void attend_spans(const ExecutionContext& ctx, const PreparedInsn& insn, const A
     args.q = scratch.qkv + args.first_row * columns.count;
     args.out = scratch.attended + std::uint64_t{args.first_row} * p.heads * p.d_v;
     args.from.frames = frames;
-    args.narrowed = attended.from_row(args.first_row).bytes;
+    args.narrowed = wanted(attended.from_row(args.first_row));
+    args.meetings = stream_of(ctx).meetings();
     const std::uint32_t units = p.kv_heads * args.head_groups();
     stream_of(ctx).launch<kernels::AttentionWhole<kernels::SpanKeys>>({units, rows_of(frames)}, args);
   });
+}
+
+// Attention leaves rows as the output projection takes them: int8 blocks of whole heads, F16 rows where the blocks of a row meet.
+bool can_leave(const AttentionParams& p, Form form, std::uint32_t rows) {
+  return form == Form::kBytes ? p.d_v % kernels::kBlockElements == 0 : rows <= kernels::kRowMeetings;
 }
 
 AttentionShape shape_of(const AttentionParams& p) {
@@ -157,10 +163,10 @@ Status AttentionAdapter::run(ExecutionContext& ctx, const PreparedInsn& insn) no
                      Projection{weight_of(insn.weight(kK)), scratch.qkv + columns.k, vector_of(insn.weight(kKBias))},
                      Projection{weight_of(insn.weight(kV)), scratch.qkv + columns.v, vector_of(insn.weight(kVBias))}});
   finish_heads(ctx, insn, p, scratch);
-  // A row's heads are several blocks': they can leave int8 blocks, but no F16 with one scale for the row.
   const CudaWeight* o = weight_of(insn.weight(kO));
-  const bool leaves = form_of(o->dtype) == Form::kBytes && p.d_v % kernels::kBlockElements == 0;
-  const Carver::Left attended = leaves ? left_in(scratch.attended_narrowed, Form::kBytes) : Carver::Left{};
+  const Carver::Left attended = can_leave(p, form_of(o->dtype), ctx.total_rows)
+                                    ? left_in(scratch.attended_narrowed, form_of(o->dtype))
+                                    : Carver::Left{};
   if (p.causal != 0) {
     attend_cached(ctx, insn, p, scratch, attended, carver.rest());
   } else {
