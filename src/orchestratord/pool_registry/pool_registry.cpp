@@ -43,6 +43,10 @@ bool numbered_before(const std::string* a, const std::string* b) {
 
 constexpr std::string_view kCpuDevice = "cpu";
 
+bool names(const contract::PoolState& state, const base::WorkerId& id) {
+  return std::ranges::any_of(state.workers, [&](const auto& info) { return info.worker_id == id.value; });
+}
+
 }  // namespace
 
 bool is_legal(WorkerStatus from, WorkerStatus to) {
@@ -286,7 +290,8 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
   if (changes.rebooted) {
     std::vector<base::WorkerId> old;
     for (const auto& [worker_id, w] : pool.workers) {
-      if (w.answered) old.push_back(worker_id);  // a start still on its way may reach the new process
+      // A start still on its way may reach the new process, and one that it names has.
+      if (w.answered && !names(state, worker_id)) old.push_back(worker_id);
     }
     for (const base::WorkerId& worker_id : old)
       changes.gone.push_back(erase(pool, worker_id, GoneWhy::kPoolLost, false));

@@ -282,6 +282,16 @@ TEST_F(RegistryTest, AnotherBootLosesAllWorkers) {
   EXPECT_EQ(registry.find_worker(base::WorkerId("w1")), nullptr);
 }
 
+// The order reached the new process before its first report reached us.
+TEST_F(RegistryTest, AnotherBootKeepsTheStartsItNames) {
+  report();
+  start("w1").answered = true;
+  state.boot_id = "boot-2";
+  state.workers = {worker("w1", WorkerStatus::kStarting)};
+  EXPECT_TRUE(report().gone.empty());
+  EXPECT_EQ(gpu().room_bytes(), 16 * kGb) << "what it will take is spoken for still";
+}
+
 // ORCH-1040..1042: memory is spoken for from the command on, and counted once when the pool reports it.
 TEST_F(RegistryTest, RoomCountsStartedWorkersBeforeTheirFirstReport) {
   report();

@@ -34,7 +34,7 @@ struct WorkerView {
   bool wanted = false;  // jobs wait for it
   std::int64_t slots_total = 0, slots_in_use = 0;
   std::int64_t idle_ms = 0;  // since it last had a job
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;    // on this device
 };
 struct DeviceView {
   base::PoolId pool_id;

@@ -49,6 +49,9 @@ std::optional<Departure> departure(const Devices& devices, const PlacementInput&
   return best;
 }
 
+// A worker that would take the job is worth no place of another one's.
+bool is_own(const Tenant& t, const PlacementInput& input) { return t.model == input.model && !t.elsewhere; }
+
 }  // namespace
 
 void UseFrequency::used(std::int64_t now_ms) {
@@ -91,12 +94,12 @@ bool goes_before(const Tenant& a, const Tenant& b, contract::EvictionPolicy poli
 
 std::optional<Departure> idle_departure(const Devices& devices, const PlacementInput& input) {
   return departure(devices, input,
-                   [&](const Tenant& t) { return t.idle && (!t.useful || (!t.queued && t.model != input.model)); });
+                   [&](const Tenant& t) { return t.idle && (!t.useful || (!t.queued && !is_own(t, input))); });
 }
 
 std::optional<Departure> later_departure(const Devices& devices, const PlacementInput& input) {
   return departure(devices, input,
-                   [&](const Tenant& t) { return t.model != input.model && (!t.queued || *t.queued > input.rank); });
+                   [&](const Tenant& t) { return !is_own(t, input) && (!t.queued || *t.queued > input.rank); });
 }
 
 }  // namespace llorch::orchestratord::scheduling

@@ -105,6 +105,19 @@ TEST(Eviction, MakesRoomOnEveryDevice) {
   EXPECT_EQ(f.waits(), WaitCode::kMemory);
 }
 
+// One of the model itself that the job does not accept, as it spans other devices, goes like any other.
+TEST(Eviction, AWorkerOfTheSameModelElsewhereMakesRoom) {
+  Full f;
+  f.device.tenants.resize(1);
+  f.device.tenants[0].model = f.input.model;
+  EXPECT_EQ(f.waits(), WaitCode::kMemory);
+  f.device.tenants[0].elsewhere = true;
+  EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1});
+  f.device.tenants[0].idle = false;
+  f.input.impatient = true;
+  EXPECT_TRUE(std::holds_alternative<Claim>(f.decide_now()));
+}
+
 // Under manual an idle worker and one with later jobs are the same to the operator; a worker with earlier jobs is not his.
 TEST(Eviction, ManualWaitsForTheOperatorOnlyWhereOneCouldHelp) {
   Full f;

@@ -144,7 +144,7 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
     }
     return slot_wait(input, p.room_bytes_max);
   }
-  if (!p.could_hold && p.devices > 0 && !input.pools_expected) {
+  if (!p.could_hold && (p.devices > 0 || input.too_few_devices) && !input.pools_expected) {
     // What a worker just left may be missing from the report; what a stranger holds may come back.
     if (p.large_enough && !input.impatient) return Wait{WaitCode::kMemory, p.room_bytes_max};
     return Infeasible{p.potential_bytes_max};

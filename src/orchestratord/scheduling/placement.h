@@ -52,6 +52,7 @@ struct Tenant {
   bool kept = false;                      // its load has not paid off yet (eviction.h)
   std::int64_t frequency = 0;             // of its model's use
   std::optional<jobs::ModelIndex> model;  // absent: nobody ever asked for what it holds
+  bool elsewhere = false;                 // it spans other devices than the waiting job accepts
   bool useful = true;                     // can serve its model's jobs at all
   std::optional<Rank> queued;             // first job waiting for its model
 };
@@ -99,6 +100,7 @@ struct PlacementInput {
   bool impatient = false;                     // waited long enough to claim memory from models with later jobs
   bool may_add_worker = false;                // evict idle workers for it although it has one already
   bool pools_expected = false;                // pools that did not answer yet may have what nobody has
+  bool too_few_devices = false;               // no pool that the job accepts has as many as share its model
   std::int64_t workers_per_device = 1;
 };
 

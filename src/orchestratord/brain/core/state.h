@@ -430,8 +430,10 @@ struct Brain::State {
   std::span<const scheduling::DeviceChoice> collect_devices(PassScratch& scratch);
   std::optional<scheduling::Reservation> reservation(const base::PoolId& pool, const std::string& gpu_id);
   std::span<const scheduling::DeviceChoice> collect_masks(const Lane& l, PassScratch& scratch);
-  scheduling::DeviceChoice part_of(const pool_registry::Place& place, const pool_registry::Device& device,
-                                   PassScratch& scratch);
+  bool accepts_a_pool(const Lane& l) const;
+  bool is_in_the_way(const Lane& l, const Worker& w) const;
+  scheduling::DeviceChoice part_of(const Lane& l, const pool_registry::Place& place,
+                                   const pool_registry::Device& device, PassScratch& scratch);
   std::int64_t least_room(const Worker& worker) const;
   scheduling::Tenant tenant(const Worker& worker, const std::string& gpu_id, std::uint32_t number);
   void apply(const scheduling::Decision& decision, Job& job, PassScratch& scratch);

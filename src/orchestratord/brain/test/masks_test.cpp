@@ -127,6 +127,56 @@ TEST_F(Masks, IdleWorkersMakeRoomOnEveryDevice) {
   EXPECT_EQ(reason("j1"), "WAITING_FOR_MEMORY");
 }
 
+// A worker of the same model on other devices is in the way like any other (brain simulation, seed 49).
+TEST_F(Masks, AnIdleWorkerOfTheModelMakesRoomForAnotherMask) {
+  make_ready("w1", "big", "0,1", 5 * kGb);
+  d.after_ms(1'000'000);
+  see();
+  auto named = two;
+  named.placement.require_device_mask = "1,2";
+  d.submit("j1", named);
+  EXPECT_EQ(d.only<StopWorker>().worker_id.value, "w1") << d.dump();
+}
+
+// One load per model and device, whoever asked for it (brain simulation, seed 447).
+TEST_F(Masks, APlaceWaitsForALoadOnOneOfItsDevices) {
+  Driver roomy([] {
+    BrainConfig config;
+    config.workers_per_gpu = 2;
+    return config;
+  }());
+  roomy.see(roomy.pool_state("pool-1", 4));
+  Driver::SubmitOptions small{.model = "small", .memory_bytes = kGb, .devices = 2};
+  small.placement.require_device_mask = "0,1";
+  roomy.submit("j1", small);
+  const auto first = roomy.only<StartWorker>();
+  small.placement.require_device_mask = "1,2";
+  roomy.submit("j2", small);
+  EXPECT_TRUE(roomy.none<StartWorker>()) << roomy.dump();
+  EXPECT_EQ(roomy.query("j2").reason->code, "WAITING_FOR_WORKER_START");
+  small.placement.require_device_mask = "2,3";
+  roomy.submit("j3", small);
+  EXPECT_EQ(roomy.only<StartWorker>().request.gpu_id, "2,3");
+  roomy.send(StartWorkerAnswered{base::WorkerId(first.request.worker_id), {}});
+  const auto ready = Driver::worker(first.request.worker_id, "small", "0,1", 2 * kGb);
+  roomy.send(WorkerReady{{.pool_id = "pool-1", .worker = ready}});
+  EXPECT_TRUE(roomy.none<StartWorker>()) << "2,3 loads still";
+}
+
+// Accepted while nobody knew what there is, it does not wait for ever (brain simulation, seed 194).
+TEST_F(Masks, WhatNoPoolCanShareEndsWithItsNumbers) {
+  BrainConfig config;
+  config.pool_endpoints = {"http://pool-1"};
+  Driver late(config);
+  late.submit("j1", {.model = "many", .memory_bytes = kGb, .devices = 5});
+  ASSERT_TRUE(late.only<AnswerSubmit>().result) << late.dump();
+  late.see(late.pool_state("pool-1", 4));
+  const auto end = late.only<Finish>();
+  ASSERT_TRUE(end.error) << late.dump();
+  EXPECT_EQ(end.error->code, ErrorCode::kPoolUnavailable);
+  EXPECT_NE(end.error->message.find("among 5 devices"), std::string::npos) << end.error->message;
+}
+
 // A pool that sees one device fuller than we do: its next report decides, and no other place is tried blindly.
 TEST_F(Masks, ARefusalDoubtsEveryDeviceOfTheMask) {
   d.submit("j1", two);

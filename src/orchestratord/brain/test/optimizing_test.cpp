@@ -112,6 +112,27 @@ TEST(Optimizing, ALongQueueGetsTheMemoryOfAnIdleWorker) {
   EXPECT_EQ(counted(d, Metric::kOptimizerImprovements, "add_worker"), 1);
 }
 
+// What would be free on a device if a worker over several left is what it has of that one.
+TEST(Optimizing, ASharedWorkerIsWorthItsPartOfADevice) {
+  Driver d(config());
+  auto s = d.pool_state("pool-1", 2);
+  auto wide = Driver::worker("wide", "wide", "0,1", 6 * kGb);
+  wide.vram_bytes_by_device = {4 * kGb, 2 * kGb};
+  s.workers = {Driver::worker("w1"), wide};
+  d.see(s);
+  d.run("j0");
+  for (const char* id : {"j1", "j2", "j3", "j4"}) d.submit(id);
+  d.after_ms(30'000);
+  const auto review = d.only<ReviewQueue>();
+  std::vector<std::int64_t> bytes;
+  for (const auto& device : review.snapshot.devices) {
+    for (const auto& w : device.workers) {
+      if (w.worker_id.value == "wide") bytes.push_back(w.bytes);
+    }
+  }
+  EXPECT_EQ(bytes, (std::vector<std::int64_t>{4 * kGb, 2 * kGb}));
+}
+
 TEST(Optimizing, CanBeSwitchedOff) {
   auto c = config();
   c.queue_optimizer.enabled = false;

@@ -77,7 +77,7 @@ DeviceView Brain::State::device_view(const base::PoolId& pool_id, const pool_reg
                             .slots_total = w->info.slots_total,
                             .slots_in_use = w->slots_in_use,
                             .idle_ms = now.mono_ms - w->last_used_ms,
-                            .bytes = w->bytes()});
+                            .bytes = w->bytes_on(device.info.gpu_id)});
   }
   return view;
 }

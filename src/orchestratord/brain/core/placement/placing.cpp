@@ -152,6 +152,7 @@ void Brain::State::place(LaneIndex lane_index, Arrival arrival, Priority priorit
   collect_workers(l, affine, scratch, input);
   const auto devices = [&] {
     const auto all = m.facts.devices > 1 ? collect_masks(l, scratch) : collect_devices(scratch);
+    input.too_few_devices = all.empty() && !l.placement.require_device_mask && accepts_a_pool(l);
     scratch.tiers.clear();
     const bool any_place = l.anywhere && m.facts.devices == 1 && !scratch.may_exclude();
     for (std::uint32_t i = 0; i < scratch.places.size(); ++i) {
@@ -181,9 +182,11 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
   const bool one_version = l.version.empty() && registry.versions_count(m.facts.digest) <= 1;
   scratch.replicas = one_version ? ReplicaRule{} : replica_rule(m, &l);
   const auto loads = [&](const Worker& w) {
-    if (w.info.status != contract::WorkerStatus::kStarting || !accepts(l, w) || !pool_open(w.pool_id)) return false;
+    if (w.info.status != contract::WorkerStatus::kStarting || !pool_open(w.pool_id)) return false;
     const Pool& pool = *registry.find_pool(w.pool_id);
-    return !pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id);
+    const bool for_it =
+        accepts(l, w) && (!pool.devices.contains(w.devices.front()) || scratch.replicas.allows(pool, w.info.gpu_id));
+    return for_it || is_in_the_way(l, w);
   };
   for (Worker* w : registry.workers_of(m.facts.digest)) {
     if (!serves(*w, m.facts)) continue;
@@ -217,6 +220,18 @@ void Brain::State::collect_workers(const Lane& l, const Home& affine, PassScratc
     input.starting |= std::any_of(list->begin(), list->end(), [&](const Worker* w) { return loads(*w); });
   }
   input.workers = scratch.worker_choices;
+}
+
+// While a worker loads, its devices load the model into no other one: a place that shares one of them has to wait.
+bool Brain::State::is_in_the_way(const Lane& l, const Worker& w) const {
+  const std::int64_t devices_count = model(l.model).facts.devices;
+  if (devices_count == 1) return false;
+  const auto places =
+      pool_registry::places_for(*registry.find_pool(w.pool_id), devices_count, l.placement.require_device_mask);
+  return std::ranges::any_of(places, [&](const pool_registry::Place& place) {
+    const auto shared = [&](const auto* device) { return w.is_on(device->info.gpu_id); };
+    return tier(l, w.pool_id, place.mask) != Tier::kExcluded && std::ranges::any_of(place.devices, shared);
+  });
 }
 
 // On the fullest of its devices.
@@ -291,7 +306,7 @@ std::span<const DeviceChoice> Brain::State::collect_masks(const Lane& l, PassScr
                         .total_bytes = place.total_bytes()};
     for (const pool_registry::Device* device : distinct(place.devices)) {
       choice.usable = choice.usable && !device->doubted;
-      choice.parts.push_back(part_of(place, *device, scratch));
+      choice.parts.push_back(part_of(l, place, *device, scratch));
       const auto held = reservation(pool.id, device->info.gpu_id);
       if (held && held->model != l.model && (!choice.reserved || held->rank < choice.reserved->rank))
         choice.reserved = held;
@@ -302,8 +317,14 @@ std::span<const DeviceChoice> Brain::State::collect_masks(const Lane& l, PassScr
   return scratch.device_choices;
 }
 
-DeviceChoice Brain::State::part_of(const pool_registry::Place& place, const pool_registry::Device& device,
-                                   PassScratch& scratch) {
+bool Brain::State::accepts_a_pool(const Lane& l) const {
+  return std::ranges::any_of(registry.pools(), [&](const auto& item) {
+    return !item.second.devices.empty() && tier(l, item.first, {}) != Tier::kExcluded;
+  });
+}
+
+DeviceChoice Brain::State::part_of(const Lane& l, const pool_registry::Place& place,
+                                   const pool_registry::Device& device, PassScratch& scratch) {
   DeviceChoice part{.room_bytes = device.room_bytes(),
                     .potential_bytes = device.potential_bytes(),
                     .total_bytes = device.info.vram_total_bytes,
@@ -313,6 +334,7 @@ DeviceChoice Brain::State::part_of(const pool_registry::Place& place, const pool
     auto it = std::ranges::find(scratch.tenants, w);
     if (it == scratch.tenants.end()) it = scratch.tenants.insert(it, w);
     part.tenants.push_back(tenant(*w, device.info.gpu_id, static_cast<std::uint32_t>(it - scratch.tenants.begin())));
+    part.tenants.back().elsewhere = !accepts(l, *w);
   }
   return part;
 }
@@ -386,7 +408,9 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
     return set_wait(job.lane, {.code = WaitCode::kMemory});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
-    const base::Error error = too_large(job.spec, infeasible->potential_bytes_max);
+    const bool too_few = scratch.places.empty();
+    const base::Error error =
+        too_few ? too_few_devices(job.spec.model) : too_large(job.spec, infeasible->potential_bytes_max);
     for (const Arrival arrival : queue.waiting_in(job.lane)) fail(jobs.at(arrival), error);
     return;
   }

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
+#include "contract/device_mask.h"
 #include "orchestratord/brain/test/world/shelf.h"
 #include "orchestratord/brain/test/world/world.h"
 
@@ -14,7 +16,9 @@ using contract::JobStatus;
 using contract::WorkerStatus;
 
 void World::submit() {
-  const ModelOnShelf& m = kShelf[chance(3) ? 3 : pick(3)];
+  const bool shared = shares_ && chance(40);
+  const std::size_t of_one = chance(3) ? kHuge : pick(kOfOneDevice);
+  const ModelOnShelf& m = kShelf[shared ? kShared + pick(kShelf.size() - kShared) : of_one];
   jobs::JobSpec spec{.job_id = base::JobId(fmt::format("j{}", ++submissions_)),
                      .model = facts(m),
                      .priority = chance(40) ? contract::Priority::kBatch : contract::Priority::kInteractive,
@@ -23,20 +27,32 @@ void World::submit() {
   if (chance(40)) spec.session_id = base::SessionId(fmt::format("s{}", pick(3)));
   if (chance(10)) spec.deadline_ms = 20'000 + static_cast<std::int64_t>(pick(100'000));
   if (chance(10)) spec.timeout_ms = 5'000 + static_cast<std::int64_t>(pick(60'000));
-  if (chance(30)) spec.placement = placement();
+  if (chance(30)) spec.placement = placement(m);
   spec.tenant_id = fmt::format("t{}", pick(2));
   known_[spec.job_id.value] = {.spec = spec, .order = submissions_};
   feed(Submit{{++requests_}, std::move(spec)});
 }
 
-contract::Placement World::placement() {
-  const std::string pool = pools_[pick(pools_.size())].base.pool_id;
+contract::Placement World::placement(const ModelOnShelf& model) {
+  const SimPool& sim = pools_[pick(pools_.size())];
+  const std::string pool = sim.base.pool_id;
   switch (pick(4)) {
     case 0: return {.mode = contract::PlacementMode::kPin, .pin_pool_id = pool};
     case 1: return {.mode = contract::PlacementMode::kPrefer, .prefer_pools = {pool}, .allow_fallback = chance(50)};
     case 2: return {.avoid_pools = {pool}};
-    default: return {.require_device_mask = std::to_string(pick(2))};
+    default: return {.require_device_mask = mask(sim, model)};
   }
+}
+
+// Of any of its devices, in any order.
+std::string World::mask(const SimPool& pool, const ModelOnShelf& model) {
+  if (model.devices == 1) return std::to_string(pick(2));
+  std::vector<std::string> gpu_ids;
+  for (const auto& gpu : pool.base.gpus) gpu_ids.push_back(gpu.gpu_id);
+  while (std::ssize(gpu_ids) > model.devices) gpu_ids.erase(gpu_ids.begin() + static_cast<int>(pick(gpu_ids.size())));
+  if (gpu_ids == std::vector<std::string>{"cpu"}) gpu_ids.resize(static_cast<std::size_t>(model.devices), "cpu");
+  if (chance(30)) std::reverse(gpu_ids.begin(), gpu_ids.end());
+  return contract::mask_of(gpu_ids);
 }
 
 void World::cancel() {
@@ -82,8 +98,9 @@ void World::worker_action(bool healthy) {
           }
           w.info.status = WorkerStatus::kReady;
           w.info.uri = "http://" + id;
-          w.info.vram_bytes = w.bytes;
-          tell("", WorkerReady{{.pool_id = pool.base.pool_id, .worker = w.info}}, true);
+          w.info.vram_bytes = std::accumulate(w.bytes.begin(), w.bytes.end(), std::int64_t{0});
+          if (w.devices.size() > 1 && chance(80)) w.info.vram_bytes_by_device = w.bytes;
+          tell("", WorkerReady{{.pool_id = pool.base.pool_id, .worker = told(w)}}, true);
         });
       }
     }
@@ -157,6 +174,45 @@ void World::restart_pool() {
   report(pool);
 }
 
+// A device falls off its bus, and takes with it what it is a part of; or it comes back.
+void World::turn_device() {
+  SimPool& pool = pools_[pick(pools_.size())];
+  contract::GpuInfo& gpu = pool.base.gpus[pick(pool.base.gpus.size())];
+  gpu.healthy = !gpu.healthy;
+  if (gpu.healthy) return;
+  ++seen["device lost"];
+  std::vector<std::string> lost;
+  for (const auto& [id, w] : pool.workers) {
+    if (!w.is_on(gpu.gpu_id)) continue;
+    lost.push_back(id);
+    if (w.devices.size() > 1) ++seen["shared worker lost a device"];
+  }
+  for (const std::string& id : lost) {
+    drop_worker(pool, id);
+    tell("",
+         WorkerFailed{
+             {.worker_id = id, .pool_id = pool.base.pool_id, .gpu_id = gpu.gpu_id, .error_code = "WORKER_RESET"}},
+         true);
+  }
+}
+
+bool World::SimWorker::is_on(const std::string& gpu_id) const { return std::ranges::count(devices, gpu_id) > 0; }
+
+std::int64_t World::SimWorker::bytes_on(const std::string& gpu_id) const {
+  std::int64_t sum = 0;
+  for (std::size_t rank = 0; rank < devices.size(); ++rank) sum += devices[rank] == gpu_id ? bytes[rank] : 0;
+  return sum;
+}
+
+contract::WorkerInfo World::told(const SimWorker& worker) const {
+  contract::WorkerInfo info = worker.info;
+  if (!plants_first_device_ || worker.devices.size() == 1) return info;
+  info.gpu_id = worker.devices.front();
+  info.vram_bytes = std::min(info.vram_bytes, worker.bytes.front());
+  info.vram_bytes_by_device.clear();
+  return info;
+}
+
 contract::PoolState World::state_of(const SimPool& pool) const {
   contract::PoolState s = pool.base;
   s.timestamp_ms = now_.unix_ms;
@@ -164,15 +220,15 @@ contract::PoolState World::state_of(const SimPool& pool) const {
   for (contract::GpuInfo& gpu : s.gpus) {
     std::int64_t loaded = 0;
     for (const auto& [id, w] : pool.workers) {
-      if (w.info.gpu_id != gpu.gpu_id) continue;
-      loaded += w.info.vram_bytes;  // counted once ready, as pool-managerd does
+      if (!w.is_on(gpu.gpu_id) || (plants_first_device_ && w.devices.front() != gpu.gpu_id)) continue;
+      loaded += w.info.vram_bytes > 0 ? w.bytes_on(gpu.gpu_id) : 0;  // counted once ready, as pool-managerd does
       gpu.workers.push_back(id);
     }
     gpu.vram_allocated_bytes = loaded;
     gpu.vram_available_bytes = gpu.vram_total_bytes - loaded;
   }
   for (const auto& [id, w] : pool.workers) {
-    s.workers.push_back(w.info);
+    s.workers.push_back(told(w));
     if (w.draining) s.workers.back().status = WorkerStatus::kDraining;
   }
   return s;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "contract/device_mask.h"
 #include "orchestratord/brain/test/world/world.h"
 #include "orchestratord/retry/backoff.h"
 #include "orchestratord/scheduling/preference.h"
@@ -22,8 +23,9 @@ void World::expire_in_flight() {
 // What the brain learns with this event.
 void World::before_event(const Event& event) {
   expire_in_flight();
+  let_go(event);
   const auto settle = [&](const std::string& worker_id) {
-    if (const auto it = starts_.find(worker_id); it != starts_.end()) it->second.second = true;
+    if (const auto it = starts_.find(worker_id); it != starts_.end()) it->second.settled = true;
   };
   if (const auto* e = std::get_if<ExecuteEnded>(&event)) {
     if (const auto it = in_flight_.find(e->execution.value); it != in_flight_.end()) {
@@ -46,8 +48,7 @@ void World::before_event(const Event& event) {
       if (w.status == WorkerStatus::kStarting) starting.insert(w.worker_id);
     }
     for (auto& [id, start] : starts_) {
-      if (start.first.find("@" + pool->state.pool_id + "/") != std::string::npos && !starting.contains(id))
-        start.second = true;
+      if (start.pool_id == pool->state.pool_id && !starting.contains(id)) start.settled = true;
     }
   }
 }
@@ -85,11 +86,50 @@ void World::check_execute(const Execute& c) {
 }
 
 void World::check_start(const StartWorker& c) {
-  const std::string key = fmt::format("{}@{}/{}", c.request.model_ref, c.pool_id.value, c.request.gpu_id);
+  const auto devices = contract::devices_of(c.request.gpu_id);
+  const auto overlaps = [&](const Start& start) {
+    return start.pool_id == c.pool_id.value && start.model_ref == c.request.model_ref &&
+           std::ranges::any_of(devices, [&](const auto& gpu) { return std::ranges::count(start.devices, gpu) > 0; });
+  };
   for (const auto& [id, start] : starts_) {
-    if (start.first == key && !start.second) violate("two starts in flight: " + key);
+    if (!start.settled && overlaps(start)) {
+      violate(fmt::format("two starts in flight: {} on {}/{}", c.request.model_ref, c.pool_id.value, c.request.gpu_id));
+    }
   }
-  if (!starts_.emplace(c.request.worker_id, std::pair(key, false)).second) violate("worker id used twice");
+  const Start start{c.pool_id.value, c.request.model_ref, devices};
+  if (!starts_.emplace(c.request.worker_id, start).second) violate("worker id used twice");
+  hold(c, devices);
+}
+
+// No device is given more than it has, by what the brain knows.
+void World::hold(const StartWorker& c, const std::vector<std::string>& devices) {
+  held_[c.request.worker_id] = {c.pool_id.value, devices,
+                                model_on_shelf("sha256:" + c.request.model_ref.substr(6)).bytes};
+  const SimPool* pool = pool_at(c.endpoint);
+  if (!pool) return;
+  for (const contract::GpuInfo& gpu : pool->base.gpus) {
+    std::int64_t sum = 0;
+    for (const auto& [id, held] : held_) {
+      if (held.pool_id == c.pool_id.value) sum += held.bytes * std::ranges::count(held.devices, gpu.gpu_id);
+    }
+    if (sum > gpu.vram_total_bytes) {
+      violate(fmt::format("{}/{} is given {} of {} bytes", c.pool_id.value, gpu.gpu_id, sum, gpu.vram_total_bytes));
+    }
+  }
+}
+
+void World::let_go(const Event& event) {
+  if (const auto* answered = std::get_if<StartWorkerAnswered>(&event)) {
+    if (answered->error) held_.erase(answered->worker_id.value);
+  } else if (const auto* failed = std::get_if<WorkerFailed>(&event)) {
+    held_.erase(failed->failed.worker_id);
+  } else if (const auto* pool = std::get_if<PoolSeen>(&event)) {
+    std::set<std::string> listed;
+    for (const auto& w : pool->state.workers) listed.insert(w.worker_id);
+    std::erase_if(held_, [&](const auto& item) {
+      return item.second.pool_id == pool->state.pool_id && !listed.contains(item.first);
+    });
+  }
 }
 
 void World::check_end() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "contract/device_mask.h"
 #include "orchestratord/brain/test/world/shelf.h"
 #include "orchestratord/brain/test/world/world.h"
 #include "orchestratord/scheduling/preference.h"
@@ -59,6 +60,10 @@ void World::obey(const Finish& c) {
 // Which way each decision went, so that no way stays untried.
 void World::obey(const Log& c) {
   if (c.event == "worker.version_mismatch") ++seen["version mismatch"];
+  if (c.event == "pool.offline") {
+    const std::string& pool = std::get<std::string>(c.fields.front().value);
+    std::erase_if(held_, [&](const auto& item) { return item.second.pool_id == pool; });
+  }
   const bool decided = c.event == "schedule.decided", suggested = c.event == "optimizer.suggestion";
   for (const base::LogField& f : c.fields) {
     if (decided && f.name == "outcome") ++seen["decided: " + std::get<std::string>(f.value)];
@@ -106,29 +111,50 @@ void World::obey(const StartWorker& c) {
   SimPool* pool = pool_at(c.endpoint);
   const auto answer = [&](std::optional<base::Error> error) { tell("", StartWorkerAnswered{id, std::move(error)}); };
   if (!pool || (!pool->reachable && chance(50))) return answer(base::Error{ErrorCode::kUnreachable, "sim", {}});
-  const std::string digest = "sha256:" + c.request.model_ref.substr(6);
-  const auto gpu = std::find_if(pool->base.gpus.begin(), pool->base.gpus.end(),
-                                [&](const auto& g) { return g.gpu_id == c.request.gpu_id; });
-  std::int64_t used = bytes_of(digest);
-  for (const auto& [worker_id, w] : pool->workers) used += w.info.gpu_id == c.request.gpu_id ? w.bytes : 0;
-  if (used > gpu->vram_total_bytes) {
-    ++seen["start refused"];
-    return answer(base::Error{ErrorCode::kInsufficientVram, "sim", {}});
-  }
-  pool->workers[id.value] = {.info = {.worker_id = id.value,
-                                      .model_ref = c.request.model_ref,
-                                      .model_digest = digest,
-                                      .gpu_id = c.request.gpu_id,
-                                      .status = WorkerStatus::kStarting,
-                                      .slots_total = c.request.slots,
-                                      .context_length = 1000,
-                                      .engine_build = fmt::format("build-{}", pool->build),
-                                      .kv_dtype = "f16"},
-                             .bytes = bytes_of(digest)};
-  ++seen["start"];
+  auto refusal = start(*pool, c.request);
   // The start happened, but its answer may be lost with the connection.
-  if (!pool->reachable) return answer(base::Error{ErrorCode::kUnreachable, "sim", {}});
-  answer(std::nullopt);
+  if (!refusal && !pool->reachable) refusal = base::Error{ErrorCode::kUnreachable, "sim", {}};
+  answer(std::move(refusal));
+}
+
+// What pool-managerd looks at before a start.
+std::optional<base::Error> World::start(SimPool& pool, const contract::StartWorkerRequest& request) {
+  const auto devices = contract::devices_of(request.gpu_id);
+  const ModelOnShelf& model = model_on_shelf("sha256:" + request.model_ref.substr(6));
+  for (const contract::GpuInfo& gpu : pool.base.gpus) {
+    std::int64_t used = model.bytes * std::ranges::count(devices, gpu.gpu_id);
+    if (used == 0) continue;
+    if (!gpu.healthy) return base::Error{ErrorCode::kPoolUnavailable, "sim", {}};
+    for (const auto& [id, w] : pool.workers) {
+      if (w.is_on(gpu.gpu_id) && w.info.status == WorkerStatus::kStarting && w.info.model_ref == request.model_ref) {
+        ++seen["start refused: loading"];
+        return base::Error{ErrorCode::kConflict, "sim", {}}.with("reason", std::string("MODEL_LOADING"));
+      }
+      used += w.bytes_on(gpu.gpu_id);
+    }
+    if (used <= gpu.vram_total_bytes) continue;
+    ++seen["start refused"];
+    return base::Error{ErrorCode::kInsufficientVram, "sim", {}};
+  }
+  SimWorker& worker = pool.workers[request.worker_id];
+  worker = {.info = {.worker_id = request.worker_id,
+                     .model_ref = request.model_ref,
+                     .model_digest = facts(model).digest,
+                     .gpu_id = request.gpu_id,
+                     .status = WorkerStatus::kStarting,
+                     .slots_total = request.slots,
+                     .context_length = 1000,
+                     .engine_build = fmt::format("build-{}", pool.build),
+                     .kv_dtype = "f16"},
+            .devices = devices,
+            .bytes = {}};
+  // The last ranks of a model have less of it.
+  for (const std::string& gpu_id : devices) {
+    const bool less = !worker.bytes.empty() && gpu_id != "cpu" && chance(50);
+    worker.bytes.push_back(less ? model.bytes * 9 / 10 : model.bytes);
+  }
+  ++seen[devices.size() > 1 ? "start of a shared worker" : "start"];
+  return std::nullopt;
 }
 
 void World::obey(const ReviewQueue& c) {
@@ -138,13 +164,13 @@ void World::obey(const ReviewQueue& c) {
 }
 
 void World::obey(const StopWorker& c) {
-  if (const auto it = starts_.find(c.worker_id.value); it != starts_.end()) it->second.second = true;
+  if (const auto it = starts_.find(c.worker_id.value); it != starts_.end()) it->second.settled = true;
   SimPool* pool = pool_at(c.endpoint);
   if (!pool || !pool->reachable) return;
   const auto it = pool->workers.find(c.worker_id.value);
   if (it == pool->workers.end()) return;
   it->second.draining = true;
-  ++seen["stop"];
+  ++seen[it->second.devices.size() > 1 ? "stop of a shared worker" : "stop"];
 }
 
 void World::obey(const AskPoolState& c) {

@@ -29,7 +29,7 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
   std::cout << "first seed " << seed << ", " << kSchedules << " schedules; LLORCH_TEST_SEED replays\n";
   std::map<std::string, std::int64_t> seen;
   for (int i = 0; i < kSchedules; ++i) {
-    World world(seed + static_cast<std::uint64_t>(i));
+    World world({.seed = seed + static_cast<std::uint64_t>(i)});
     world.chaos(kSteps);
     world.heal();
     ASSERT_EQ(world.violation(), "") << tail(world.transcript());
@@ -49,6 +49,10 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
                            "worker killed",
                            "start refused",
                            "stop",
+                           "device lost",
+                           "start of a shared worker",
+                           "stop of a shared worker",
+                           "shared worker lost a device",
                            "doubled",
                            "partition",
                            "WORKER_START_FAILED",
@@ -78,11 +82,23 @@ TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
   }
 }
 
+// A rule that cannot be seen broken is none.
+TEST(Simulation, FindsSharedWorkersThatAreCountedOnOneDevice) {
+  const std::uint64_t seed = first_seed();
+  std::string found;
+  for (std::uint64_t i = 0; i < kSchedules && found.empty(); ++i) {
+    World world({.seed = seed + i, .plants_first_device = true});
+    world.chaos(kSteps);
+    found = world.violation();
+  }
+  EXPECT_NE(found.find("is given"), std::string::npos) << found;
+}
+
 // A pass that looks only at the lanes that an event may have changed does what one over all lanes does, byte for byte.
 TEST(Simulation, LanesThatAreNotLookedAtWouldNotHaveChanged) {
   const std::uint64_t seed = first_seed();
   for (std::uint64_t i = 0; i < 1000; ++i) {
-    World some(seed + i), all(seed + i, true);
+    World some({.seed = seed + i}), all({.seed = seed + i, .decide_every_lane = true});
     some.chaos(kSteps);
     all.chaos(kSteps);
     some.heal();
@@ -95,7 +111,7 @@ TEST(Simulation, LanesThatAreNotLookedAtWouldNotHaveChanged) {
 TEST(Simulation, IsDeterministic) {
   const std::uint64_t seed = first_seed();
   for (std::uint64_t i = 0; i < 100; ++i) {
-    World one(seed + i), two(seed + i);
+    World one({.seed = seed + i}), two({.seed = seed + i});
     one.chaos(kSteps);
     two.chaos(kSteps);
     one.heal();

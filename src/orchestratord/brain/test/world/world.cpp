@@ -15,8 +15,12 @@ namespace {
 constexpr std::int64_t kGb = 1'000'000'000;
 }  // namespace
 
-World::World(std::uint64_t seed, bool decide_every_lane) : rng_(seed), seed_(seed), entropy_(seed) {
-  config_.decide_every_lane = decide_every_lane;
+World::World(const WorldOptions& options)
+    : rng_(options.seed),
+      seed_(options.seed),
+      plants_first_device_(options.plants_first_device),
+      entropy_(options.seed) {
+  config_.decide_every_lane = options.decide_every_lane;
   config_.queue.capacity = chance(50) ? 6 : 40;
   config_.queue.policy = static_cast<contract::QueuePolicy>(pick(3));
   config_.scheduling.algorithm = static_cast<contract::PlacementAlgorithm>(pick(4));
@@ -33,16 +37,18 @@ World::World(std::uint64_t seed, bool decide_every_lane) : rng_(seed), seed_(see
   if (chance(40)) config_.quotas.max_concurrent_jobs = 1 + static_cast<std::int64_t>(pick(3));
   if (chance(30)) config_.quotas.token_budget_daily = 200 + static_cast<std::int64_t>(pick(400));
   builds_change_ = chance(50);
+  shares_ = chance(50);
   const std::size_t pool_count = 1 + pick(2);
   for (std::size_t p = 0; p < pool_count; ++p) {
     SimPool pool;
     pool.base.pool_id = fmt::format("pool-{}", p);
     pool.base.endpoint = "http://" + pool.base.pool_id;
     pool.base.boot_id = fmt::format("boot-{}", ++boots_);
-    const std::size_t devices = 1 + pick(2);
+    const bool cpu = shares_ && chance(15);
+    const std::size_t devices = cpu ? 1 : 1 + pick(shares_ ? 4 : 2);
     for (std::size_t g = 0; g < devices; ++g) {
-      pool.base.gpus.push_back(
-          {.gpu_id = std::to_string(g), .vram_total_bytes = (6 + static_cast<std::int64_t>(pick(6))) * kGb});
+      pool.base.gpus.push_back({.gpu_id = cpu ? "cpu" : std::to_string(g),
+                                .vram_total_bytes = (6 + static_cast<std::int64_t>(pick(6))) * kGb});
     }
     if (chance(50)) config_.pool_endpoints.push_back(pool.base.endpoint);
     pools_.push_back(std::move(pool));
@@ -62,6 +68,7 @@ void World::boot() {
   executions_.clear();
   in_flight_.clear();
   starts_.clear();
+  held_.clear();
   brain_ = std::make_unique<Brain>(config_, entropy_);
   Restored restored;
   for (const std::string& id : row_order_) {
@@ -184,7 +191,7 @@ void World::act() {
   if (dice < 90) return report(pools_[pick(pools_.size())]);
   if (dice < 93) return cancel();
   if (dice < 96) return kill_worker();
-  if (dice < 97) return restart_pool();
+  if (dice < 97) return chance(60) ? restart_pool() : turn_device();
   if (dice < 98) {
     SimPool& pool = pools_[pick(pools_.size())];
     pool.reachable = !pool.reachable;
@@ -242,7 +249,10 @@ void World::commit_writes(bool fail) {
 // No more faults: everything accepted must come to its end in bounded time.
 void World::heal() {
   healing_ = true;
-  for (SimPool& pool : pools_) pool.reachable = true;
+  for (SimPool& pool : pools_) {
+    pool.reachable = true;
+    for (contract::GpuInfo& gpu : pool.base.gpus) gpu.healthy = true;
+  }
   for (auto& [id, x] : executions_) x.deaf = false;
   const auto open = [&] {
     return !writes_.empty() || std::any_of(rows_.begin(), rows_.end(),

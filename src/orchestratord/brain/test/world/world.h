@@ -12,13 +12,20 @@
 #include <vector>
 
 #include "orchestratord/brain/brain.h"
+#include "orchestratord/brain/test/world/shelf.h"
 
 namespace llorch::orchestratord::brain {
 
+struct WorldOptions {
+  std::uint64_t seed = 0;
+  bool decide_every_lane = false;  // see BrainConfig
+  // A bug put in on purpose: a worker on several devices is told, and counted, on the first of them.
+  bool plants_first_device = false;
+};
+
 class World {
  public:
-  // `decide_every_lane`: see BrainConfig.
-  explicit World(std::uint64_t seed, bool decide_every_lane = false);
+  explicit World(const WorldOptions& options);
 
   void chaos(int steps);
   void heal();
@@ -50,9 +57,13 @@ class World {
     std::optional<CommitTransition> transition;
   };
   struct SimWorker {
-    contract::WorkerInfo info;
-    std::int64_t bytes = 0;
+    contract::WorkerInfo info;         // its mask as it is
+    std::vector<std::string> devices;  // by rank
+    std::vector<std::int64_t> bytes;   // by rank
     bool draining = false;
+
+    bool is_on(const std::string& gpu_id) const;
+    std::int64_t bytes_on(const std::string& gpu_id) const;
   };
   struct SimPool {
     contract::PoolState base;  // id, endpoint, boot id, devices
@@ -80,6 +91,12 @@ class World {
     base::WorkerId worker_id;
     std::optional<std::int64_t> aborted_ms;
   };
+  // A start that the brain has to account for, as far as it was told.
+  struct Held {
+    std::string pool_id;
+    std::vector<std::string> devices;  // by rank
+    std::int64_t bytes = 0;            // of each
+  };
 
   std::uint64_t pick(std::uint64_t n) { return n == 0 ? 0 : rng_() % n; }
   bool chance(int percent) { return static_cast<int>(pick(100)) < percent; }
@@ -94,16 +111,19 @@ class World {
   void deliver_all();
   void act();
   void submit();
-  contract::Placement placement();
+  contract::Placement placement(const ModelOnShelf& model);
+  std::string mask(const SimPool& pool, const ModelOnShelf& model);
   void cancel();
   void commit_writes(bool fail);
   void worker_action(bool healthy);
   void execution_action(SimExecution& x, bool healthy);
   void kill_worker();
   void restart_pool();
+  void turn_device();
   void report(SimPool& pool);
   void tell(std::string source, Event event, bool may_be_lost = false);
   contract::PoolState state_of(const SimPool& pool) const;
+  contract::WorkerInfo told(const SimWorker& worker) const;
   SimPool* pool_at(const std::string& endpoint);
   void drop_worker(SimPool& pool, const std::string& id);
   void end_execution(SimExecution& x, std::optional<base::ErrorCode> error);
@@ -116,6 +136,7 @@ class World {
   void obey(const Execute& c);
   void obey(const AbortExecute& c);
   void obey(const StartWorker& c);
+  std::optional<base::Error> start(SimPool& pool, const contract::StartWorkerRequest& request);
   void obey(const StopWorker& c);
   void obey(const AskPoolState& c);
   void obey(const ReviewQueue& c);
@@ -131,11 +152,14 @@ class World {
   void before_event(const Event& event);
   void check_execute(const Execute& c);
   void check_start(const StartWorker& c);
+  void hold(const StartWorker& c, const std::vector<std::string>& devices);
+  void let_go(const Event& event);
   void expire_in_flight();
   void check_end();
 
   std::mt19937_64 rng_;
   std::uint64_t seed_;
+  bool plants_first_device_;
   base::SeededEntropy entropy_;
   base::Time now_{1'000'000, 1'700'000'000'000};
   BrainConfig config_;
@@ -143,6 +167,7 @@ class World {
   int lives_ = 0;
   bool healing_ = false;
   bool builds_change_ = false;  // when a pool restarts
+  bool shares_ = false;         // there are models of several devices
 
   std::vector<Message> messages_;
   std::deque<Write> writes_;
@@ -153,9 +178,15 @@ class World {
   std::map<std::uint64_t, SimExecution> executions_;
 
   std::map<std::string, Known> known_;
-  std::map<std::uint64_t, InFlight> in_flight_;                 // attempts the brain must count as running
-  std::map<std::string, std::string> gpu_of_;                   // by worker
-  std::map<std::string, std::pair<std::string, bool>> starts_;  // worker id -> (digest @ pool / gpu, settled)
+  std::map<std::uint64_t, InFlight> in_flight_;  // attempts the brain must count as running
+  std::map<std::string, std::string> gpu_of_;    // by worker
+  struct Start {
+    std::string pool_id, model_ref;
+    std::vector<std::string> devices;
+    bool settled = false;
+  };
+  std::map<std::string, Start> starts_;  // by worker id
+  std::map<std::string, Held> held_;     // by worker id
   std::uint64_t submissions_ = 0, requests_ = 0, boots_ = 0;
   std::string transcript_, violation_;
 };
