@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "contract/device_mask.h"
 #include "contract/json.h"
 #include "orchestratord/retry/backoff.h"
 #include "orchestratord/scheduling/preference.h"
@@ -255,12 +256,18 @@ void Oracle::on(const brain::AbortExecute& c, const Disk&) {
 }
 
 void Oracle::on(const brain::StartWorker& c, const Disk&) {
-  const std::string place = fmt::format("{} @ {}/{}", c.request.model_ref, c.pool_id.value, c.request.gpu_id);
+  const auto devices = contract::devices_of(c.request.gpu_id);
+  const auto overlaps = [&](const Start& start) {
+    return start.model_ref == c.request.model_ref && start.pool == c.pool_id.value &&
+           std::ranges::any_of(devices, [&](const auto& gpu) { return std::ranges::count(start.devices, gpu) > 0; });
+  };
   for (const auto& [worker, start] : starts_) {
-    if (start.place == place && !start.settled) violate("two starts in flight: " + place);
+    if (start.settled || !overlaps(start)) continue;
+    violate(fmt::format("two starts in flight: {} @ {}/{}", c.request.model_ref, c.pool_id.value, c.request.gpu_id));
   }
   if (drained_.contains(c.pool_id.value)) violate("a worker is started on a drained pool: " + c.pool_id.value);
-  if (!starts_.emplace(c.request.worker_id, Start{place, loop_.now_ms(), false}).second)
+  if (!starts_.emplace(c.request.worker_id, Start{c.request.model_ref, c.pool_id.value, devices, loop_.now_ms()})
+           .second)
     violate("a worker id was used twice");
   workers_[c.request.worker_id] = contract::WorkerStatus::kStarting;
 }
@@ -327,8 +334,7 @@ void Oracle::heard_pool(const contract::PoolState& state) {
     }
   }
   for (auto& [id, start] : starts_) {
-    const bool here = start.place.find(" @ " + state.pool_id + "/") != std::string::npos;
-    if (here && !starting.contains(id)) start.settled = true;
+    if (start.pool == state.pool_id && !starting.contains(id)) start.settled = true;
   }
 }
 
@@ -339,8 +345,7 @@ void Oracle::forget_orders(const std::string& pool) {
   undrain_asked_.erase(pool);
   purged_.clear();
   for (auto& [id, start] : starts_) {
-    if (start.place.find(" @ " + pool + "/") == std::string::npos) continue;
-    start.settled = start.lost = true;
+    if (start.pool == pool) start.settled = start.lost = true;
   }
 }
 
@@ -443,7 +448,9 @@ void Oracle::check_stop_reason(std::string_view worker, std::string_view reason)
     }
   }
   const auto start = starts_.find(id);
-  if (reason != "evict" || start == starts_.end() || start->second.ready_ms == 0 || start->second.lost) return;
+  if (reason != "evict" || start == starts_.end()) return;
+  if (start->second.devices.size() > 1) reached("shared worker evicted");
+  if (start->second.ready_ms == 0 || start->second.lost) return;
   const std::int64_t took_ms = start->second.ready_ms - start->second.started_ms;
   if (loop_.now_ms() - start->second.ready_ms < took_ms)
     violate("a worker is evicted before its load has paid off: " + id);

@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "orchestratord/brain/commands.h"
 #include "orchestratord/brain/events.h"
@@ -100,7 +101,8 @@ class Oracle {
     std::optional<std::int64_t> aborted_ms;
   };
   struct Start {
-    std::string place;  // model @ pool / device
+    std::string model_ref, pool;
+    std::vector<std::string> devices;
     std::int64_t started_ms = 0;
     bool settled = false;
     std::int64_t ready_ms = 0;

@@ -19,7 +19,8 @@ enum class DiceStream : std::uint32_t {
   kSessions,
   kRetention,
   kGoodbyes,
-  kBytes
+  kBytes,
+  kSharing
 };
 
 class Dice {

@@ -71,8 +71,9 @@ void Chaos::hang_worker() {
 }
 
 void Chaos::lose_device() {
-  world_.pools[any_pool()]->lose_device(static_cast<std::size_t>(world_.dice_faults.below(2)),
-                                        world_.dice_faults.between(1'000, 20'000));
+  Pool& pool = *world_.pools[any_pool()];
+  const std::int64_t for_ms = world_.dice_faults.between(1'000, 20'000);
+  pool.lose_device(static_cast<std::size_t>(world_.dice_faults.below(pool.devices_count())), for_ms);
 }
 
 void Chaos::partition() {

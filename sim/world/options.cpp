@@ -120,6 +120,22 @@ void draw_sessions(Options& o) {
   if (dice.chance(150)) o.brain.quotas.token_budget_daily = dice.between(30, 400);
 }
 
+// Models that several devices of a pool share, and pools that have as many.
+void draw_sharing(Options& o) {
+  Dice dice(o.seed, DiceStream::kSharing);
+  if (!dice.chance(300)) return;
+  for (PoolOptions& pool : o.pools) {
+    for (std::int64_t more = dice.below(3); more > 0; --more) {
+      pool.devices.push_back({.bytes = dice.between(8, 16) * kGb, .reports_free = dice.chance(800)});
+    }
+  }
+  for (ModelOptions& model : o.models) {
+    if (!dice.chance(600)) continue;
+    model.devices = dice.between(2, 3);
+    model.bytes = dice.between(10, 70) * kGb / 10;
+  }
+}
+
 }  // namespace
 
 const char* name(Plant plant) {
@@ -151,6 +167,8 @@ const char* name(Plant plant) {
     case Plant::kRefillQuotas: return "refill-quotas";
     case Plant::kQuotaOneMore: return "quota-one-more";
     case Plant::kRetireEarly: return "retire-early";
+    case Plant::kFirstDeviceOnly: return "first-device-only";
+    case Plant::kOutlivesItsDevice: return "outlives-its-device";
     case Plant::kNeverRegisters: return "never-registers";
     case Plant::kLoseSyncs: return "lose-syncs";
     case Plant::kRowsBeforeKeys: return "rows-before-keys";
@@ -211,6 +229,7 @@ Options swarm_options(std::uint64_t seed) {
   o.power_failures = static_cast<int>(dice.below(1'000));
   draw_placement(o);
   draw_sessions(o);
+  draw_sharing(o);
   Dice goodbyes(seed, DiceStream::kGoodbyes);
   o.operations.goodbye_ms = goodbyes.chance(250) ? goodbyes.between(4'000, 40'000) : 0;
   Dice bytes(seed, DiceStream::kBytes);

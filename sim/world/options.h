@@ -43,6 +43,8 @@ enum class Plant : std::uint8_t {
   kRefillQuotas,         // quotas: a restart forgets what their tenants' jobs took today
   kQuotaOneMore,         // quotas: a tenant may run one job more
   kRetireEarly,          // retention: finished jobs leave after half of their time
+  kFirstDeviceOnly,      // preflight: a worker over several devices is counted on the first of them
+  kOutlivesItsDevice,    // lifecycle: a device takes down the workers whose first device it is
   kNeverRegisters,       // registration: the pool never says that it is there
   // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.
   kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
@@ -54,9 +56,10 @@ const char* name(Plant plant);
 
 struct ModelOptions {
   std::string name;
-  std::int64_t bytes = 0;  // predicted by the plan
+  std::int64_t bytes = 0;  // of each device, predicted by the plan
   std::int64_t load_ms = 0;
-  bool broken = false;  // its file cannot be loaded
+  bool broken = false;       // its file cannot be loaded
+  std::int64_t devices = 1;  // that share it
 };
 
 struct DeviceOptions {

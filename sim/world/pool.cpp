@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "contract/device_mask.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
 
@@ -72,9 +76,13 @@ void Pool::crash() {
 }
 
 void Pool::lose_device(std::size_t device, std::int64_t for_ms) {
-  Device& lost = devices_[device % devices_.size()];
+  Device& lost = devices_[device];
   lost.lost_until_ms = world_.loop.now_ms() + for_ms;
   if (lost.used_bytes > 0) world_.oracle.reached("device lost with workers on it");
+  for (const WorkerProcess* worker : workers()) {
+    const bool shared = worker->devices().size() > 1 && worker->is_on(std::to_string(device));
+    if (shared) world_.oracle.reached("shared worker lost a device");
+  }
 }
 
 void Pool::heal() {
@@ -100,8 +108,14 @@ WorkerProcess* Pool::find(const std::string& worker) const {
 
 bool Pool::healthy(const Device& device) const { return world_.loop.now_ms() >= device.lost_until_ms; }
 
-Pool::Device& Pool::device_of(const WorkerProcess& worker) {
-  return devices_[static_cast<std::size_t>(std::stoul(worker.gpu_id()))];
+std::set<std::size_t> Pool::devices_of(const WorkerProcess& worker) const {
+  std::set<std::size_t> devices;
+  for (const std::string& gpu_id : worker.devices()) devices.insert(static_cast<std::size_t>(std::stoul(gpu_id)));
+  return devices;
+}
+
+bool Pool::is_well(const WorkerProcess& worker) const {
+  return std::ranges::all_of(devices_of(worker), [this](std::size_t i) { return healthy(devices_[i]); });
 }
 
 std::vector<pool_managerd::gpu_inventory::Device> Pool::read_devices() const {
@@ -119,34 +133,46 @@ std::vector<pool_managerd::gpu_inventory::Device> Pool::read_devices() const {
 
 void Pool::refresh_devices() {
   step(wl::DevicesRead{read_devices()});
+  check_lost();
   world_.loop.post(process_, kDeviceRefreshMs * kMs, [this] { refresh_devices(); });
 }
 
+// With a device go the workers that span it.
+void Pool::check_lost() {
+  for (const WorkerProcess* worker : workers()) {
+    if (worker->pool_life() != process_.life || worker->told_to_go() || is_well(*worker)) continue;
+    world_.oracle.violate(fmt::format("{} outlives a device of its own on {}", worker->id(), pool_id_));
+  }
+}
+
 void Pool::allocated(const WorkerProcess& worker) {
-  Device& device = device_of(worker);
-  device.used_bytes += worker.held_bytes();
-  if (device.used_bytes > device.options.bytes) {
+  for (const std::size_t i : devices_of(worker)) {
+    Device& device = devices_[i];
+    const std::string gpu_id = std::to_string(i);
+    device.used_bytes += worker.held_bytes_on(gpu_id);
+    if (device.used_bytes <= device.options.bytes) continue;
     // A budget without a driver behind it cannot see what a dead daemon's workers still hold.
     bool others = false;
     for (const auto& process : processes_) {
-      others |= process->gpu_id() == worker.gpu_id() && process->pool_life() != worker.pool_life() &&
-                process->held_bytes() > 0;
+      others |= process->pool_life() != worker.pool_life() && process->held_bytes_on(gpu_id) > 0;
     }
     if (device.options.reports_free || !others) {
       world_.oracle.violate(fmt::format("{} of {} bytes are allocated on {}/{}", device.used_bytes,
-                                        device.options.bytes, pool_id_, worker.gpu_id()));
+                                        device.options.bytes, pool_id_, gpu_id));
     }
   }
   check_memory();
 }
 
-void Pool::freed(const WorkerProcess& worker) { device_of(worker).used_bytes -= worker.held_bytes(); }
+void Pool::freed(const WorkerProcess& worker) {
+  for (const std::size_t i : devices_of(worker)) devices_[i].used_bytes -= worker.held_bytes_on(std::to_string(i));
+}
 
 void Pool::check_memory() {
   for (std::size_t i = 0; i < devices_.size(); ++i) {
     std::int64_t held = 0;
     for (const auto& worker : processes_) {
-      if (worker->gpu_id() == std::to_string(i) && worker->pool_life() == process_.life) held += worker->held_bytes();
+      if (worker->pool_life() == process_.life) held += worker->held_bytes_on(std::to_string(i));
     }
     const std::int64_t accounted = life_->lifecycle.allocated_bytes(std::to_string(i));
     if (held > accounted || accounted > devices_[i].options.bytes) {
@@ -166,15 +192,22 @@ wl::RequestId Pool::remember(std::function<void(MaybeError)> reply) {
 
 void Pool::start_worker(const contract::StartWorkerRequest& wanted, Reply<MaybeError> reply) {
   // Reading the model's header takes a moment, on a thread of its own.
-  world_.loop.post(process_, world_.dice_processes.between(1, 30) * kMs, [this, wanted, reply = std::move(reply)] {
-    pool_managerd::model_catalog::ModelPlan plan;
-    plan.shape = {.context_tokens = kContextTokens, .slots = wanted.slots, .kv_dtype = wanted.kv_dtype};
-    plan.memory = {
-        {.weights_bytes = world_.options.models[static_cast<std::size_t>(world_.model_of(wanted.model_ref))].bytes}};
-    link(reg::Heard{});
-    step(wl::DevicesRead{read_devices()});
-    step(wl::StartAsked{remember(reply), wanted, plan, {}});
-  });
+  world_.loop.post(
+      process_, world_.dice_processes.between(1, 30) * kMs,
+      [this, wanted = contract::StartWorkerRequest(wanted), reply = std::move(reply)]() mutable {
+        auto devices = contract::devices_of(wanted.gpu_id);
+        if (world_.options.plant == Plant::kFirstDeviceOnly) {
+          life_->known[wanted.worker_id].mask = std::exchange(wanted.gpu_id, devices.front());
+          devices.resize(1);
+        }
+        pool_managerd::model_catalog::ModelPlan plan;
+        plan.shape = {.context_tokens = kContextTokens, .slots = wanted.slots, .kv_dtype = wanted.kv_dtype};
+        const auto& model = world_.options.models[static_cast<std::size_t>(world_.model_of(wanted.model_ref))];
+        plan.memory.assign(devices.size(), {.weights_bytes = model.bytes});
+        link(reg::Heard{});
+        step(wl::DevicesRead{read_devices()});
+        step(wl::StartAsked{remember(reply), wanted, plan, {}});
+      });
 }
 
 void Pool::stop_worker(const std::string& worker, Reply<bool> reply) {
@@ -239,8 +272,11 @@ void Pool::execute(const wl::Refuse& c) {
 
 WorkerProcess* Pool::spawn(const wl::Spawn& c) {
   world_.oracle.reached("worker started");
-  processes_.push_back(std::make_unique<WorkerProcess>(world_, *this, c));
+  wl::Spawn spawned = c;
+  if (const std::string& mask = life_->known[c.worker_id.value].mask; !mask.empty()) spawned.gpu_id = mask;
+  processes_.push_back(std::make_unique<WorkerProcess>(world_, *this, std::move(spawned)));
   WorkerProcess* worker = processes_.back().get();
+  if (worker->devices().size() > 1) world_.oracle.reached("shared worker started");
   worker->begin();
   return worker;
 }
@@ -250,9 +286,10 @@ void Pool::execute(const wl::Spawn& c) {
     world_.oracle.reached("worker could not be spawned");
     return step(wl::SpawnFailed{c.worker_id, {ErrorCode::kWorkerStartFailed, "no process", {}}});
   }
+  const auto devices = contract::devices_of(c.gpu_id);
   for (WorkerProcess* other : workers()) {
-    if (other->gpu_id() == c.gpu_id && other->model() == world_.model_of(c.model_ref) && other->loading() &&
-        !other->hung()) {
+    const bool there = std::ranges::any_of(devices, [&](const auto& gpu_id) { return other->is_on(gpu_id); });
+    if (there && other->model() == world_.model_of(c.model_ref) && other->loading() && !other->hung()) {
       world_.oracle.violate(fmt::format("two loads of {} on {}/{}", c.model_ref, pool_id_, c.gpu_id));
     }
   }
@@ -296,13 +333,15 @@ void Pool::execute(const wl::PostShutdown& c) {
 void Pool::execute(const wl::SendSignal& c) {
   WorkerProcess* worker = find(c.worker_id.value);
   if (worker == nullptr) return;
+  const bool first_is_well = healthy(devices_[static_cast<std::size_t>(std::stoul(worker->devices().front()))]);
+  if (world_.options.plant == Plant::kOutlivesItsDevice && first_is_well && !is_well(*worker)) return;
   world_.trace(c.kill == wl::Kill::kKill ? "SIGKILL" : "SIGTERM", worker->id());
   const Known& known = life_->known[worker->id()];
   const bool start_over = worker->started_ms() + world_.options.worker_start_timeout_ms <= world_.loop.now_ms();
   const auto info = life_->lifecycle.worker(c.worker_id);
   if (info && info->uri.empty() && start_over) world_.oracle.reached("worker start timed out");
   if (known.misses >= 3) world_.oracle.reached("worker hung and was killed");
-  if (!known.stop_asked && !start_over && known.misses < 3 && healthy(device_of(*worker))) {
+  if (!known.stop_asked && !start_over && known.misses < 3 && is_well(*worker)) {
     world_.oracle.violate("a worker is killed that works: " + worker->id());
   }
   c.kill == wl::Kill::kKill ? worker->kill() : worker->terminate();

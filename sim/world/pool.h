@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ class Pool {
 
   Process& process() { return process_; }
   const std::string& endpoint() const { return endpoint_; }
+  std::int64_t devices_count() const { return std::ssize(devices_); }
 
   void start();
   void crash();
@@ -57,6 +59,7 @@ class Pool {
   // What only this process knows of a worker, for the check of its death.
   struct Known {
     bool stop_asked = false;
+    std::string mask;  // of a planted bug: what the worker has in fact
     int misses = 0;
   };
   struct Life {
@@ -102,8 +105,10 @@ class Pool {
   void check_memory();
   WorkerProcess* find(const std::string& worker) const;
   WorkerProcess* spawn(const pool_managerd::worker_lifecycle::Spawn& c);
-  Device& device_of(const WorkerProcess& worker);
+  std::set<std::size_t> devices_of(const WorkerProcess& worker) const;
   bool healthy(const Device& device) const;
+  bool is_well(const WorkerProcess& worker) const;
+  void check_lost();
 
   World& world_;
   const std::size_t index_;

@@ -1,5 +1,8 @@
 #include "sim/world/worker.h"
 
+#include <numeric>
+
+#include "contract/device_mask.h"
 #include "contract/json.h"
 #include "net/http/error_response.h"
 #include "net/sse/sse.h"
@@ -25,7 +28,8 @@ WorkerProcess::WorkerProcess(World& world, Pool& pool, wl::Spawn spawn)
       spawn_(std::move(spawn)),
       model_(world.model_of(spawn_.model_ref)),
       pool_life_(pool.process().life),
-      process_{.name = spawn_.worker_id.value, .host = pool.process().host} {}
+      process_{.name = spawn_.worker_id.value, .host = pool.process().host},
+      devices_(contract::devices_of(spawn_.gpu_id)) {}
 
 void WorkerProcess::begin() {
   Dice& dice = world_.dice_processes;
@@ -34,7 +38,9 @@ void WorkerProcess::begin() {
   process_.start();
   started_ms_ = world_.loop.now_ms();
   // The plan predicts at most a little too much, never too little.
-  actual_bytes_ = model.bytes - dice.below(model.bytes / 1000) * 20;
+  for (std::size_t rank = 0; rank < devices_.size(); ++rank) {
+    actual_bytes_.push_back(model.bytes - dice.below(model.bytes / 1000) * 20);
+  }
   load_ms_ = model.load_ms + dice.below(model.load_ms);
   if (dice.chance(faults.start_slow)) load_ms_ += dice.between(5'000, 40'000);
   diverges_ = dice.chance(faults.diverges);
@@ -61,15 +67,23 @@ void WorkerProcess::allocate() {
   pool_.allocated(*this);
 }
 
+std::int64_t WorkerProcess::held_bytes_on(const std::string& gpu_id) const {
+  std::int64_t sum = 0;
+  for (std::size_t rank = 0; rank < held_bytes_.size(); ++rank) sum += devices_[rank] == gpu_id ? held_bytes_[rank] : 0;
+  return sum;
+}
+
 void WorkerProcess::say_ready() {
   const ModelOptions& model = world_.options.models[static_cast<std::size_t>(model_)];
+  const std::int64_t bytes = std::accumulate(actual_bytes_.begin(), actual_bytes_.end(), std::int64_t{0});
   const contract::ReadyCallback callback{.worker_id = id(),
                                          .spawn_token = spawn_.spawn_token,
                                          .model_ref = spawn_.model_ref,
                                          .model_digest = "sha256:" + model.name,
                                          .uri = uri(),
-                                         .vram_bytes = actual_bytes_,
-                                         .memory_bytes = actual_bytes_,
+                                         .vram_bytes = bytes,
+                                         .memory_bytes = bytes,
+                                         .vram_bytes_by_device = actual_bytes_,
                                          .slots_total = spawn_.model.shape.slots,
                                          .context_length = spawn_.model.shape.context_tokens,
                                          .kv_dtype = spawn_.model.shape.kv_dtype};
@@ -233,13 +247,13 @@ void WorkerProcess::exit(wl::ExitFacts facts) {
   world_.network.died(process_);
   runs_.clear();
   std::int64_t linger_us = world_.dice_processes.between(1, 100) * kMs;
-  if (held_bytes_ > 0 && world_.dice_processes.chance(world_.faults().exit_slow)) {
+  if (!held_bytes_.empty() && world_.dice_processes.chance(world_.faults().exit_slow)) {
     linger_us = world_.dice_processes.between(1'000, 8'000) * kMs;
     world_.oracle.reached("memory of a dead worker held on");
   }
   world_.loop.at(world_.loop.now_us() + linger_us, [this, facts] {
     pool_.freed(*this);
-    held_bytes_ = 0;
+    held_bytes_.clear();
     pool_.worker_exited(*this, facts);
   });
 }

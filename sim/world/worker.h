@@ -1,6 +1,7 @@
 #pragma once
 // One worker process: loads a model onto a device, says ready, runs jobs. Its tokens are the pure function of
 // world/request.h. It may crash, hang, run out of memory, be slow to start and slow to die.
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,13 +27,15 @@ class WorkerProcess {
 
   Process& process() { return process_; }
   const std::string& id() const { return spawn_.worker_id.value; }
-  const std::string& gpu_id() const { return spawn_.gpu_id; }
   int model() const { return model_; }
   std::string uri() const { return "http://" + id(); }
   std::uint64_t pool_life() const { return pool_life_; }
-  std::int64_t held_bytes() const { return held_bytes_; }
+  const std::vector<std::string>& devices() const { return devices_; }  // by rank
+  bool is_on(const std::string& gpu_id) const { return std::ranges::count(devices_, gpu_id) > 0; }
+  std::int64_t held_bytes_on(const std::string& gpu_id) const;
   bool running() const { return process_.alive; }
   bool loading() const { return running() && !ready_ && !told_to_go_; }
+  bool told_to_go() const { return told_to_go_; }
   bool busy() const { return !runs_.empty(); }
   bool hung() const { return process_.hung_until_us == kForever; }
   std::int64_t started_ms() const { return started_ms_; }
@@ -76,7 +79,9 @@ class WorkerProcess {
   const int model_;
   const std::uint64_t pool_life_;
   Process process_;
-  std::int64_t actual_bytes_ = 0, held_bytes_ = 0, started_ms_ = 0, load_ms_ = 0;
+  const std::vector<std::string> devices_;
+  std::vector<std::int64_t> actual_bytes_, held_bytes_;  // by rank; nothing held: empty
+  std::int64_t started_ms_ = 0, load_ms_ = 0;
   bool ready_ = false, stopping_ = false, told_to_go_ = false, diverges_ = false;
   std::map<std::uint64_t, Run> runs_;
   std::uint64_t runs_count_ = 0;
