@@ -20,7 +20,7 @@ struct LiveJob {
   contract::Priority priority = contract::Priority::kInteractive;
   std::int64_t attempts = 0;
   std::optional<std::int64_t> queue_position;      // queued only; 0 = next to be dispatched
-  std::optional<std::int64_t> predicted_start_ms;  // queued only, from now; absent while nothing was measured
+  std::optional<std::int64_t> predicted_start_ms;  // queued only, from now; absent while nobody can say
   std::optional<contract::WaitReason> reason;      // of a job that is queued, or whose end cannot be stored now
   std::optional<base::WorkerId> worker_id;         // dispatched and running
   std::optional<base::PoolId> pool_id;

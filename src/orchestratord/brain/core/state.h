@@ -463,7 +463,9 @@ struct Brain::State {
   LiveJob live_job(const Job& job, std::int64_t position);
   std::optional<std::int64_t> predicted_start(const Job& job);
   std::optional<std::int64_t> start_within_quota(const Job& job);
+  std::optional<std::int64_t> foreseen_start(const Job& job);
   contract::WaitReason wait_reason(const Job& job);
+  std::string no_room(const contract::ModelFacts& facts, std::string_view where, std::int64_t room_bytes_max) const;
   std::optional<std::int64_t> load_percent_for(const Lane& l) const;
   std::string wait_for_pool(std::string_view where) const;
 };

@@ -28,6 +28,15 @@ std::optional<std::int64_t> Brain::State::predicted_start(const Job& job) {
   return scheduling::predicted_start_ms(input);
 }
 
+std::optional<std::int64_t> Brain::State::foreseen_start(const Job& job) {
+  const auto& wait = lane(job.lane).wait;
+  if (!wait) return predicted_start(job);
+  if (wait->code == WaitCode::kQuota) return start_within_quota(job);
+  // Nobody knows when a pool comes back or an operator makes room.
+  if (wait->code == WaitCode::kPool || wait->code == WaitCode::kEviction) return std::nullopt;
+  return predicted_start(job);
+}
+
 // Of a job whose tenant runs as many as it may: as if these were its slots.
 std::optional<std::int64_t> Brain::State::start_within_quota(const Job& job) {
   return scheduling::predicted_start_ms({.ahead = ahead_in_lane(job),
@@ -54,8 +63,14 @@ std::string Brain::State::wait_for_pool(std::string_view where) const {
   return fmt::format("No healthy pool{} can hold this model now; the job goes on when one is back.", where);
 }
 
-namespace {
-std::string no_room(const contract::ModelFacts& facts, std::string_view where, std::int64_t room_bytes_max) {
+std::string Brain::State::no_room(const contract::ModelFacts& facts, std::string_view where,
+                                  std::int64_t room_bytes_max) const {
+  if (room_bytes_max >= facts.memory_bytes) {
+    return fmt::format(
+        "Every device{} holds as many workers as it may (orchestratord.limits.workers_per_gpu is {}), or is "
+        "being cleared",
+        where, config.workers_per_gpu);
+  }
   if (facts.devices == 1) {
     return fmt::format("No device{} has room now: the model needs {} bytes, the freest one has {}", where,
                        facts.memory_bytes, room_bytes_max);
@@ -63,7 +78,6 @@ std::string no_room(const contract::ModelFacts& facts, std::string_view where, s
   return fmt::format("No {} devices{} have room now: the model needs {} bytes of each, the freest ones have {} each",
                      facts.devices, where, facts.memory_bytes, room_bytes_max);
 }
-}  // namespace
 
 // Of the worker that has come furthest.
 std::optional<std::int64_t> Brain::State::load_percent_for(const Lane& l) const {
@@ -172,9 +186,7 @@ LiveJob Brain::State::live_job(const Job& job, std::int64_t position) {
   }
   if (job.status != JobStatus::kQueued) return live;
   live.queue_position = position;
-  live.predicted_start_ms = lane(job.lane).wait && lane(job.lane).wait->code == WaitCode::kQuota
-                                ? start_within_quota(job)
-                                : predicted_start(job);
+  live.predicted_start_ms = foreseen_start(job);
   live.reason = wait_reason(job);
   return live;
 }

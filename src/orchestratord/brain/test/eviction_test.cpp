@@ -129,6 +129,34 @@ TEST(Manual, AWaitingJobSaysWhatToDo) {
   EXPECT_EQ(l.d.only<AnswerPoolControl>().result->workers, std::vector<std::string>{l.id});
 }
 
+// A device may have room and hold as many workers as it may: then the numbers of its memory explain nothing.
+TEST(Waits, ForAPlaceOnADeviceSayThatItIsNotTheMemory) {
+  Loaded l({}, 8'000);
+  l.d.end(l.execution);
+  l.d.see(l.state());
+  for (const std::int64_t gb : {1, 4}) {
+    const std::string id = "b" + std::to_string(gb);
+    l.d.submit(id, {.model = id, .memory_bytes = gb * kGb});
+    const auto reason = l.d.query(id).reason.value();
+    EXPECT_EQ(reason.code, "WAITING_FOR_MEMORY");
+    EXPECT_EQ(reason.human.find("workers_per_gpu") != std::string::npos, gb == 1) << reason.human;
+    EXPECT_EQ(reason.human.find("has room now: the model needs") != std::string::npos, gb == 4) << reason.human;
+  }
+}
+
+// What runs and starts took says nothing of when a pool comes back.
+TEST(Waits, ForAPoolHaveNoPredictedStart) {
+  Loaded l({}, 8'000);
+  l.d.after_ms(1'000);
+  l.d.end(l.execution);
+  l.d.send(PoolUnreachable{"http://pool-1"});
+  l.d.submit("a2");
+  const auto job = l.d.query("a2");
+  ASSERT_TRUE(job.reason);
+  EXPECT_EQ(job.reason->code, "WAITING_FOR_POOL");
+  EXPECT_FALSE(job.predicted_start_ms) << job.predicted_start_ms.value_or(0);
+}
+
 // No thrashing: what was just loaded stays for as long as that took.
 TEST(Eviction, WaitsUntilTheLoadHasPaidOff) {
   Loaded l({}, 8'000);
