@@ -41,7 +41,7 @@ tidy: ## clang-tidy on what differs from main; ALL=1 for every file
 bench: build ## run the benchmarks that are built
 	@tools/bench $(BUILD)
 
-gpu-test: build ## a real GPU against the emulated one and itself, for every family; skipped visibly without one
+gpu-test: build ## a real GPU against the emulated one and itself, for every family, and two that share a model; skipped visibly without
 	cmake --build $(BUILD) -j $(JOBS) --target gpu_test
 	$(BUILD)/test/gpu_test
 

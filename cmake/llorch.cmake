@@ -52,6 +52,7 @@ function(llorch_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC llorch_options ${ARG_DEPS})
+  set_property(GLOBAL APPEND PROPERTY LLORCH_LIBRARIES ${name})
 endfunction()
 
 # What users run; `make build` stops here and leaves the tests to `make test`.

@@ -139,7 +139,7 @@ class PoolManager::Impl {
   void execute(const wl::SendSignal&);
   void execute(const wl::ReportReady&);
   void execute(const wl::ReportFailed&);
-  void execute(const wl::LearnDigest&);
+  void execute(const wl::CheckDigest&);
   void execute(const wl::PushState&);
   void execute(const wl::Note&);
   void on_exit(const WorkerId& id, const wl::ExitFacts& facts, const std::string& log_tail);
@@ -168,6 +168,7 @@ class PoolManager::Impl {
   std::optional<WorkerHost> workers_;
   TaskThread inspect_thread_;  // headers of models and the driver: quick
   TaskThread hash_thread_;     // whole files: slow, so that starts do not wait for it
+  TaskThread check_thread_;    // whole files as well, which nobody waits for
   net::Client client_;
   net::Timer refresh_;
   net::Server server_;
@@ -200,6 +201,7 @@ PoolManager::Impl::~Impl() {
   refresh_.cancel();
   server_.stop(kServerStopGraceMs);
   catalog_.stop();
+  check_thread_.stop();
   hash_thread_.stop();
   inspect_thread_.stop();
   loop_.drop_posted();  // requests nobody will answer go before the runtime they belong to
@@ -478,8 +480,11 @@ void PoolManager::Impl::execute(const wl::ReportFailed& command) {
   link_->report(report);
 }
 
-void PoolManager::Impl::execute(const wl::LearnDigest& command) {
-  inspect_thread_.post([this, command] { catalog_.learn(command.path, command.digest); });
+void PoolManager::Impl::execute(const wl::CheckDigest& command) {
+  check_thread_.post([this, command] {
+    const auto confirmed = catalog_.confirms(command.path, command.digest);
+    if (confirmed && !*confirmed) on_main([this, id = command.worker_id] { step(wl::DigestDisputed{id}); });
+  });
 }
 
 void PoolManager::Impl::execute(const wl::PushState&) { link_->changed(); }

@@ -1,5 +1,6 @@
 #include "pool_managerd/worker_host.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,7 +89,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                "--image-tokens-max",
                                std::to_string(c.model.shape.image_tokens_max),
                                "--memory-budget-bytes",
-                               std::to_string(c.memory_budget_bytes),
+                               fmt::format("{}", fmt::join(c.memory_budget_bytes, ",")),
                                "--threads",
                                std::to_string(options_.threads_count),
                                "--prefill-chunk",

@@ -21,6 +21,7 @@
 #include "engine/inference/devices/open_devices.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "worker/http_api.h"
+#include "worker/loading/announcement.h"
 #include "worker/loading/digest_beside_load.h"
 #include "worker/self_test.h"
 
@@ -71,7 +72,6 @@ struct Loaded {
   std::unique_ptr<engine::inference::Engine> engine;
   std::optional<engine::text::Tokenizer> tokenizer;
   std::string model_digest, model_stamp;
-  std::vector<std::int64_t> bytes_by_device;  // of several
 };
 
 base::Result<engine::inference::devices::OpenDevices> open_devices(const Options& o) {
@@ -79,7 +79,7 @@ base::Result<engine::inference::devices::OpenDevices> open_devices(const Options
       {.names = o.gpu_device,
        .cpu_threads_count =
            o.threads == 0 ? std::max(1u, std::thread::hardware_concurrency()) : static_cast<std::uint32_t>(o.threads),
-       .memory_budget_bytes = static_cast<std::uint64_t>(o.memory_budget_bytes),
+       .memory_budget_bytes = {o.memory_budget_bytes.begin(), o.memory_budget_bytes.end()},
        .count_steps = o.step_counters});
 }
 
@@ -101,16 +101,26 @@ void say_progress(net::Client& client, const Options& o, unsigned percent) {
                  [](const base::Result<net::Response>&) {});
 }
 
-// What each device holds, where several share the model.
-void note_devices(Loaded& loaded) {
-  const auto& backends = loaded.devices.backends;
-  for (std::size_t rank = 0; backends.size() > 1 && rank < backends.size(); ++rank) {
-    loaded.bytes_by_device.push_back(static_cast<std::int64_t>(backends[rank]->memory_used_bytes()));
+// What the devices hold, and of which type most of it is; FP8 that had to become BF16 is told apart.
+void note_memory(const Loaded& loaded) {
+  const auto& engine = *loaded.engine;
+  const std::vector<std::uint64_t> bytes = engine.memory_used_bytes();
+  std::uint64_t sum = 0, widened = 0;
+  for (std::uint32_t rank = 0; rank < bytes.size(); ++rank) {
+    sum += bytes[rank];
+    widened += engine.memory_plan(rank).widened_bytes;
+    if (bytes.size() == 1) break;
     base::log_event(LogLevel::kInfo, "model_load_device", {}, "A device has its part of the model.",
-                    {{"rank", static_cast<std::int64_t>(rank)},
-                     {"device_class", std::string(backends[rank]->device_class())},
-                     {"vram_bytes", loaded.bytes_by_device.back()}});
+                    {{"rank", std::int64_t{rank}},
+                     {"device_class", std::string(loaded.devices.backends[rank]->device_class())},
+                     {"vram_bytes", static_cast<std::int64_t>(bytes[rank])},
+                     {"widened_bytes", static_cast<std::int64_t>(engine.memory_plan(rank).widened_bytes)}});
   }
+  base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
+                  {{"model_digest", loaded.model_digest},
+                   {"weight_type", engine.facts().weight_type},
+                   {"vram_bytes", static_cast<std::int64_t>(sum)},
+                   {"widened_bytes", static_cast<std::int64_t>(widened)}});
 }
 
 base::Result<Loaded> load(const Options& o, net::Client& client) {
@@ -132,61 +142,29 @@ base::Result<Loaded> load(const Options& o, net::Client& client) {
   const auto report = [&](unsigned percent) { say_progress(client, o, percent); };
   loaded.engine = TRY(engine::inference::Engine::load(o.model, options, loaded.devices.of_engine(), report));
   for (const auto& record : loaded.engine->facts().oom) KvLog::log_oom(record);
-  note_devices(loaded);
   loaded.tokenizer = TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(o.model))));
   loaded.model_digest = "sha256:" + TRY(digest.finish());
   loaded.model_stamp = digest.stamp();
-  base::log_event(LogLevel::kInfo, "model_load_complete", {}, "The model is in device memory.",
-                  {{"model_digest", loaded.model_digest},
-                   {"vram_bytes", static_cast<std::int64_t>(loaded.devices.memory_used_bytes())}});
+  note_memory(loaded);
   return loaded;
 }
 
-contract::WorkerHealth constant_health(const Options& o, const Loaded& loaded) {
-  const auto& facts = loaded.engine->facts();
-  return {.status = "healthy",
+loading::Announcement announcement_of(const Options& o, const Loaded& loaded) {
+  return {.facts = loaded.engine->facts(),
           .worker_id = o.worker_id,
-          .model = o.model_ref.empty() ? "file:" + o.model : o.model_ref,
+          .model_ref = o.model_ref.empty() ? "file:" + o.model : o.model_ref,
           .model_digest = loaded.model_digest,
-          .resident = true,
-          .quant_kind = facts.weight_type,
-          .vram_bytes_used = static_cast<std::int64_t>(loaded.devices.memory_used_bytes()),
+          .model_stamp = loaded.model_stamp,
           .tokenizer_kind = std::string(loaded.tokenizer->facts().kind),
-          .vocab_size = facts.vocab,
-          .context_length = facts.context_tokens,
-          .image_tokens_max = facts.image_rows_max,
-          .engine_build = base::build_id(),
-          .numerics = facts.numerics,
-          .device_class = facts.device_class,
-          .sampler = std::string(engine::sampling::kSamplerVersion),
-          .kv_dtype = facts.kv_dtype,
-          .capabilities = facts.image_rows_max == 0 ? std::vector<std::string>{"text-gen"}
-                                                    : std::vector<std::string>{"text-gen", "multimodal"},
-          .memory_architecture = engine::inference::devices::names_cpu(o.gpu_device) ? "host" : "vram-only"};
+          .memory_architecture = engine::inference::devices::names_cpu(o.gpu_device) ? "host" : "vram-only",
+          .memory_bytes = loaded.engine->memory_used_bytes()};
 }
 
-base::Result<> report_ready(net::Client& client, const Options& o, const Loaded& loaded,
-                            const contract::WorkerHealth& health, const std::string& uri) {
-  const contract::ReadyCallback callback{.worker_id = o.worker_id,
-                                         .spawn_token = spawn_token(),
-                                         .model_ref = health.model,
-                                         .model_digest = health.model_digest,
-                                         .model_stamp = loaded.model_stamp,
-                                         .uri = uri,
-                                         .vram_bytes = health.vram_bytes_used,
-                                         .memory_bytes = health.vram_bytes_used,
-                                         .vram_bytes_by_device = loaded.bytes_by_device,
-                                         .memory_architecture = health.memory_architecture,
-                                         .worker_type = "bespoke-cuda",
-                                         .capabilities = health.capabilities,
-                                         .slots_total = o.slots,
-                                         .context_length = health.context_length.value_or(0),
-                                         .image_tokens_max = health.image_tokens_max,
-                                         .engine_build = health.engine_build,
-                                         .numerics = health.numerics,
-                                         .device_class = health.device_class,
-                                         .sampler = health.sampler,
-                                         .kv_dtype = health.kv_dtype};
+base::Result<> report_ready(net::Client& client, const Options& o, const loading::Announcement& announcement,
+                            const std::string& uri) {
+  contract::ReadyCallback callback = loading::ready_call_of(announcement);
+  callback.spawn_token = spawn_token();
+  callback.uri = uri;
   const auto response = TRY(client.call({.method = "POST",
                                          .url = o.callback_url,
                                          .headers = {{"Content-Type", "application/json"}},
@@ -235,7 +213,8 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const base::SystemClock clock;
   base::SystemEntropy entropy;
   net::IoRuntime desk;
-  contract::WorkerHealth health = constant_health(o, loaded);
+  const loading::Announcement announcement = announcement_of(o, loaded);  // before the loop has the engine
+  const contract::WorkerHealth health = loading::health_of(announcement);
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
   EngineLoop loop(*loaded.engine,
@@ -268,7 +247,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                       .on_shutdown = ask_to_stop});
   TRY(server.start());
   TRY(self_test_http(network.client, server.url()));
-  if (!o.callback_url.empty()) TRY(report_ready(network.client, o, loaded, health, server.url()));
+  if (!o.callback_url.empty()) TRY(report_ready(network.client, o, announcement, server.url()));
   base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.",
                   {{"worker_id", o.worker_id}, {"uri", server.url()}});
   fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", server.url().substr(7));

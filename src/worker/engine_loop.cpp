@@ -44,8 +44,10 @@ EngineLoop::EngineLoop(engine::inference::Engine& engine, const EngineLoopOption
       meters_(options.meters),
       measures_(options.meters.size()),
       batch_(engine, options.batch),
-      next_residency_check_ms_(clock.now().mono_ms + residency_check_ms_),
-      thread_([this] { run(); }) {}
+      next_residency_check_ms_(clock.now().mono_ms + residency_check_ms_) {
+  usage_ = batch_.usage();
+  thread_ = std::thread([this] { run(); });
+}
 
 EngineLoop::~EngineLoop() { stop(0); }
 

@@ -156,6 +156,7 @@ class HttpApi {
     health.slots_free = c_.loop.slots_free();
     health.uptime_seconds = uptime_seconds();
     const auto usage = c_.loop.usage();
+    health.vram_bytes_used = static_cast<std::int64_t>(usage.memory_bytes);
     health.kv_pages_total = static_cast<std::int64_t>(usage.pages_total);
     health.kv_pages_used = static_cast<std::int64_t>(usage.pages_used);
     exchange->respond(net::http::json_response(200, contract::encode(health)));
@@ -164,7 +165,6 @@ class HttpApi {
   void metrics(const net::ExchangePtr& exchange) {
     net::Response response = net::http::text_response(200, metrics_text({.worker_id = c_.health.worker_id,
                                                                          .quant_kind = c_.health.quant_kind,
-                                                                         .memory_bytes = c_.health.vram_bytes_used,
                                                                          .uptime_seconds = uptime_seconds(),
                                                                          .slots_total = c_.loop.slots_total(),
                                                                          .slots_free = c_.loop.slots_free(),

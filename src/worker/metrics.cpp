@@ -56,7 +56,7 @@ std::string metrics_text(const MetricsInput& in) {
   const auto counter = [&](const char* name, const char* help, std::int64_t value) {
     prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(own).Increment(static_cast<double>(value));
   };
-  gauge("worker_vram_bytes", "Device memory held by this worker.", in.memory_bytes);
+  gauge("worker_vram_bytes", "Device memory held by this worker.", static_cast<std::int64_t>(in.usage.memory_bytes));
   gauge("worker_slots", "Jobs this worker can run at a time.", in.slots_total);
   gauge("worker_slots_free", "Slots without a job.", in.slots_free);
   counter("worker_uptime_seconds", "Seconds since the worker became ready.", in.uptime_seconds);

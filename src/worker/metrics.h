@@ -10,7 +10,6 @@ namespace llorch::worker {
 struct MetricsInput {
   std::string worker_id;
   std::string quant_kind;
-  std::int64_t memory_bytes = 0;
   std::int64_t uptime_seconds = 0;
   std::int64_t slots_total = 0;
   std::int64_t slots_free = 0;

@@ -9,6 +9,19 @@
 #include "engine/inference/devices/open_devices.h"
 
 namespace llorch::worker {
+namespace {
+
+// One number stands for every device.
+void share_budgets(Options& o) {
+  const std::size_t devices = engine::inference::devices::devices_count(o.gpu_device);
+  auto& budgets = o.memory_budget_bytes;
+  if (budgets.size() == 1) budgets.resize(devices, budgets[0]);
+  if (budgets.empty() || budgets.size() == devices) return;
+  throw CLI::ValidationError("--memory-budget-bytes", std::to_string(budgets.size()) + " numbers for " +
+                                                          std::to_string(devices) + " devices; give one, or one each");
+}
+
+}  // namespace
 
 ParsedOptions parse_options(int argc, const char* const* argv) {
   ParsedOptions parsed;
@@ -74,7 +87,8 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--threads", o.threads, "CPU device: threads; 0 is all cores; never changes an answer")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}));
   app.add_option("--memory-budget-bytes", o.memory_budget_bytes,
-                 "Memory this worker may hold of each device; 0 is no limit")
+                 "Memory this worker may hold of each device: one number, or one per device as 100,200; 0 is no limit")
+      ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
   app.add_option("--inference-timeout-sec", o.inference_timeout_s, "Longest run of one job")
       ->check(CLI::PositiveNumber)
@@ -97,6 +111,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->capture_default_str();
   try {
     app.parse(argc, argv);
+    share_budgets(o);
   } catch (const CLI::ParseError& e) {
     std::ostringstream out;
     const int code = app.exit(e, out, out);

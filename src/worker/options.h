@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -27,7 +28,8 @@ struct Options {
   std::string kv_dtype = "f16";
   std::int64_t image_tokens_max = 2048;  // of one request; 0 = takes no images
   std::int64_t threads = 0;              // CPU device; 0 = all cores
-  std::int64_t memory_budget_bytes = 0;  // 0 = no limit but the machine's
+  std::vector<std::int64_t>
+      memory_budget_bytes;  // by device of the list, or one for all of them; 0, none: the machine's
   std::int64_t inference_timeout_s = 1800;
   std::int64_t prefill_chunk = 64;  // rows of one step; bounds how long a cancel waits, never changes a result
   std::int64_t shutdown_grace_ms = 5000;

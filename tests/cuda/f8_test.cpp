@@ -14,6 +14,7 @@
 #include "engine/io/model_files.h"
 #include "engine/io/quant/dequant.h"
 #include "engine/io/quant/fp8.h"
+#include "pool_managerd/model_catalog/model_inspector.h"
 
 namespace llorch::cuda_test {
 namespace {
@@ -48,13 +49,13 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return {view.begin(), view.end()};
 }
 
-// A matrix as codes, and a scale for every 128 x 128 of them.
-void add_f8(const engine::io::FileTensor& tensor, std::vector<Entry>& entries) {
-  const std::uint64_t rows = tensor.dims[0], cols = tensor.dims[1], across = (cols + kBlock - 1) / kBlock;
+// A matrix as codes, and a scale for every 128 x `of_scale` of them.
+void add_f8(const engine::io::FileTensor& tensor, std::uint64_t of_scale, std::vector<Entry>& entries) {
+  const std::uint64_t rows = tensor.dims[0], cols = tensor.dims[1], across = (cols + of_scale - 1) / of_scale;
   std::vector<float> values(rows * cols), scales((rows + kBlock - 1) / kBlock * across);
   engine::io::dequantize_row(*engine::io::dtype_of(tensor.type), tensor.data, values);
   const auto scale_of = [&](std::uint64_t i) -> float& {
-    return scales[i / cols / kBlock * across + i % cols / kBlock];
+    return scales[i / cols / kBlock * across + i % cols / of_scale];
   };
   for (std::uint64_t i = 0; i < values.size(); ++i)
     scale_of(i) = std::max(scale_of(i), std::fabs(values[i]) / kLargest);
@@ -67,13 +68,13 @@ void add_f8(const engine::io::FileTensor& tensor, std::vector<Entry>& entries) {
 }
 
 // The fixture with its projections in FP8, as the models that come in it are stored.
-Model in_f8(const std::string& name) {
+Model in_f8(const std::string& name, std::uint64_t of_scale = kBlock) {
   Model model = read_model(name);
   const auto files = engine::io::ModelFiles::open(model.path).value();
   std::vector<Entry> entries;
   for (const engine::io::FileTensor& tensor : files.tensors()) {
     if (tensor.rank == 2 && tensor.name.ends_with("_proj.weight")) {
-      add_f8(tensor, entries);
+      add_f8(tensor, of_scale, entries);
       continue;
     }
     entries.push_back({std::string(tensor.name),
@@ -89,7 +90,8 @@ Model in_f8(const std::string& name) {
     at += entry.bytes.size();
   }
   header += "}";
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("f8_" + name);
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("f8_{}_{}", name, of_scale);
   std::filesystem::create_directories(folder);
   std::ofstream weights(folder / "model.safetensors", std::ios::binary);
   const std::uint64_t length = header.size();
@@ -99,7 +101,9 @@ Model in_f8(const std::string& name) {
     weights.write(reinterpret_cast<const char*>(entry.bytes.data()), static_cast<std::streamsize>(entry.bytes.size()));
   std::ifstream stored(model.path / "config.json");
   std::string config(std::istreambuf_iterator<char>(stored), {});
-  config.insert(config.find('{') + 1, R"("quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]},)");
+  config.insert(
+      config.find('{') + 1,
+      fmt::format(R"("quantization_config":{{"quant_method":"fp8","weight_block_size":[128,{}]}},)", of_scale));
   std::ofstream(folder / "config.json") << config;
   model.path = folder;
   return model;
@@ -144,13 +148,18 @@ TEST_P(F8, AgreesWithTheCpuDevice) {
   EXPECT_TRUE(same_bits(logits_of(model_, {.chunk = 7}, *device), logits));
 }
 
-// Shares that end inside a block of scales are BF16 there, with the CPU device's rounding.
+// Each has whole blocks of scales, or a part of one, and nothing is widened.
 TEST_P(F8, IsSharedByTwoDevices) {
   const auto first = make_backend({}), second = make_backend({.backwards = true}), alone = make_backend({});
   const std::array<engine::contract::Backend*, 2> backends{first.get(), second.get()};
   engine::inference::parallel::HostCollective sums(backends);
   const auto score = [&](std::uint32_t chunk) {
     const auto engine = load(model_, {.chunk = chunk}, {.backends = {first.get(), second.get()}, .collective = &sums});
+    for (const std::uint32_t rank : {0U, 1U}) {
+      EXPECT_EQ(engine->memory_plan(rank).widened_bytes, 0U);
+      EXPECT_EQ(engine->memory_plan(rank).total_bytes(), backends[rank]->memory_used_bytes());
+      EXPECT_EQ(engine->memory_plan(rank).weight_dtype, DType::kF8_E4M3);
+    }
     std::vector<float> logits;
     EXPECT_TRUE(engine->score(0, model_.reference.tokens, [&](std::size_t, std::span<const float> row) {
       logits.insert(logits.end(), row.begin(), row.end());
@@ -184,6 +193,45 @@ TEST_P(F8, IsNotWidenedOnTheDevice) {
   EXPECT_GE(backend->used_bytes(MemoryPurpose::kWeights), f8);
   // The rest: sixteen bits as they are in rows of whole 128 columns, vectors in f32.
   EXPECT_LE(backend->used_bytes(MemoryPurpose::kWeights), f8 + 4 * others);
+}
+
+// What has two scales in 128 columns is BF16, and is said to be; so is all of it on a device without kernels for FP8. Of either
+// kind the prediction is what a load takes.
+TEST_P(F8, IsCountedWhereItIsWidened) {
+  using engine::inference::Engine;
+  const engine::inference::EngineOptions options{.context_tokens = 64};
+  const Model odd = in_f8(GetParam(), 80);
+  const auto gpu = make_backend({});
+  const auto cpu =
+      engine::compute::cpu::make_cpu_backend({.threads_count = 1, .memory_budget_bytes = 1u << 30}).value();
+  const auto plan_on = [&](const Model& model, engine::contract::Backend& backend) {
+    const auto plan = Engine::predict(model.path, options, backend).value();
+    const auto engine = Engine::load(model.path, options, backend).value();
+    EXPECT_EQ(plan.total_bytes(), backend.memory_used_bytes());
+    EXPECT_EQ(engine->memory_plan().widened_bytes, plan.widened_bytes);
+    EXPECT_EQ(engine->facts().weight_type, engine::contract::dtype_info(plan.weight_dtype).name);
+    return plan;
+  };
+  const auto kept = plan_on(model_, *gpu), part = plan_on(odd, *gpu), none = plan_on(model_, *cpu);
+  EXPECT_EQ(kept.widened_bytes, 0U);
+  EXPECT_GT(part.widened_bytes, 0U);
+  EXPECT_GT(part.weights_bytes, kept.weights_bytes);
+  EXPECT_LT(part.widened_bytes, part.weights_bytes);
+  EXPECT_GT(none.widened_bytes, part.widened_bytes / 2);
+  EXPECT_EQ(kept.weight_dtype, DType::kF8_E4M3);
+  EXPECT_EQ(none.weight_dtype, DType::kBF16);
+}
+
+// ORCH-3052: what is said of a model is what its weights are where it runs.
+TEST_P(F8, TheCatalogueNamesTheTypeOnTheDevice) {
+  using pool_managerd::model_catalog::DeviceKind;
+  const auto inspector = pool_managerd::model_catalog::make_engine_inspector({.threads_count = 1});
+  const auto on_gpu = inspector->inspect(model_.path, {}, DeviceKind::kCuda).value();
+  EXPECT_EQ(on_gpu.quant_kind, "F8_E4M3");
+  EXPECT_EQ(on_gpu.memory[0].widened_bytes, 0);
+  const auto on_cpu = inspector->inspect(model_.path, {}, DeviceKind::kCpu).value();
+  EXPECT_EQ(on_cpu.quant_kind, "BF16");
+  EXPECT_GT(on_cpu.memory[0].widened_bytes, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, F8, testing::Values("llama3_hf", "qwen3_moe_sparse_hf", "deepseek_v3_hf"),

@@ -88,9 +88,30 @@ TEST(EngineInspector, PredictsWhatEachOfTwoGpusGives) {
     EXPECT_GT(taken.sums_bytes, 0U);
     EXPECT_EQ(taken.total_bytes(), gpus[rank]->memory_used_bytes());
     EXPECT_EQ(taken.peak_bytes(), taken.total_bytes());  // what a load takes beside hides nothing
-    EXPECT_EQ(plan->memory[rank].bytes(), static_cast<std::int64_t>(taken.peak_bytes()));
+    EXPECT_EQ(plan->memory[rank].bytes(), static_cast<std::int64_t>(taken.required_bytes()));
+    EXPECT_EQ(plan->memory[rank].wanted_bytes(), static_cast<std::int64_t>(taken.peak_bytes()));
     EXPECT_EQ(plan->memory[rank].weights_bytes, static_cast<std::int64_t>(taken.weights_bytes));
     EXPECT_EQ(plan->memory[rank].kv_bytes, static_cast<std::int64_t>(taken.state_bytes));
+  }
+}
+
+// A pool refuses for its staging no model that a load takes: with what it asks for at least the model is loaded, and with a byte
+// less it is refused before any of it is read.
+TEST(Prediction, StagingIsAskedForAsMuchAsALoadNeeds) {
+  const ModelFile file(TinyLlama{.layers = 4, .width = 512, .ffn = 2048});
+  const engine::inference::EngineOptions options{.context_tokens = 16, .prefill_chunk = 16};
+  const auto plan = Engine::predict(file.path(), options, *cuda::make_cuda_planner()).value();
+  EXPECT_GT(plan.peak_bytes(), plan.total_bytes());  // what staging would like is more than what stays
+  EXPECT_EQ(plan.required_bytes(), plan.total_bytes());
+  for (const std::uint64_t missing : {0U, 1U}) {
+    const auto gpu = cuda::emulation::make_backend({.memory_bytes = plan.required_bytes() - missing});
+    const auto engine = Engine::load(file.path(), options, *gpu);
+    ASSERT_EQ(engine.has_value(), missing == 0);
+    if (engine) {
+      EXPECT_EQ(gpu->memory_used_bytes(), plan.total_bytes());
+    } else {
+      EXPECT_NE(engine.error().message.find("staging"), std::string::npos) << engine.error().message;
+    }
   }
 }
 

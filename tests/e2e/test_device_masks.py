@@ -89,6 +89,25 @@ def test_a_mask_that_does_not_fit_is_refused_with_the_numbers(tmp_path):
         assert "of each of 2 devices" in told["message"], told
 
 
+def test_every_device_of_a_worker_has_a_budget_of_its_own(split, tmp_path):
+    """SYS-3.3.1 SYS-6.2.3"""
+    run(split)
+    exact = split.ready_worker()["vram_bytes_by_device"]
+    worker = [str(BIN / "worker-orcd"), "--worker-id", "w", "--model", str(MODEL_F16), "--gpu-device", "cpu,cpu",
+              "--memory-budget-bytes"]
+
+    def fails(budgets):
+        return subprocess.run(worker + [budgets], env=clean_env(tmp_path), capture_output=True, text=True, timeout=60)
+
+    short = fails(f"{1 << 40},{exact[1] // 2}")
+    logged = [json.loads(line) for line in (short.stdout + short.stderr).splitlines() if line.startswith("{")]
+    ends = [line for line in logged if line["event"] == "error"]
+    assert short.returncode == 1 and ends[0]["code"] == "OUT_OF_DEVICE_MEMORY", short
+    assert "device 1 of 2" in ends[0]["message"] and f"of {exact[1] // 2} are free" in ends[0]["message"], ends
+    odd = fails("1,2,3")
+    assert odd.returncode == 2 and "3 numbers for 2 devices" in odd.stdout + odd.stderr, odd
+
+
 def test_a_digest_computed_beside_a_load_is_kept(tmp_path):
     """The next start of the same files need not hash them."""
     with Stack() as stack:

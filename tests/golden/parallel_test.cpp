@@ -10,6 +10,8 @@
 #include "engine/inference/parallel/host_collective.h"
 #include "engine/io/gguf.h"
 #include "engine/io/gguf_writer.h"
+#include "engine/io/quant/dequant.h"
+#include "engine/io/quant/quantise.h"
 #include "golden_support.h"
 
 namespace llorch::golden {
@@ -238,6 +240,24 @@ void untie_head(const engine::io::GgufFile& file, engine::io::GgufWriter& writer
   }
 }
 
+// The feed-forward's way back in blocks of 32 columns.
+void quantise_down(const engine::io::GgufFile& file, engine::io::GgufWriter& writer) {
+  for (const auto& [key, value] : file.metadata()) writer.put(key, value);
+  for (const engine::io::GgufTensor& tensor : file.tensors()) {
+    engine::io::GgufWriter::TensorSpec spec = spec_of(tensor);
+    if (!spec.name.ends_with("ffn_down.weight")) {
+      writer.add_tensor(std::move(spec), tensor.data);
+      continue;
+    }
+    std::vector<float> values(spec.dims[0] * spec.dims[1]);
+    engine::io::dequantize_row(tensor.dtype, tensor.data, values);
+    spec.dtype = DType::kQ8_0;
+    std::vector<std::byte> blocks(engine::contract::row_bytes(spec.dtype, values.size()));
+    EXPECT_TRUE(engine::io::quantize_row(spec.dtype, values, blocks));
+    writer.add_tensor(std::move(spec), [blocks = std::move(blocks)] { return std::span<const std::byte>(blocks); });
+  }
+}
+
 struct Told {
   std::vector<float> logits;
   std::uint64_t kv_bytes = 0;  // on all devices
@@ -274,6 +294,15 @@ TEST(ParallelHeads, AVocabularySharedOutIsTheWholeOne) {
   for (const std::uint32_t devices : {2U, 4U})
     EXPECT_TRUE(same_bits(tell(path, "llama_tied", devices).logits, tell(untied.path(), "llama_tied", devices).logits))
         << devices;
+}
+
+// 160 columns in five blocks: three for the one device, two for the other. Activations are quantised in the same blocks, so only
+// the order of sums differs.
+TEST(ParallelWidths, AreCutBetweenBlocks) {
+  const Retold retold(*family_model("llama3", Format::kGguf), quantise_down);
+  const Told one = tell(retold.path(), "llama3", 1), two = tell(retold.path(), "llama3", 2);
+  EXPECT_LE(relative_error(two.logits, one.logits), 1e-4);
+  EXPECT_TRUE(same_bits(tell(retold.path(), "llama3", 2).logits, two.logits));
 }
 
 TEST(ParallelRefusals, SayWhatDoesNotDivide) {

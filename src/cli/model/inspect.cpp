@@ -32,9 +32,9 @@ base::Result<std::vector<MemoryRow>> memory_rows(const std::string& file, engine
   const auto full = TRY(Engine::predict(file, EngineOptions{.draws = true}, backend));
   for (std::uint32_t context = 512; context < full.context_tokens; context *= 4) {
     const auto plan = TRY(Engine::predict(file, EngineOptions{.context_tokens = context, .draws = true}, backend));
-    rows.push_back({context, plan.peak_bytes()});
+    rows.push_back({context, plan.required_bytes()});
   }
-  rows.push_back({full.context_tokens, full.peak_bytes()});
+  rows.push_back({full.context_tokens, full.required_bytes()});
   return rows;
 }
 

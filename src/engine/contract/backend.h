@@ -63,6 +63,13 @@ struct SumLimits {
   std::uint64_t values_max = 0;
 };
 
+// Device memory, kStaging, beside the weights while they are loaded. As much host memory is locked meanwhile.
+struct StagingBytes {
+  std::uint64_t wanted = 0;  // what a load takes where there is room
+  std::uint64_t least = 0;   // what it makes do with; where even that is not left, it is refused
+  bool operator==(const StagingBytes&) const = default;
+};
+
 // Bytes of stored tensors that have come as far as the device, and in all.
 using UploadProgress = std::function<void(std::uint64_t bytes_done, std::uint64_t bytes_total)>;
 
@@ -95,9 +102,8 @@ class Backend {
   virtual base::Result<> check_weight(const StoredTensor&) const { return {}; }
   // Bytes a weight will account for; exact, without touching tensor.bytes. REQUIRES: check_weight() took it.
   virtual std::uint64_t packed_weight_bytes(const StoredTensor& tensor) const = 0;
-  // Device memory, kStaging, that upload_weights() of these takes beside the weights and has given back when it returns; with
-  // less left on the device it makes do with less. As much host memory is locked meanwhile. REQUIRES: check_weight() took them.
-  virtual std::uint64_t staging_bytes(std::span<const StoredTensor>) const { return 0; }
+  // What upload_weights() of these takes beside the weights and has given back when it returns. REQUIRES: check_weight() took them.
+  virtual StagingBytes staging_bytes(std::span<const StoredTensor>) const { return {}; }
   // Copies stored tensors to the device in the layout their uses want: repacked once, never requantised, one copy even with
   // several uses. weights[i] is what adapters get as TensorHandle::ptr. Reads with several threads; what it takes beside
   // the weights, here and on the device, is bounded and released again. All of them or, on an error, none.

@@ -155,6 +155,7 @@ BatchUsage ContinuousBatch::usage() const {
     usage.pages_used += counts.used;
     usage.pages_cached += counts.cached;
   }
+  for (const std::uint64_t bytes : engine_.memory_used_bytes()) usage.memory_bytes += bytes;
   return usage;
 }
 

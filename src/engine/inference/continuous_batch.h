@@ -63,6 +63,7 @@ struct BatchUsage {
   std::uint64_t pages_total = 0;  // of all groups
   std::uint64_t pages_used = 0;
   std::uint64_t pages_cached = 0;
+  std::uint64_t memory_bytes = 0;  // that the engine holds, of all its devices
 };
 
 class ContinuousBatch {

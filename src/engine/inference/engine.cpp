@@ -163,6 +163,12 @@ Result<> Engine::outcome_of(std::uint32_t rank) const {
   return base::fail(parallel::error_at(ranks_[rank].outcome.error(), rank, static_cast<std::uint32_t>(ranks_.size())));
 }
 
+std::vector<std::uint64_t> Engine::memory_used_bytes() const {
+  std::vector<std::uint64_t> bytes;
+  for (const Rank& rank : ranks_) bytes.push_back(rank.backend->memory_used_bytes());
+  return bytes;
+}
+
 Result<> Engine::check_residency() {
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     ranks_[rank].outcome = ranks_[rank].backend->check_residency();

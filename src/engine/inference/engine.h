@@ -195,6 +195,8 @@ class Engine {
   // Whether rows can be drawn from where they are computed: only what is drawn travels.
   bool draws() const { return step_.ranks[0].drawer != nullptr; }
 
+  // Device memory it holds now, by rank: what was loaded and what its cache has grown by. For between steps.
+  std::vector<std::uint64_t> memory_used_bytes() const;
   // Whether all it holds still lies where it was put. For between steps. Errors: Backend::check_residency.
   base::Result<> check_residency();
 

@@ -56,7 +56,7 @@ TEST(EngineLoad, RefusesWhatDoesNotFitBeforeTouchingTheDevice) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfDeviceMemory);
   EXPECT_NE(refused.error().message.find(std::to_string(needed)), std::string::npos) << refused.error().message;
-  EXPECT_EQ(refused.error().details.size(), 3U);
+  EXPECT_EQ(refused.error().details.size(), 4U);
   EXPECT_TRUE(small.bytes_by_purpose.empty());
 }
 

@@ -3,9 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -16,6 +20,28 @@ namespace llorch::engine::io {
 namespace {
 
 using base::Result;
+
+// File systems tell time in ticks of at most 10 ms (100 Hz): changes within one cannot be told apart.
+constexpr std::int64_t kTwoTicksNs = 20'000'000;
+// A change time further ahead is of another clock.
+constexpr std::int64_t kClocksApartNs = 1'000'000'000;
+// Of a file that is being written all the time; it will have changed at the end as well.
+constexpr int kLooksMax = 50;
+
+// The file as it is, after which any change has a later time.
+Result<struct stat> settled(const std::filesystem::path& path) {
+  struct stat status {};
+  for (int look = 0; look < kLooksMax; ++look) {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);  // first: what is changed meanwhile is young
+    if (::stat(path.c_str(), &status) != 0) return base::fail(base::io_error("cannot stat", path, errno));
+    const std::int64_t age_ns =
+        (now.tv_sec - status.st_ctim.tv_sec) * std::int64_t{1'000'000'000} + now.tv_nsec - status.st_ctim.tv_nsec;
+    if (age_ns >= kTwoTicksNs || age_ns < -kClocksApartNs) break;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kTwoTicksNs - std::max<std::int64_t>(age_ns, 0)));
+  }
+  return status;
+}
 
 struct Work {
   const DigestProgress& progress;
@@ -65,10 +91,9 @@ Result<std::string> model_digest(const std::filesystem::path& path, const Digest
 Result<std::string> model_stamp(const std::filesystem::path& path) {
   std::string lines;
   for (const ModelFile& file : TRY(model_file_list(path))) {
-    struct stat status {};
-    if (::stat(file.path.c_str(), &status) != 0) return base::fail(base::io_error("cannot stat", file.path, errno));
-    lines += fmt::format("{} {} {} {} {}\n", file.name, status.st_ino, status.st_size, status.st_mtim.tv_sec,
-                         status.st_mtim.tv_nsec);
+    const struct stat status = TRY(settled(file.path));
+    lines += fmt::format("{} {} {} {} {} {} {}\n", file.name, status.st_ino, status.st_size, status.st_mtim.tv_sec,
+                         status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
   }
   return base::to_hex(base::sha256(lines));
 }

@@ -19,8 +19,9 @@ using DigestProgress = std::function<base::Result<>(std::uint64_t bytes_done, st
 base::Result<std::string> model_digest(const std::filesystem::path& path, const DigestProgress& progress = {});
 
 // What tells without reading them that a model's files are the same as before, as 64 hex digits: SHA-256 over name, inode,
-// size and modification time of every file of model_file_list(). Where it is equal before and after a digest is computed and
-// before and after the model is loaded, the digest is of the bytes that were loaded.
+// size, modification and change time of every file of model_file_list(). Where it is equal before and after a digest is computed
+// and before and after the model is loaded, the digest is of the bytes that were loaded: no program sets a change time, and what
+// was changed a moment ago is waited for until a change has another time, which takes 20 ms.
 // Errors: IO_ERROR, those of model_file_list().
 base::Result<std::string> model_stamp(const std::filesystem::path& path);
 

@@ -18,10 +18,11 @@ namespace {
 // What one device would have to give, all its ranks together.
 struct Demand {
   const Candidate* candidate = nullptr;
-  model_catalog::MemoryNeed need;
+  model_catalog::MemoryNeed parts;
+  std::int64_t bytes = 0;  // of all: ranks need not have their most at the same time, but may
 
   std::int64_t available_bytes() const { return gpu_inventory::available_bytes(*candidate->device, candidate->use); }
-  bool is_short() const { return need.bytes() > available_bytes(); }
+  bool is_short() const { return bytes > available_bytes(); }
 };
 
 std::vector<Demand> demands_of(const model_catalog::ModelPlan& model, std::span<const Candidate> by_rank) {
@@ -31,10 +32,14 @@ std::vector<Demand> demands_of(const model_catalog::ModelPlan& model, std::span<
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     ASSERT(by_rank[rank].device != nullptr);
     auto it = std::ranges::find(demands, by_rank[rank].device, [](const Demand& d) { return d.candidate->device; });
-    if (it == demands.end()) it = demands.insert(demands.end(), {&by_rank[rank], {}});
-    it->need.weights_bytes += model.memory[rank].weights_bytes;
-    it->need.kv_bytes += model.memory[rank].kv_bytes;
-    it->need.working_bytes += model.memory[rank].working_bytes;
+    if (it == demands.end()) it = demands.insert(demands.end(), {&by_rank[rank], {}, 0});
+    const model_catalog::MemoryNeed& need = model.memory[rank];
+    it->bytes += need.bytes();
+    it->parts.weights_bytes += need.weights_bytes;
+    it->parts.kv_bytes += need.kv_bytes;
+    it->parts.working_bytes += need.working_bytes;
+    it->parts.staging_bytes += need.staging_bytes;
+    it->parts.widened_bytes += need.widened_bytes;
   }
   return demands;
 }
@@ -59,25 +64,49 @@ base::Result<> check_device(const Candidate& candidate, const PreflightLimits& l
                         .with("workers_per_gpu", limits.workers_per_gpu));
 }
 
-// "6000 bytes (weights 5000, kv 800 for 1 slot(s) of 64 tokens, working memory 200) of device 1, which has 4000 available"
+// "6000 bytes (weights 5000, kv 800 for 1 slot(s) of 64 tokens, working memory 200; while they are loaded weights and 64 of
+// staging) of device 1, which has 4000 available after 100 of headroom"
 std::string in_numbers(const Demand& demand, const model_catalog::WorkerShape& shape) {
+  const auto& parts = demand.parts;
+  const std::string widened =
+      parts.widened_bytes == 0 ? "" : fmt::format(", {} of them FP8 kept as BF16", parts.widened_bytes);
+  const std::string staging =
+      parts.staging_bytes == 0 ? ""
+                               : fmt::format("; while they are loaded weights and {} of staging", parts.staging_bytes);
   return fmt::format(
-      "{} bytes (weights {}, kv {} for {} slot(s) of {} tokens, working memory {}) of device {}, which has {} "
+      "{} bytes (weights {}{}, kv {} for {} slot(s) of {} tokens, working memory {}{}) of device {}, which has {} "
       "available "
       "after {} of headroom",
-      demand.need.bytes(), demand.need.weights_bytes, demand.need.kv_bytes, shape.slots, shape.context_tokens,
-      demand.need.working_bytes, demand.candidate->device->gpu_id, demand.available_bytes(),
+      demand.bytes, parts.weights_bytes, widened, parts.kv_bytes, shape.slots, shape.context_tokens,
+      parts.working_bytes, staging, demand.candidate->device->gpu_id, demand.available_bytes(),
       demand.candidate->device->headroom_bytes);
+}
+
+std::vector<std::int64_t> grants(const model_catalog::ModelPlan& model, std::span<const Candidate> by_rank,
+                                 std::span<const Demand> demands) {
+  std::vector<std::int64_t> spare;
+  for (const Demand& demand : demands) spare.push_back(demand.available_bytes() - demand.bytes);
+  std::vector<std::int64_t> bytes;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto it =
+        std::ranges::find(demands, by_rank[rank].device, [](const Demand& d) { return d.candidate->device; });
+    std::int64_t& left = spare[static_cast<std::size_t>(it - demands.begin())];
+    const model_catalog::MemoryNeed& need = model.memory[rank];
+    const std::int64_t more = std::min(left, need.wanted_bytes() - need.bytes());
+    left -= more;
+    bytes.push_back(need.bytes() + more);
+  }
+  return bytes;
 }
 
 }  // namespace
 
-base::Result<> preflight(const model_catalog::ModelPlan& model, std::span<const Candidate> by_rank,
-                         const PreflightLimits& limits) {
+base::Result<std::vector<std::int64_t>> preflight(const model_catalog::ModelPlan& model,
+                                                  std::span<const Candidate> by_rank, const PreflightLimits& limits) {
   const std::vector<Demand> demands = demands_of(model, by_rank);
   for (const Demand& demand : demands) TRY(check_device(*demand.candidate, limits));
   const auto first_short = std::ranges::find_if(demands, &Demand::is_short);
-  if (first_short == demands.end()) return {};
+  if (first_short == demands.end()) return grants(model, by_rank, demands);
   std::string numbers;
   for (const Demand& demand : demands) {
     numbers += fmt::format("{}{}{}", numbers.empty() ? "" : "; ", in_numbers(demand, model.shape),
@@ -88,12 +117,13 @@ base::Result<> preflight(const model_catalog::ModelPlan& model, std::span<const 
       fmt::format("the model needs {}; use a shorter context, fewer slots or a smaller quantisation, or stop "
                   "another worker",
                   numbers),
-      {}}.with("required_bytes", first_short->need.bytes())
+      {}}.with("required_bytes", first_short->bytes)
                         .with("available_bytes", first_short->available_bytes())
                         .with("gpu_id", first_short->candidate->device->gpu_id)
-                        .with("weights_bytes", first_short->need.weights_bytes)
-                        .with("kv_bytes", first_short->need.kv_bytes)
-                        .with("working_bytes", first_short->need.working_bytes)
+                        .with("weights_bytes", first_short->parts.weights_bytes)
+                        .with("kv_bytes", first_short->parts.kv_bytes)
+                        .with("working_bytes", first_short->parts.working_bytes)
+                        .with("staging_bytes", first_short->parts.staging_bytes)
                         .with("headroom_bytes", first_short->candidate->device->headroom_bytes));
 }
 

@@ -3,6 +3,7 @@
 // devices to try is orchestratord's decision.
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "pool_managerd/gpu_inventory/device.h"
@@ -20,11 +21,12 @@ struct PreflightLimits {
   std::int64_t workers_per_gpu = 1;
 };
 
-// `by_rank`: the device of every rank; one device may have several. GPU_UNAVAILABLE (unhealthy), CONFLICT (workers_per_gpu
+// What each rank may hold of its device: what it needs, and of what is then still free what its staging would like, the first
+// rank first. `by_rank`: the device of every rank; one device may have several. GPU_UNAVAILABLE (unhealthy), CONFLICT (workers_per_gpu
 // reached), INSUFFICIENT_VRAM with required_bytes, available_bytes, gpu_id and the parts of the prediction of the first
 // device that is short; the message has the numbers of every device. The headroom is already taken off what is available.
 // REQUIRES: as many candidates as the plan has needs, at least one.
-base::Result<> preflight(const model_catalog::ModelPlan& model, std::span<const Candidate> by_rank,
-                         const PreflightLimits& limits);
+base::Result<std::vector<std::int64_t>> preflight(const model_catalog::ModelPlan& model,
+                                                  std::span<const Candidate> by_rank, const PreflightLimits& limits);
 
 }  // namespace llorch::pool_managerd::capability_matcher

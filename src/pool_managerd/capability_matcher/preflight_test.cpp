@@ -19,10 +19,13 @@ struct Preflight : testing::Test {
     device.headroom_bytes = 100;
     model.memory = {{.weights_bytes = 500, .kv_bytes = 100, .working_bytes = 50}};
   }
-  base::Result<> run(gpu_inventory::DeviceUse use = {}, std::int64_t workers = 0) {
+  using Grants = std::vector<std::int64_t>;
+  base::Result<Grants> run(gpu_inventory::DeviceUse use = {}, std::int64_t workers = 0) {
     return on({{&device, use, workers}});
   }
-  base::Result<> on(const std::vector<Candidate>& by_rank) { return preflight(model, by_rank, {.workers_per_gpu = 2}); }
+  base::Result<Grants> on(const std::vector<Candidate>& by_rank) {
+    return preflight(model, by_rank, {.workers_per_gpu = 2});
+  }
   static std::map<std::string, base::DetailValue> details(const base::Error& e) {
     return {e.details.begin(), e.details.end()};
   }
@@ -94,6 +97,42 @@ TEST_F(Preflight, SharesOfOneDevice) {
   const auto refused = on({{&device, {}, 0}, {&device, {}, 0}});
   ASSERT_FALSE(refused);
   EXPECT_EQ(std::get<std::int64_t>(details(refused.error()).at("required_bytes")), 901);
+}
+
+// Staging comes before the cache and the working memory, so it counts only where it is more than these; as little as a load makes
+// do with refuses, and what it would like is given where it is free.
+TEST_F(Preflight, StagingIsGivenWhereThereIsRoom) {
+  model.memory = {
+      {.weights_bytes = 500, .kv_bytes = 100, .working_bytes = 50, .staging_bytes = 20, .staging_wanted_bytes = 300}};
+  EXPECT_EQ(run().value(), Grants{800});
+  EXPECT_EQ(run({.allocated_bytes = 200, .starting_bytes = 0}).value(), Grants{700});
+  EXPECT_EQ(run({.allocated_bytes = 250, .starting_bytes = 0}).value(), Grants{650});
+  EXPECT_FALSE(run({.allocated_bytes = 251, .starting_bytes = 0}));
+  model.memory[0].staging_bytes = 160;
+  model.memory[0].widened_bytes = 7;
+  EXPECT_EQ(run({.allocated_bytes = 240, .starting_bytes = 0}).value(), Grants{660});
+  const auto refused = run({.allocated_bytes = 241, .starting_bytes = 0});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(std::get<std::int64_t>(details(refused.error()).at("staging_bytes")), 160);
+  EXPECT_NE(
+      refused.error().message.find("needs 660 bytes (weights 500, 7 of them FP8 kept as BF16, kv 100 for 1 slot(s) "
+                                   "of 0 tokens, working memory 50; while they are loaded weights and 160 of "
+                                   "staging) of device 0, which has 659 available"),
+      std::string::npos)
+      << refused.error().message;
+}
+
+// Each rank has a budget of its own, and ranks of one device share what is left, the first one first.
+TEST_F(Preflight, EveryRankHasABudgetOfItsOwn) {
+  gpu_inventory::Device other = device;
+  other.gpu_id = "1";
+  other.free_bytes = 320;
+  model.memory = {{.weights_bytes = 600, .staging_bytes = 1, .staging_wanted_bytes = 50},
+                  {.weights_bytes = 300, .staging_bytes = 1, .staging_wanted_bytes = 50}};
+  EXPECT_EQ(on({{&device, {}, 0}, {&other, {}, 0}}).value(), (Grants{650, 320}));
+  EXPECT_FALSE(on({{&other, {}, 0}, {&device, {}, 0}}));
+  model.memory[1].weights_bytes = 220;
+  EXPECT_EQ(on({{&device, {}, 0}, {&device, {}, 0}}).value(), (Grants{650, 250}));
 }
 
 // POOL-2051: a device in error takes no worker.

@@ -38,12 +38,10 @@ base::Result<std::string> DigestCache::digest_of(const std::filesystem::path& mo
   return digest;
 }
 
-void DigestCache::learn(const std::filesystem::path& model, const engine::io::StampedDigest& digest) {
-  const auto now = engine::io::model_stamp(model);
-  if (!now || digest.stamp != *now || !is_sha256(digest.digest)) return;
-  const std::lock_guard lock(mutex_);
-  const auto it = entries_.find(model.string());
-  if (it == entries_.end() || it->second.stamp != digest.stamp) keep(model, digest);
+base::Result<bool> DigestCache::confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told) {
+  TRY(digest_of(model));
+  const auto read = known(model);
+  return !read || read->stamp != told.stamp || read->digest == told.digest;
 }
 
 void DigestCache::keep(const std::filesystem::path& model, engine::io::StampedDigest digest) {

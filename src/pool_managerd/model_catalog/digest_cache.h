@@ -23,8 +23,9 @@ class DigestCache {
   base::Result<std::string> digest_of(const std::filesystem::path& model);
   // The same without hashing: absent unless the files were hashed before and have not changed since.
   std::optional<engine::io::StampedDigest> known(const std::filesystem::path& model) const;
-  // Keeps what another process computed, if `digest` is of the files as they are now and nothing else is known of them.
-  void learn(const std::filesystem::path& model, const engine::io::StampedDigest& digest);
+  // Whether what another process says of the files is so: reads them unless it is known. Also when they are others by now, of
+  // which it said nothing. Errors: those of digest_of().
+  base::Result<bool> confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told);
   // A model that had this digest when it was hashed and has not changed since.
   std::optional<std::filesystem::path> find_file(const std::string& digest) const;
   // Makes a running digest_of end soon, and every later one that would have to hash.

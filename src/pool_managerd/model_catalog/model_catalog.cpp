@@ -29,6 +29,7 @@ base::Result<ModelPlan> ModelCatalog::plan(const std::string& model_ref, const W
 base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {
   // First, so that a bad file is refused before all of it is read.
   ModelPlan model = TRY(plan(model_ref, shape, options_.device_kinds.front()));
+  const std::string quant_kind = model.quant_kind;
   for (const DeviceKind kind : std::span(options_.device_kinds).subspan(1)) {
     ModelPlan other = TRY(plan(model_ref, shape, kind));
     if (other.required_bytes() > model.required_bytes()) model = std::move(other);
@@ -37,7 +38,7 @@ base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& mod
   facts.model_ref = model_ref;
   facts.digest = std::string(kDigestPrefix) + TRY(digests_.digest_of(model.path));
   facts.architecture = model.architecture;
-  facts.quant_kind = model.quant_kind;
+  facts.quant_kind = quant_kind;
   facts.size_bytes = model.size_bytes;
   facts.vocab_size = model.vocab_size;
   facts.context_length = model.shape.context_tokens;

@@ -17,7 +17,7 @@ namespace llorch::pool_managerd::model_catalog {
 struct ModelCatalogOptions {
   std::vector<std::filesystem::path> allowed_roots;
   std::filesystem::path digest_cache_file;
-  std::vector<DeviceKind> device_kinds;  // of this host; at least one
+  std::vector<DeviceKind> device_kinds;  // of this host; at least one, GPUs first
 };
 
 // Thread-safe. Every call may block on the disk: describe() of a new file reads all of it.
@@ -25,14 +25,15 @@ class ModelCatalog {
  public:
   ModelCatalog(ModelCatalogOptions options, std::unique_ptr<ModelInspector> inspector);
 
-  // Errors: resolve_model_file's, ModelInspector's, DigestCache's. The memory is that of the kind of device that takes most.
+  // Errors: resolve_model_file's, ModelInspector's, DigestCache's. The memory is that of the kind of device that takes most, the
+  // type of the weights that on the first kind.
   base::Result<contract::ModelFacts> describe(const std::string& model_ref, const WorkerShape& shape);
   base::Result<ModelPlan> plan(const std::string& model_ref, const WorkerShape& shape, DeviceKind device) const;
   // `digest`: "sha256:<hex>" or "<hex>" of a model described before. MODEL_NOT_FOUND otherwise.
   base::Result<std::shared_ptr<const std::string>> tokenizer(const std::string& digest);
-  // Somebody else has read the files: keeps the digest if they are still those of its stamp.
-  void learn(const std::filesystem::path& model, const engine::io::StampedDigest& digest) {
-    digests_.learn(model, digest);
+  // DigestCache::confirms(): after it the digest is known here.
+  base::Result<bool> confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told) {
+    return digests_.confirms(model, told);
   }
   // Makes running and later calls that read whole files end with CANCELLED.
   void stop() { digests_.stop(); }

@@ -115,27 +115,33 @@ TEST_F(Folder, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
   EXPECT_EQ(cache.digest_of(first).error().code, ErrorCode::kIoError);
 }
 
-// What a worker has hashed beside its load serves every later question, as long as the files are those.
-TEST_F(Folder, ADigestIsLearnedForTheFilesItIsOf) {
+// Nobody's word is kept: what a worker says of files is read, and what was read is known from then on.
+TEST_F(Folder, ADigestIsConfirmedByReading) {
   const fs::path file = write("models/a.gguf", "aa");
-  const std::string stamp = engine::io::model_stamp(file).value();
-  const std::string told(64, 'd');  // no file has it, so it shows where it comes from
-  {
-    DigestCache cache(folder / "digests.json");
-    cache.learn(file, {.digest = told, .stamp = std::string(64, '0')});
-    cache.learn(file, {.digest = "no digest", .stamp = stamp});
-    cache.learn(folder / "none", {.digest = told, .stamp = stamp});
-    EXPECT_FALSE(cache.known(file)) << "of other files, or none";
-    cache.learn(file, {.digest = told, .stamp = stamp});
-    EXPECT_EQ(cache.digest_of(file).value(), told);
-    cache.learn(file, {.digest = std::string(64, 'e'), .stamp = stamp});
-    EXPECT_EQ(cache.digest_of(file).value(), told) << "what is known stays";
+  const std::string stamp = engine::io::model_stamp(file).value(), digest = base::to_hex(base::sha256("aa"));
+  const fs::path cache_file = folder / "digests.json";
+  DigestCache cache(cache_file);
+  EXPECT_EQ(cache.confirms(file, {.digest = std::string(64, 'd'), .stamp = stamp}), false);
+  EXPECT_EQ(cache.known(file)->digest, digest) << "a lie leaves nothing behind";
+  EXPECT_EQ(cache.confirms(file, {.digest = digest, .stamp = stamp}), true);
+  EXPECT_EQ(DigestCache(cache_file).confirms(file, {.digest = digest, .stamp = stamp}), true);
+  EXPECT_EQ(cache.confirms(file, {.digest = std::string(64, 'd'), .stamp = std::string(64, '0')}), true)
+      << "of other files, of which nobody can tell";
+  EXPECT_EQ(cache.confirms(folder / "none", {.digest = digest, .stamp = stamp}).error().code, ErrorCode::kIoError);
+}
+
+// A file that is changed in place right after it was looked at, to the same size, with its time set back.
+TEST_F(Folder, AFileThatWasJustChangedIsAnother) {
+  const fs::path file = write("models/a.gguf", "0");
+  const auto written = fs::last_write_time(file);
+  DigestCache cache(folder / "digests.json");
+  for (char content = '1'; content <= '9'; ++content) {
+    const std::string before = engine::io::model_stamp(file).value();
+    std::fstream(file) << content;
+    fs::last_write_time(file, written);
+    EXPECT_NE(engine::io::model_stamp(file).value(), before);
+    EXPECT_EQ(cache.digest_of(file).value(), base::to_hex(base::sha256(std::string(1, content))));
   }
-  DigestCache anew(folder / "digests.json");
-  EXPECT_EQ(anew.known(file)->digest, told);
-  fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(5));
-  EXPECT_FALSE(anew.known(file));
-  EXPECT_EQ(anew.digest_of(file).value(), base::to_hex(base::sha256("aa")));
 }
 
 TEST_F(Folder, DamagedCacheIsEmpty) {

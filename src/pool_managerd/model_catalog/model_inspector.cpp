@@ -116,7 +116,7 @@ class EngineInspector final : public ModelInspector {
     plan.path = file.string();
     plan.prefill_chunk = options.prefill_chunk;
     plan.architecture = model.config.architecture;
-    plan.quant_kind = engine::contract::dtype_info(model.weight_dtype).name;
+    plan.quant_kind = engine::contract::dtype_info(memory.front().weight_dtype).name;
     plan.size_bytes = static_cast<std::int64_t>(files.file_bytes());
     plan.vocab_size = model.config.vocab;
     plan.model_context = model.config.context_tokens;
@@ -131,7 +131,10 @@ class EngineInspector final : public ModelInspector {
       plan.memory.push_back(
           {.weights_bytes = static_cast<std::int64_t>(m.weights_bytes),
            .kv_bytes = static_cast<std::int64_t>(m.state_bytes),
-           .working_bytes = static_cast<std::int64_t>(m.peak_bytes() - m.weights_bytes - m.state_bytes)});
+           .working_bytes = static_cast<std::int64_t>(m.total_bytes() - m.weights_bytes - m.state_bytes),
+           .staging_bytes = static_cast<std::int64_t>(m.staging.least),
+           .staging_wanted_bytes = static_cast<std::int64_t>(m.staging.wanted),
+           .widened_bytes = static_cast<std::int64_t>(m.widened_bytes)});
     }
     return plan;
   }

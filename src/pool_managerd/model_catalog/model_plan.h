@@ -29,14 +29,22 @@ enum class DeviceKind : std::uint8_t { kCpu, kCuda };
 struct MemoryNeed {
   std::int64_t weights_bytes = 0;
   std::int64_t kv_bytes = 0;
-  std::int64_t working_bytes = 0;  // activations, staging, workspace
-  std::int64_t bytes() const { return weights_bytes + kv_bytes + working_bytes; }
+  std::int64_t working_bytes = 0;  // activations, workspace, tables, sums
+  // While the weights are loaded, before the rest is taken: what a load makes do with, and what it takes where there is room.
+  std::int64_t staging_bytes = 0;
+  std::int64_t staging_wanted_bytes = 0;
+  std::int64_t widened_bytes = 0;  // of the weights: FP8 in the file, BF16 there
+  // Without these there is no worker.
+  std::int64_t bytes() const { return std::max(loaded_bytes(), weights_bytes + staging_bytes); }
+  // The most it ever has where there is room.
+  std::int64_t wanted_bytes() const { return std::max(bytes(), weights_bytes + staging_wanted_bytes); }
+  std::int64_t loaded_bytes() const { return weights_bytes + kv_bytes + working_bytes; }
 };
 
 struct ModelPlan {
   std::string path;  // absolute, symlinks resolved
   std::string architecture;
-  std::string quant_kind;
+  std::string quant_kind;  // that most weights have on the device
   std::int64_t size_bytes = 0;
   std::int64_t vocab_size = 0;
   std::int64_t model_context = 0;

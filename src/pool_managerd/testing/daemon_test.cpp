@@ -21,6 +21,7 @@
 #include "contract/json.h"
 #include "contract/pool.h"
 #include "engine/compute/cuda/backend.h"
+#include "engine/io/model_digest.h"
 #include "net/client.h"
 #include "net/server.h"
 
@@ -465,18 +466,20 @@ TEST_F(DaemonTest, LoadProgress) {
   EXPECT_EQ(worker("worker-loading")->load_percent, 75);
 }
 
-// A digest that a worker computed beside its load is known to the next one.
-TEST_F(DaemonTest, ADigestIsComputedOnce) {
+// A digest that a worker tells is read, not believed: one that is not so ends the worker and poisons nothing.
+TEST_F(DaemonTest, ADigestIsReadNotBelieved) {
   NEEDS_MODEL();
   run();
-  start_ready("worker-hasher");
-  const std::string digest = worker("worker-hasher")->model_digest;
-  // Learned by the thread that the next start goes through.
+  EXPECT_EQ(start("worker-liar", model_ref()).status, 202);
+  EXPECT_EQ(expect_gone("worker-liar").error_code, "WORKER_RESET");
   start_ready("worker-next");
-  EXPECT_EQ(worker("worker-next")->model_digest, digest) << "the fake worker repeats what it is told";
-  const auto facts = contract::decode<contract::ModelFacts>(
-      call("GET", "/v2/models/describe?ref=" + net::http::percent_encode(model_ref())).body);
-  EXPECT_EQ(facts->digest, digest) << "not computed again";
+  EXPECT_EQ(worker("worker-next")->model_digest, "sha256:" + engine::io::model_digest(demo_model()).value())
+      << "the fake worker repeats what it is told";
+  fs::copy_file(demo_model(), folder / "models/copy.gguf");
+  EXPECT_EQ(start("worker-hasher", model_ref("copy.gguf")).status, 202);
+  EXPECT_TRUE(
+      eventually([&] { return content(folder / "state/model_digests.json").find("copy.gguf") != std::string::npos; }));
+  EXPECT_EQ(worker("worker-hasher")->status, WorkerStatus::kReady) << "what it told is so";
 }
 
 TEST_F(DaemonTest, DescribesModels) {

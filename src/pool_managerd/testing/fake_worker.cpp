@@ -1,14 +1,14 @@
 // A worker that computes nothing: serves /health and /shutdown, says ready, and misbehaves as its id asks:
 // "...-crash" fails to load, "...-mute" never says ready, "...-hang" stops answering once ready, "...-stubborn" ignores
-// every request to stop, "...-greedy" claims more memory than it was given, "...-hasher" tells a digest of the model's files,
-// "...-loading" says that it has loaded three quarters and stays there. Over several devices it holds less on the later ones.
+// every request to stop, "...-greedy" claims more memory than it was given, "...-hasher" tells the digest of the model's files,
+// "...-liar" another one, "...-loading" says that it has loaded three quarters and stays there. Over several devices it holds less on the later ones.
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <sstream>
 #include <string>
 
 #include "base/process.h"
@@ -36,17 +36,19 @@ contract::ReadyCallback callback_of(std::map<std::string, std::string>& args, co
   callback.model_ref = args["--model-ref"];
   callback.model_digest = args.contains("--model-stamp") ? "sha256:" + args["--model-digest"] : "sha256:00";
   callback.uri = uri;
-  callback.vram_bytes = std::stoll(args["--memory-budget-bytes"]);
-  const std::string& devices = args["--gpu-device"];
-  if (const auto others = std::count(devices.begin(), devices.end(), ','); others > 0) {
-    callback.vram_bytes_by_device.assign(static_cast<std::size_t>(others) + 1, callback.vram_bytes / 2);
-    callback.vram_bytes_by_device.front() = callback.vram_bytes;
-    callback.vram_bytes += others * (callback.vram_bytes / 2);
+  // All of the first device's budget, half of the others'.
+  std::istringstream budgets(args["--memory-budget-bytes"]);
+  for (std::string budget; std::getline(budgets, budget, ',');) {
+    auto& bytes = callback.vram_bytes_by_device;
+    bytes.push_back(std::stoll(budget) / (bytes.empty() ? 1 : 2));
+    callback.vram_bytes += bytes.back();
   }
+  if (callback.vram_bytes_by_device.size() == 1) callback.vram_bytes_by_device.clear();
   if (callback.worker_id.ends_with("-greedy")) ++callback.vram_bytes;
-  if (callback.worker_id.ends_with("-hasher")) {
+  if (const bool lies = callback.worker_id.ends_with("-liar"); lies || callback.worker_id.ends_with("-hasher")) {
     callback.model_stamp = engine::io::model_stamp(args["--model"]).value();
-    callback.model_digest = "sha256:" + std::string(64, 'd');
+    callback.model_digest =
+        "sha256:" + (lies ? std::string(64, 'd') : engine::io::model_digest(args["--model"]).value());
   }
   callback.memory_bytes = callback.vram_bytes;
   callback.slots_total = std::stoll(args["--slots"]);

@@ -38,6 +38,10 @@ Failure classify(const ExitFacts& facts, Cause cause, bool was_starting) {
     case Cause::kDeviceLost:
       return {FailureCategory::kCrash, name_of(ErrorCode::kGpuUnavailable),
               "the worker's device went into error, so the worker was killed; check the driver and the hardware"};
+    case Cause::kWrongDigest:
+      return {FailureCategory::kCrash, name_of(ErrorCode::kWorkerReset),
+              "the worker told another digest than its model's files have, so it was killed; check the disk and the "
+              "memory"};
     case Cause::kNone: break;
   }
   const ErrorCode fallback = was_starting ? ErrorCode::kWorkerStartFailed : ErrorCode::kWorkerReset;

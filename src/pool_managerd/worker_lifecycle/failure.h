@@ -11,7 +11,7 @@
 namespace llorch::pool_managerd::worker_lifecycle {
 
 // What this pool manager itself did or saw before the exit.
-enum class Cause : std::uint8_t { kNone, kStop, kDrain, kStartTimeout, kHang, kDeviceLost };
+enum class Cause : std::uint8_t { kNone, kStop, kDrain, kStartTimeout, kHang, kDeviceLost, kWrongDigest };
 
 // What the shell knows when a worker process has ended.
 struct ExitFacts {

@@ -24,6 +24,7 @@ TEST(Classify, EveryWay) {
   is(classify(killed, Cause::kStartTimeout, true), FailureCategory::kTimeout, "WORKER_START_TIMEOUT");
   is(classify(killed, Cause::kHang, false), FailureCategory::kHang, "WORKER_TIMEOUT");
   is(classify(killed, Cause::kDeviceLost, false), FailureCategory::kCrash, "GPU_UNAVAILABLE");
+  is(classify(killed, Cause::kWrongDigest, false), FailureCategory::kCrash, "WORKER_RESET");
   is(classify(failed, Cause::kNone, true), FailureCategory::kCrash, "WORKER_START_FAILED");
   is(classify(clean, Cause::kNone, false), FailureCategory::kCrash, "WORKER_RESET");
   is(classify(killed, Cause::kNone, false), FailureCategory::kCrash, "WORKER_RESET");

@@ -164,7 +164,7 @@ std::optional<contract::WorkerInfo> Lifecycle::worker(const WorkerId& id) const 
 
 // ---- start ----
 
-base::Result<> Lifecycle::admit(const StartAsked& event) const {
+base::Result<std::vector<std::int64_t>> Lifecycle::admit(const StartAsked& event) const {
   const auto& wanted = event.wanted;
   if (shutting_down_) return base::fail(ErrorCode::kShuttingDown, "this pool manager is stopping and starts no worker");
   if (!base::is_valid_identifier(wanted.worker_id, kWorkerIdBytesMax)) {
@@ -224,20 +224,21 @@ void Lifecycle::on(const StartAsked& event, Time now, Out& out) {
     }
     return;
   }
-  if (auto admitted = admit(event); !admitted) {
+  const auto admitted = admit(event);
+  if (!admitted) {
     ++counters_.starts_by_outcome["refused"];
     out.push_back(Note{.event = "worker_start_refused",
                        .warn = true,
                        .human = admitted.error().message,
                        .gpu_id = event.wanted.gpu_id,
                        .correlation_id = event.correlation_id});
-    out.push_back(Refuse{event.request, std::move(admitted).error()});
+    out.push_back(Refuse{event.request, admitted.error()});
     return;
   }
-  start(event, now, out);
+  start(event, *admitted, now, out);
 }
 
-void Lifecycle::start(const StartAsked& event, Time now, Out& out) {
+void Lifecycle::start(const StartAsked& event, const std::vector<std::int64_t>& grants, Time now, Out& out) {
   const auto& plan = *event.model;
   Worker worker;
   worker.wanted = event.wanted;
@@ -253,7 +254,7 @@ void Lifecycle::start(const StartAsked& event, Time now, Out& out) {
   std::vector<std::string> uuids;
   for (const std::string& gpu_id : contract::devices_of(event.wanted.gpu_id)) {
     uuids.push_back(device(gpu_id)->uuid);
-    worker.shares.push_back({gpu_id, plan.memory[worker.shares.size()].bytes()});
+    worker.shares.push_back({gpu_id, grants[worker.shares.size()]});
   }
   worker.info.device_class = device(worker.shares.front().gpu_id)->device_class;
   worker.spawn_token = new_spawn_token(entropy_);
@@ -268,7 +269,7 @@ void Lifecycle::start(const StartAsked& event, Time now, Out& out) {
                       .gpu_uuids = std::move(uuids),
                       .spawn_token = worker.spawn_token,
                       .model = plan,
-                      .memory_budget_bytes = plan.required_bytes(),
+                      .memory_budget_bytes = grants,
                       .correlation_id = event.correlation_id});
   workers_.emplace(event.wanted.worker_id, std::move(worker));
 }
@@ -399,7 +400,8 @@ void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
   out.push_back(ReportReady{{config_.pool_id, worker.info}});
   constexpr std::string_view kPrefix = "sha256:";
   if (!worker.digest_wanted_of.empty() && !callback.model_stamp.empty() && callback.model_digest.starts_with(kPrefix)) {
-    out.push_back(LearnDigest{worker.digest_wanted_of,
+    out.push_back(CheckDigest{WorkerId(worker.info.worker_id),
+                              worker.digest_wanted_of,
                               {.digest = callback.model_digest.substr(kPrefix.size()), .stamp = callback.model_stamp}});
   }
   out.push_back(Note{.event = "worker_registered",
@@ -530,6 +532,19 @@ void Lifecycle::on(const Exited& event, Time now, Out& out) {
   workers_.erase(it);
   out.push_back(ReportFailed{std::move(report), correlation_id});
   out.push_back(PushState{});
+}
+
+// Its receipts would name a model that it does not run.
+void Lifecycle::on(const DigestDisputed& event, Time, Out& out) {
+  const auto it = workers_.find(event.worker_id.value);
+  if (it == workers_.end() || it->second.info.status == WorkerStatus::kFailed) return;
+  out.push_back(Note{.event = "worker_digest_wrong",
+                     .warn = true,
+                     .human = "A worker told another digest than its model's files have.",
+                     .worker_id = event.worker_id,
+                     .gpu_id = it->second.info.gpu_id,
+                     .correlation_id = it->second.correlation_id});
+  fail_worker(it->second, Cause::kWrongDigest, out);
 }
 
 // The last reading of the driver still counts the worker's memory. Without this a device would look too small until the

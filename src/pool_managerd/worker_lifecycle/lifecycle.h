@@ -82,11 +82,15 @@ struct Exited {
   base::WorkerId worker_id;
   ExitFacts facts;
 };
+// The files of a worker's model do not have the digest that it told.
+struct DigestDisputed {
+  base::WorkerId worker_id;
+};
 // Stops every worker and refuses new ones from here on. A second one kills what is left at once.
 struct ShutdownAsked {};
 struct Tick {};
 using Event = std::variant<DevicesRead, StartAsked, StopAsked, ReadyReceived, ProgressReceived, Spawned, SpawnFailed,
-                           ProbeEnded, Exited, ShutdownAsked, Tick>;
+                           ProbeEnded, Exited, DigestDisputed, ShutdownAsked, Tick>;
 
 // ---- commands ----
 struct Answer {
@@ -106,7 +110,7 @@ struct Spawn {
   std::vector<std::string> gpu_uuids;  // by rank; empty: the driver does not tell, or the device is no GPU
   std::string spawn_token;
   model_catalog::ModelPlan model;
-  std::int64_t memory_budget_bytes = 0;  // of each device
+  std::vector<std::int64_t> memory_budget_bytes;  // by rank
   base::CorrelationId correlation_id;
 };
 struct Probe {
@@ -130,8 +134,9 @@ struct ReportFailed {
   contract::WorkerFailed report;
   base::CorrelationId correlation_id;
 };
-// A worker has read its model's files and knows their digest, which nobody knew before.
-struct LearnDigest {
+// A worker says what digest its model's files have, which nobody knew before. To be answered with DigestDisputed if they do not.
+struct CheckDigest {
+  base::WorkerId worker_id;
   std::string path;
   engine::io::StampedDigest digest;
 };
@@ -148,7 +153,7 @@ struct Note {
   base::CorrelationId correlation_id;
 };
 using Command = std::variant<Answer, Refuse, Spawn, Probe, PostShutdown, SendSignal, ReportReady, ReportFailed,
-                             LearnDigest, PushState, Note>;
+                             CheckDigest, PushState, Note>;
 
 // Totals since the process began, for /metrics.
 struct Counters {
@@ -178,7 +183,7 @@ class Lifecycle {
 
  private:
   enum class Stopping : std::uint8_t { kNo, kAsked, kTerminated, kKilled };
-  // What a worker has of one device: predicted while it starts, reported once it is ready.
+  // What a worker has of one device: what it was given while it starts, reported once it is ready.
   struct Share {
     std::string gpu_id;
     std::int64_t bytes = 0;
@@ -216,15 +221,17 @@ class Lifecycle {
   void on(const SpawnFailed&, Time, Out&);
   void on(const ProbeEnded&, Time, Out&);
   void on(const Exited&, Time, Out&);
+  void on(const DigestDisputed&, Time, Out&);
   void on(const ShutdownAsked&, Time, Out&);
   void on(const Tick&, Time, Out&);
 
-  base::Result<> admit(const StartAsked& event) const;
+  // What each rank may hold.
+  base::Result<std::vector<std::int64_t>> admit(const StartAsked& event) const;
   base::Result<> check_not_loading(const contract::StartWorkerRequest& wanted,
                                    const std::vector<std::string>& mask) const;
   base::Result<const Worker*> starting_worker(const std::string& worker_id, const std::string& spawn_token) const;
   base::Result<> check_ready(const contract::ReadyCallback& callback) const;
-  void start(const StartAsked& event, Time now, Out& out);
+  void start(const StartAsked& event, const std::vector<std::int64_t>& grants, Time now, Out& out);
   void become_ready(Worker& worker, Time now, Out& out);
   void begin_stop(Worker& worker, Cause cause, Time now, Out& out);
   void fail_worker(Worker& worker, Cause cause, Out& out);

@@ -160,7 +160,7 @@ TEST(Lifecycle, StartToReady) {
   Harness h;
   h.start("w");
   ASSERT_NE(h.find<Spawn>(), nullptr);
-  EXPECT_EQ(h.find<Spawn>()->memory_budget_bytes, 400);
+  EXPECT_EQ(h.find<Spawn>()->memory_budget_bytes, std::vector<std::int64_t>{400});
   EXPECT_EQ(h.find<Spawn>()->spawn_token.size(), 64u);
   ASSERT_NE(h.find<Answer>(), nullptr);
   EXPECT_EQ(h.find<Answer>()->http_status, 202);
@@ -195,7 +195,7 @@ TEST(Lifecycle, AMaskIsAccountedByDevice) {
   h.start("w", 400, "2,0", "m");
   ASSERT_NE(h.find<Spawn>(), nullptr);
   EXPECT_EQ(h.find<Spawn>()->gpu_id, "2,0");
-  EXPECT_EQ(h.find<Spawn>()->memory_budget_bytes, 400);
+  EXPECT_EQ(h.find<Spawn>()->memory_budget_bytes, (Bytes{400, 400}));
   EXPECT_EQ(allocated(), (Bytes{400, 0, 400}));
   // The same model is not loaded beside it where it loads, and nothing is promised twice.
   h.start("x", 400, "0,1", "m");
@@ -232,6 +232,30 @@ TEST(Lifecycle, AMaskIsAccountedByDevice) {
   EXPECT_EQ(h.find<ReportFailed>()->report.vram_released_bytes, 500);
   EXPECT_EQ(h.find<ReportFailed>()->report.gpu_id, "2,0");
   EXPECT_EQ(allocated(), (Bytes{0, 0, 0}));
+}
+
+// SYS-3.3.1: devices give what their rank needs, which may differ, and what is free for staging until the worker is ready.
+TEST(Lifecycle, EveryRankHasABudgetOfItsOwn) {
+  Harness h;
+  auto small = Harness::device("1");
+  small.total_bytes = 350;
+  h.run(DevicesRead{{Harness::device("0"), small}});
+  contract::StartWorkerRequest wanted{.worker_id = "w", .model_ref = "file:/m.gguf", .gpu_id = "0,1"};
+  model_catalog::ModelPlan plan;
+  plan.memory = {{.weights_bytes = 500, .staging_bytes = 10, .staging_wanted_bytes = 80},
+                 {.weights_bytes = 300, .staging_bytes = 10, .staging_wanted_bytes = 80}};
+  h.run(StartAsked{RequestId{++h.requests}, wanted, plan, {}});
+  using Bytes = std::vector<std::int64_t>;
+  ASSERT_NE(h.find<Spawn>(), nullptr);
+  EXPECT_EQ(h.find<Spawn>()->memory_budget_bytes, (Bytes{580, 350}));
+  EXPECT_EQ(h.core.allocated_bytes("0"), 580);
+  EXPECT_EQ(h.core.allocated_bytes("1"), 350);
+  auto callback = h.callback("w", 800);
+  callback.vram_bytes_by_device = {500, 300};
+  h.run(ReadyReceived{RequestId{++h.requests}, callback});
+  h.answer_probe(h.health("w"));
+  EXPECT_EQ(h.core.allocated_bytes("0"), 500) << "staging is given back";
+  EXPECT_EQ(h.core.allocated_bytes("1"), 300);
 }
 
 // POOL-2051, SYS-6.3.3: one lost device takes the worker, and with it what it holds of the others.
@@ -274,8 +298,8 @@ TEST(Lifecycle, LoadProgress) {
   EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
 }
 
-TEST(Lifecycle, ADigestThatNobodyKnewIsLearned) {
-  const auto learned = [](bool known, std::string stamp) {
+TEST(Lifecycle, ADigestThatNobodyKnewIsChecked) {
+  const auto checked = [](bool known, std::string stamp) {
     Harness h;
     model_catalog::ModelPlan plan;
     plan.path = "/m.gguf";
@@ -287,12 +311,27 @@ TEST(Lifecycle, ADigestThatNobodyKnewIsLearned) {
     callback.model_stamp = std::move(stamp);
     h.run(ReadyReceived{RequestId{++h.requests}, callback});
     h.answer_probe(h.health("w"));
-    const auto* command = h.find<LearnDigest>();
+    const auto* command = h.find<CheckDigest>();
     return command == nullptr ? "" : command->path + " " + command->digest.digest + " " + command->digest.stamp;
   };
-  EXPECT_EQ(learned(false, "s"), "/m.gguf ab s");
-  EXPECT_EQ(learned(false, ""), "");
-  EXPECT_EQ(learned(true, "s"), "");
+  EXPECT_EQ(checked(false, "s"), "/m.gguf ab s");
+  EXPECT_EQ(checked(false, ""), "");
+  EXPECT_EQ(checked(true, "s"), "");
+}
+
+// A worker whose receipts would name another model is ended, once, and its jobs are run elsewhere.
+TEST(Lifecycle, AWorkerWithAnotherDigestIsKilled) {
+  Harness h;
+  h.make_ready("w");
+  h.run(DigestDisputed{WorkerId("w")});
+  EXPECT_EQ(h.find<SendSignal>()->kill, Kill::kKill);
+  EXPECT_EQ(h.status("w"), WorkerStatus::kFailed);
+  h.run(DigestDisputed{WorkerId("w")});
+  EXPECT_EQ(h.find<SendSignal>(), nullptr);
+  h.run(Exited{WorkerId("w"), {.exit_code = 137, .signal = 9}});
+  EXPECT_EQ(h.find<ReportFailed>()->report.error_code, "WORKER_RESET");
+  h.run(DigestDisputed{WorkerId("w")});
+  EXPECT_TRUE(h.commands.empty()) << "it is gone";
 }
 
 // SYS-6.2.3: what does not fit is refused before a process exists.

@@ -25,8 +25,7 @@ struct CudaGroup {
   std::vector<std::unique_ptr<contract::StepMeter>> meters;  // by rank, where asked for; they end before the backends
 };
 struct CudaGroupOptions {
-  std::vector<std::uint32_t> devices;     // at least one, none twice; no other one is touched
-  std::uint64_t memory_budget_bytes = 0;  // of each, as above
+  std::vector<CudaBackendOptions> gpus;  // by rank: at least one, none twice
   bool count_steps = false;
 };
 // Several find each other through NCCL, which is opened here. All of them or none. Errors: those of make_cuda_backend;

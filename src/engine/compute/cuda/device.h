@@ -49,7 +49,7 @@ class CudaBackend final : public contract::Backend {
 
   base::Result<> check_weight(const contract::StoredTensor& tensor) const override;
   std::uint64_t packed_weight_bytes(const contract::StoredTensor& tensor) const override;
-  std::uint64_t staging_bytes(std::span<const contract::StoredTensor> tensors) const override {
+  contract::StagingBytes staging_bytes(std::span<const contract::StoredTensor> tensors) const override {
     return loading::staging_bytes(tensors, load_limits_);
   }
   base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,

@@ -61,7 +61,7 @@ Result<std::unique_ptr<CudaDrawer>> CudaDrawer::make(const DrawLimits& limits, c
   const std::uint64_t staged = drawn_at(limits) + limits.rows_max * sizeof(RowDrawn);
   std::unique_ptr<Staging> staging = driver.make_staging(staged);
   if (staging == nullptr) {
-    return base::fail(base::ErrorCode::kCudaError,
+    return base::fail(base::ErrorCode::kModelLoadFailed,
                       fmt::format("the host has no {} bytes of memory to lock for copies to and from {}; free some",
                                   staged, driver.info().name));
   }

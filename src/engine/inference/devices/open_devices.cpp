@@ -25,13 +25,17 @@ std::uint32_t cpus_count(std::string_view names) {
   }
 }
 
+std::uint64_t budget_of(const DevicesOptions& options, std::size_t rank) {
+  return rank < options.memory_budget_bytes.size() ? options.memory_budget_bytes[rank] : 0;
+}
+
 base::Result<OpenDevices> open_cpus(std::uint32_t count, const DevicesOptions& options) {
   OpenDevices open;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
+    const std::uint64_t budget = budget_of(options, rank);
     open.backends.push_back(TRY(compute::cpu::make_cpu_backend(
         {.threads_count = cpu_threads_each(options.cpu_threads_count, count),
-         .memory_budget_bytes = options.memory_budget_bytes != 0 ? options.memory_budget_bytes
-                                                                 : std::numeric_limits<std::uint64_t>::max()})));
+         .memory_budget_bytes = budget != 0 ? budget : std::numeric_limits<std::uint64_t>::max()})));
   }
   if (count > 1) open.collective = std::make_unique<parallel::HostCollective>(open.of_engine().backends);
   return open;
@@ -45,10 +49,14 @@ parallel::Devices OpenDevices::of_engine() const {
   return devices;
 }
 
-std::uint64_t OpenDevices::memory_used_bytes() const {
-  std::uint64_t sum = 0;
-  for (const auto& backend : backends) sum += backend->memory_used_bytes();
-  return sum;
+std::vector<std::uint64_t> OpenDevices::memory_used_bytes() const {
+  std::vector<std::uint64_t> bytes;
+  for (const auto& backend : backends) bytes.push_back(backend->memory_used_bytes());
+  return bytes;
+}
+
+std::uint32_t devices_count(std::string_view names) {
+  return static_cast<std::uint32_t>(std::ranges::count(names, ',')) + 1;
 }
 
 bool names_cpu(std::string_view names) { return cpus_count(names) != 0; }
@@ -66,9 +74,10 @@ std::string check_names(std::string_view names) {
 
 base::Result<OpenDevices> open_devices(const DevicesOptions& options) {
   if (const std::uint32_t count = cpus_count(options.names); count != 0) return open_cpus(count, options);
-  auto group = TRY(compute::cuda::make_cuda_group({.devices = TRY(compute::cuda::parse_devices(options.names)),
-                                                   .memory_budget_bytes = options.memory_budget_bytes,
-                                                   .count_steps = options.count_steps}));
+  compute::cuda::CudaGroupOptions gpus{.gpus = {}, .count_steps = options.count_steps};
+  for (const std::uint32_t device : TRY(compute::cuda::parse_devices(options.names)))
+    gpus.gpus.push_back({.device = device, .memory_budget_bytes = budget_of(options, gpus.gpus.size())});
+  auto group = TRY(compute::cuda::make_cuda_group(gpus));
   return OpenDevices{.backends = std::move(group.backends),
                      .collective = std::move(group.collective),
                      .meters = std::move(group.meters)};

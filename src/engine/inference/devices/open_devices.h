@@ -15,9 +15,9 @@ namespace llorch::engine::inference::devices {
 
 struct DevicesOptions {
   std::string names;  // "cpu", "0", "cuda:0"; of several that share a model "0,1", "cuda:0,1", "cpu,cpu"
-  std::uint32_t cpu_threads_count = 1;    // shared out over the CPU devices, at least one each
-  std::uint64_t memory_budget_bytes = 0;  // of each; 0 = what is there
-  bool count_steps = false;               // of GPUs: OpenDevices::meters
+  std::uint32_t cpu_threads_count = 1;               // shared out over the CPU devices, at least one each
+  std::vector<std::uint64_t> memory_budget_bytes{};  // by rank; 0 = what is there, as are those that are missing
+  bool count_steps = false;                          // of GPUs: OpenDevices::meters
 };
 
 // Devices and how they meet. Outlives the engine on them.
@@ -27,13 +27,15 @@ struct OpenDevices {
   std::vector<std::unique_ptr<contract::StepMeter>> meters;  // by rank, where asked for; the CPU device has none
 
   parallel::Devices of_engine() const;
-  std::uint64_t memory_used_bytes() const;  // of all
+  std::vector<std::uint64_t> memory_used_bytes() const;  // by rank
 };
 
 // Threads of each of so many CPU devices: `threads_count` shared out, at least one.
 constexpr std::uint32_t cpu_threads_each(std::uint32_t threads_count, std::int64_t devices_count) {
   return std::max(1U, threads_count / static_cast<std::uint32_t>(devices_count));
 }
+// How many it names. REQUIRES: check_names() found nothing.
+std::uint32_t devices_count(std::string_view names);
 // Whether it names the CPU device, or several.
 bool names_cpu(std::string_view names);
 // Empty, or what is wrong with it.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/inference/engine.h"
+#include "engine/inference/testing/tiny_engine.h"
+
 namespace llorch::engine::inference::devices {
 namespace {
 
@@ -19,15 +22,50 @@ TEST(OpenDevices, OneCpuMeetsNobody) {
   const OpenDevices open = open_devices({.names = "cpu", .cpu_threads_count = 2}).value();
   EXPECT_EQ(open.backends.size(), 1U);
   EXPECT_EQ(open.of_engine().collective, nullptr);
-  EXPECT_EQ(open.memory_used_bytes(), 0U);
+  EXPECT_EQ(open.memory_used_bytes(), std::vector<std::uint64_t>{0});
 }
 
 TEST(OpenDevices, SeveralCpusMeet) {
   const OpenDevices open =
-      open_devices({.names = "cpu,cpu,cpu", .cpu_threads_count = 2, .memory_budget_bytes = 1000}).value();
+      open_devices({.names = "cpu,cpu,cpu", .cpu_threads_count = 2, .memory_budget_bytes = {1000, 2000}}).value();
   ASSERT_EQ(open.backends.size(), 3U);
+  EXPECT_EQ(devices_count("cpu,cpu,cpu"), 3U);
   EXPECT_EQ(open.of_engine().collective->ranks(), 3U);
-  for (const auto& backend : open.backends) EXPECT_EQ(backend->memory_budget_bytes(), 1000U);
+  EXPECT_EQ(open.backends[0]->memory_budget_bytes(), 1000U);
+  EXPECT_EQ(open.backends[1]->memory_budget_bytes(), 2000U);
+  EXPECT_GT(open.backends[2]->memory_budget_bytes(), 1ULL << 60) << "nobody has limited the third";
+  std::byte* const memory = open.backends[1]->allocate(640, contract::MemoryPurpose::kState).value();
+  EXPECT_EQ(open.memory_used_bytes(), (std::vector<std::uint64_t>{0, 640, 0}));
+  open.backends[1]->release(memory);
+}
+
+// SYS-3.3.1: devices need not have the same room; each rank has as much as its own part takes and not a byte more.
+TEST(OpenDevices, EveryRankHasABudgetOfItsOwn) {
+  const testing::ModelFile file(models::testing::TinyLlama{
+      .layers = 1, .types = {{"blk.0.ffn_down.weight", contract::DType::kQ8_0}}});  // three blocks: two and one
+  const auto open = [](std::vector<std::uint64_t> budgets) {
+    return open_devices({.names = "cpu,cpu", .cpu_threads_count = 2, .memory_budget_bytes = std::move(budgets)})
+        .value();
+  };
+  const auto plans = Engine::predict(file.path(), {.slots = 2}, open({}).of_engine()).value();
+  const std::vector<std::uint64_t> needs{plans[0].required_bytes(), plans[1].required_bytes()};
+  ASSERT_GT(needs[0], needs[1]);
+  const OpenDevices enough = open(needs);
+  const auto engine = Engine::load(file.path(), {.slots = 2}, enough.of_engine());
+  ASSERT_TRUE(engine) << engine.error().message;
+  EXPECT_EQ(enough.memory_used_bytes(), needs);
+  EXPECT_EQ((*engine)->memory_used_bytes(), needs);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    std::vector<std::uint64_t> budgets = needs;
+    --budgets[rank];
+    const OpenDevices small = open(budgets);
+    const auto refused = Engine::load(file.path(), {.slots = 2}, small.of_engine());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, base::ErrorCode::kOutOfDeviceMemory);
+    EXPECT_TRUE(refused.error().message.starts_with("device " + std::to_string(rank) + " of 2: "))
+        << refused.error().message;
+    EXPECT_EQ(small.memory_used_bytes(), (std::vector<std::uint64_t>{0, 0}));
+  }
 }
 
 // Without the GPU it names there is no other.

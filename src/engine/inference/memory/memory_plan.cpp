@@ -64,14 +64,17 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
   const bool takes_images = model.plans.vision_encode.has_value();
   if (takes_images) TRY(check_supported(*model.plans.vision_encode, backend, input.encode_limits));
 
-  MemoryPlan plan{.context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
+  MemoryPlan plan{
+      .weight_dtype = model.weight_dtype, .context_tokens = limits.context_tokens_max, .slots = limits.slots_max};
   std::vector<StoredTensor> stored;
   for (const models::BoundTensor& tensor : model.tensors) {
     stored.push_back(tensor.as_source());
     TRY(backend.check_weight(stored.back()));
-    plan.weights_bytes += backend.packed_weight_bytes(stored.back());
+    const std::uint64_t bytes = backend.packed_weight_bytes(stored.back());
+    plan.weights_bytes += bytes;
+    if (tensor.is_widened_f8()) plan.widened_bytes += bytes;
   }
-  plan.staging_bytes = backend.staging_bytes(stored);
+  plan.staging = backend.staging_bytes(stored);
   plan.kv_bytes = input.kv.bytes();
   plan.kv_growth_bytes = input.kv.growth_bytes();
   plan.state_bytes = plan.kv_bytes;
@@ -98,17 +101,20 @@ base::Result<MemoryPlan> predict_memory(const MemoryInput& input, const Backend&
 base::Result<> check_fits(const MemoryPlan& plan, const Backend& backend) {
   const std::uint64_t budget = backend.memory_budget_bytes();
   const std::uint64_t free = budget - std::min(budget, backend.memory_used_bytes());
-  if (plan.total_bytes() <= free) return {};
+  if (plan.required_bytes() <= free) return {};
   const auto detail = [](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); };
   return base::fail(base::Error{
       base::ErrorCode::kOutOfDeviceMemory,
-      fmt::format(
-          "the model needs {} bytes ({} weights, {} state with {} of cache pages for {} slot(s) of {} "
-          "positions, {} activations, {} "
-          "workspace, {} tables, {} sums) and {} of {} are free; lower the context or the slots, or raise the budget",
-          plan.total_bytes(), plan.weights_bytes, plan.state_bytes, plan.kv_bytes, plan.slots, plan.context_tokens,
-          plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, plan.sums_bytes, free, budget),
-      {{"required_bytes", detail(plan.total_bytes())},
+      fmt::format("the model needs {} bytes ({} weights, {} state with {} of cache pages for {} slot(s) of {} "
+                  "positions, {} activations, {} "
+                  "workspace, {} tables, {} sums; while its weights are loaded, these and at least {} staging) and {} "
+                  "of {} are "
+                  "free; lower the context or the slots, or raise the budget",
+                  plan.required_bytes(), plan.weights_bytes, plan.state_bytes, plan.kv_bytes, plan.slots,
+                  plan.context_tokens, plan.activations_bytes, plan.workspace_bytes, plan.tables_bytes, plan.sums_bytes,
+                  plan.staging.least, free, budget),
+      {{"required_bytes", detail(plan.required_bytes())},
+       {"staging_bytes", detail(plan.staging.least)},
        {"free_bytes", detail(free)},
        {"budget_bytes", detail(budget)}}});
 }

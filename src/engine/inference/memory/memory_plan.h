@@ -18,18 +18,22 @@ struct MemoryPlan {
   std::uint64_t workspace_bytes = 0;
   std::uint64_t tables_bytes = 0;     // rotation tables, page tables, row arrays, patches, draws
   std::uint64_t sums_bytes = 0;       // where several devices share the model: room to take their sums
-  std::uint64_t staging_bytes = 0;    // beside the weights while they are loaded, before the rest is taken
+  contract::StagingBytes staging;     // beside the weights while they are loaded, before the rest is taken
   std::uint64_t kv_bytes = 0;         // of the state: cache pages
   std::uint64_t kv_growth_bytes = 0;  // what they may take later on top of everything; in no sum here
+  std::uint64_t widened_bytes = 0;    // of the weights: FP8 in the file, BF16 on this device
+  contract::DType weight_dtype{};     // that most elements of matrices have on the device
   std::uint32_t context_tokens = 0;
   std::uint32_t slots = 0;
 
-  // Of the loaded model. Without these it is not loaded.
+  // Of the loaded model.
   std::uint64_t total_bytes() const {
     return weights_bytes + state_bytes + activations_bytes + workspace_bytes + tables_bytes + sums_bytes;
   }
-  // The most it ever has at a time: what is to be free where nobody shall be in its way. A load makes do with less staging.
-  std::uint64_t peak_bytes() const { return std::max(total_bytes(), weights_bytes + staging_bytes); }
+  // Without these it is not loaded.
+  std::uint64_t required_bytes() const { return std::max(total_bytes(), weights_bytes + staging.least); }
+  // The most it ever has at a time where there is room for all the staging it would like.
+  std::uint64_t peak_bytes() const { return std::max(total_bytes(), weights_bytes + staging.wanted); }
 };
 
 struct MemoryInput {

@@ -203,12 +203,24 @@ class Compiler {
 
   void note(std::string_view message) { diagnostics_.push_back({PlanDiagnostic::Level::kInfo, arena_.copy(message)}); }
 
-  Result<std::vector<WeightRef>> bind(const Draft& draft, const ParamBlock& whole, const ParamBlock& own) {
+  // Of the columns that a feed-forward sums over, in whichever of its matrices they are in the largest blocks.
+  Result<std::uint32_t> block_of(const Draft& draft, const ParamBlock& whole) {
+    std::uint32_t block = 1;
+    if (in_.shard.ranks == 1) return block;
+    for (std::size_t s = 0; s < draft.found.size(); ++s) {
+      if (!draft.found[s] || !is_summed_over(whole.opcode, static_cast<std::uint8_t>(s))) continue;
+      block = std::max(block, TRY(tensors_.block_of(in_.names, *draft.found[s], key_of(draft, s), whole)));
+    }
+    return block;
+  }
+
+  Result<std::vector<WeightRef>> bind(const Draft& draft, const ParamBlock& whole, const ParamBlock& own,
+                                      std::uint32_t block) {
     std::vector<WeightRef> refs(draft.found.size());
     for (std::size_t s = 0; s < refs.size(); ++s) {
       if (!draft.found[s]) continue;
       const WeightKey key = key_of(draft, s);
-      const TensorShare share = share_of(key.slot, whole, own, in_.shard);
+      const TensorShare share = share_of(key.slot, whole, own, in_.shard, block);
       const std::uint32_t tensor = TRY(tensors_.add(in_.names, *draft.found[s], key, whole, share));
       refs[s].index = static_cast<std::uint32_t>(bindings_.size());
       bindings_.push_back({.index = refs[s].index, .key = key, .tensor = tensor});
@@ -221,10 +233,11 @@ class Compiler {
     const Opcode opcode = opcode_of(draft.op.type);
     const ParamBlock whole{kParamBlockVersion, opcode, std::as_bytes(std::span<const P>(&params, 1))};
     P own = params;
-    const bool partial_sum = TRY(share_out(own, in_.shard));
+    const std::uint32_t stored_block = TRY(block_of(draft, whole));
+    const bool partial_sum = TRY(share_out(own, in_.shard, stored_block));
     own = placed(own);
     const ParamBlock block{kParamBlockVersion, opcode, std::as_bytes(arena_.copy(std::span<const P>(&own, 1)))};
-    const std::vector<WeightRef> weights = TRY(bind(draft, whole, block));
+    const std::vector<WeightRef> weights = TRY(bind(draft, whole, block, stored_block));
 
     std::vector<RegisterRef> inputs;
     RegisterRef& in = draft.op.in == Stream::kResidual ? residual_ : branch_;

@@ -92,6 +92,53 @@ TEST(Shard, KeyValueHeadsAreRepeated) {
   }
 }
 
+// Every column once, in rank order; between blocks wherever there is one for each.
+TEST(Shard, AWidthIsCutBetweenBlocks) {
+  for (std::uint32_t width = 1; width <= 96; ++width) {
+    for (const std::uint32_t block : {1U, 8U, 32U}) {
+      for (std::uint32_t ranks = 1; ranks <= 5; ++ranks) {
+        const std::uint32_t blocks = (width + block - 1) / block;
+        std::uint32_t end = 0, most = 0, least = width;
+        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+          const auto part = part_of(width, block, {.rank = rank, .ranks = ranks});
+          const bool possible = width % ranks == 0 || (block > 1 && blocks >= ranks);
+          ASSERT_EQ(part.has_value(), possible) << width << " in " << block << " over " << ranks;
+          if (!part) continue;
+          EXPECT_EQ(part->begin, end);
+          EXPECT_GT(part->count, 0U);
+          EXPECT_EQ(part->begin % (blocks >= ranks ? block : 1), 0U) << width << " in " << block << " over " << ranks;
+          end = part->begin + part->count;
+          most = std::max(most, part->count), least = std::min(least, part->count);
+        }
+        if (end == 0) continue;
+        EXPECT_EQ(end, width);
+        EXPECT_LE(most - least, width % block == 0 ? block : 2 * block);
+      }
+    }
+  }
+}
+
+// Of a feed-forward whose columns are in blocks, each rank has whole ones: rows of gate and up, columns of down.
+TEST(Shard, SoAreTheFeedForwardsOfBlockTypes) {
+  const auto shapes = [](DType down, const Shard& shard) {
+    const CompiledModel own = compile({.layers = 1, .types = {{"blk.0.ffn_down.weight", down}}}, shard).value();
+    EXPECT_EQ(tensor(own, "blk.0.ffn_gate.weight").stored.shape[0], tensor(own, "blk.0.ffn_up.weight").stored.shape[0]);
+    return std::pair{tensor(own, "blk.0.ffn_up.weight").stored.shape[0],
+                     tensor(own, "blk.0.ffn_down.weight").stored.shape[1]};
+  };
+  using Pair = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(shapes(DType::kQ8_0, {.rank = 0, .ranks = 2}), Pair(64, 64));
+  EXPECT_EQ(shapes(DType::kQ8_0, {.rank = 1, .ranks = 2}), Pair(32, 32));
+  EXPECT_EQ(shapes(DType::kF16, {.rank = 0, .ranks = 2}), Pair(48, 48));
+  // Fewer blocks than devices.
+  EXPECT_EQ(compile({.types = {{"blk.0.ffn_down.weight", DType::kQ8_0}, {"blk.1.ffn_down.weight", DType::kQ8_0}}},
+                    {.rank = 0, .ranks = 4})
+                .error()
+                .message,
+            "blk.0.ffn_down.weight: 24 of 96 columns per device do not end with a block of Q8_0, which holds 32; use "
+            "fewer devices, or a file of another type");
+}
+
 TEST(Shard, WhatIsSummedIsMarked) {
   for (std::uint32_t ranks : {1U, 2U}) {
     const CompiledModel model = compile({}, {.rank = 0, .ranks = ranks}).value();

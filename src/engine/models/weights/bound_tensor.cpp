@@ -219,6 +219,12 @@ std::uint64_t BoundTensor::bytes_count() const {
   return row == 0 ? 0 : elements_count() / row * contract::row_bytes(stored.dtype, row);
 }
 
+bool BoundTensor::is_widened_f8() const {
+  if (step != TensorStep::kWiden) return false;
+  const io::StoredType type = parts[0].source->type;
+  return type == io::StoredType::kF8_E4M3 || type == io::StoredType::kF8_E5M2;
+}
+
 contract::StoredTensor BoundTensor::as_source() const {
   contract::StoredTensor result = stored;
   result.source = this;

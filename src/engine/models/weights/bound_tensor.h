@@ -44,6 +44,8 @@ struct BoundTensor final : contract::TensorSource {
 
   std::uint64_t elements_count() const;
   std::uint64_t bytes_count() const;
+  // FP8 in the file and wider here: what the device has no kernels for, or what is in no blocks of one scale (f8_blocks.h).
+  bool is_widened_f8() const;
   // As a backend takes it; reads through this object. REQUIRES: files open while it does.
   contract::StoredTensor as_source() const;
   // Beside `out` takes at most twice its size for a while.

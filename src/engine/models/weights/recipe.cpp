@@ -326,6 +326,13 @@ class Builder {
 
 }  // namespace
 
+Result<std::uint32_t> TensorTable::block_of(const WeightNames& names, const FoundWeight& found,
+                                            const contract::WeightKey& key, const ParamBlock& params) const {
+  BoundTensor tensor = TRY(Builder(names, found, key, params).build());
+  if (keeps_f8_) keep_f8(tensor);
+  return contract::dtype_info(tensor.stored.dtype).block_elements;
+}
+
 Result<std::uint32_t> TensorTable::add(const WeightNames& names, const FoundWeight& found,
                                        const contract::WeightKey& key, const ParamBlock& params,
                                        const TensorShare& share) {

@@ -29,6 +29,11 @@ class TensorTable {
   base::Result<std::uint32_t> add(const WeightNames& names, const FoundWeight& found, const contract::WeightKey& key,
                                   const contract::ParamBlock& params, const TensorShare& share = {});
 
+  // Elements of a row of the whole tensor that are stored together, as the device gets it: 256 of Q4_K, 128 of FP8 that stays
+  // FP8, 1 of floats. Errors: those of describing it.
+  base::Result<std::uint32_t> block_of(const WeightNames& names, const FoundWeight& found,
+                                       const contract::WeightKey& key, const contract::ParamBlock& params) const;
+
   std::span<const BoundTensor> tensors() const { return tensors_; }
   std::vector<BoundTensor> take() { return std::move(tensors_); }
 

@@ -161,7 +161,7 @@ TEST(CudaDevice, ADrawerNeedsStaging) {
   CudaBackend backend(std::make_unique<NoStaging>(make_driver({})), 1u << 30);
   const auto refused = backend.make_drawer({.rows_max = 2, .width = 100, .edits_max = 4});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kCudaError);
+  EXPECT_EQ(refused.error().code, ErrorCode::kModelLoadFailed);
   EXPECT_NE(refused.error().message.find("memory to lock"), std::string::npos);
   EXPECT_EQ(backend.memory_used_bytes(), 0u);
 }

@@ -28,22 +28,34 @@ using contract::StoredTensor;
 constexpr std::uint64_t kAlignment = 256;
 constexpr std::uint64_t kPieceBytesMin = 4u << 10;
 
-// The tensors in pieces, and slots that each of them fits.
-struct Cutting {
-  Cutting(std::span<const StoredTensor> tensors, std::uint64_t piece_bytes, std::uint64_t slots_max)
-      : pieces(cut(tensors, piece_bytes)), slots(std::min<std::uint64_t>(slots_max, pieces.size())) {
-    for (const Piece& piece : pieces) slot_bytes = std::max(slot_bytes, piece.stored_bytes);
-    slot_bytes = (slot_bytes + kAlignment - 1) / kAlignment * kAlignment;
+// Of slots that each of the pieces fits.
+std::uint64_t slot_bytes_of(std::span<const StoredTensor> tensors, std::uint64_t piece_bytes) {
+  return (largest_piece_bytes(tensors, piece_bytes) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// The limits that a load tries next when there is no room for its staging: fewer slots, then smaller pieces.
+std::optional<LoadLimits> smaller(LoadLimits limits) {
+  if (limits.slots_max > 1) {
+    limits.slots_max /= 2;
+  } else if (limits.piece_bytes > kPieceBytesMin) {
+    limits.piece_bytes /= 2;
+  } else {
+    return std::nullopt;
   }
+  return limits;
+}
+
+// The tensors in pieces, slots that each of them fits, and the memory they go through.
+struct Ring {
+  Ring(std::span<const StoredTensor> tensors, const LoadLimits& limits)
+      : pieces(cut(tensors, limits.piece_bytes)),
+        slot_bytes(slot_bytes_of(tensors, limits.piece_bytes)),
+        slots(std::min<std::uint64_t>(limits.slots_max, pieces.size())) {}
   std::uint64_t bytes() const { return slots * slot_bytes; }
 
   std::vector<Piece> pieces;
   std::uint64_t slot_bytes = 0;
   std::uint64_t slots = 0;
-};
-
-// And the memory they go through.
-struct Ring : Cutting {
   contract::DeviceBuffer device;  // bytes()
   std::unique_ptr<Staging> host;  // likewise
   std::vector<std::unique_ptr<Event>> packed;
@@ -53,30 +65,29 @@ struct Ring : Cutting {
   }
 };
 
-// As large as wanted, or as the device has room for.
-Result<Ring> make_ring(const LoadInput& input, const LoadLimits& limits) {
-  std::uint64_t piece_bytes = limits.piece_bytes, slots_max = limits.slots_max;
+Result<Ring> take_ring(const LoadInput& input, const LoadLimits& limits) {
+  Ring ring(input.tensors, limits);
+  ring.device = TRY(contract::DeviceBuffer::allocate(input.backend, ring.bytes(), contract::MemoryPurpose::kStaging));
+  ring.host = input.driver.make_staging(ring.bytes());
+  if (ring.host == nullptr) {
+    return fail(base::Error{
+        ErrorCode::kModelLoadFailed,
+        fmt::format("the host has no {} bytes of memory to lock for loading weights; free some, or raise the limit of "
+                    "locked memory",
+                    ring.bytes()),
+        {}}.with("required_bytes", static_cast<std::int64_t>(ring.bytes())));
+  }
+  for (std::uint64_t i = 0; i < ring.slots; ++i) ring.packed.push_back(input.driver.make_event());
+  return ring;
+}
+
+// As large as wanted, or as the device and the host have room for.
+Result<Ring> make_ring(const LoadInput& input, LoadLimits limits) {
   for (;;) {
-    Ring ring{Cutting(input.tensors, piece_bytes, slots_max), {}, {}, {}};
-    auto device = contract::DeviceBuffer::allocate(input.backend, ring.bytes(), contract::MemoryPurpose::kStaging);
-    if (!device) {
-      if (device.error().code != ErrorCode::kOutOfDeviceMemory) return fail(std::move(device).error());
-      if (slots_max <= 1 && piece_bytes <= kPieceBytesMin) return fail(std::move(device).error());
-      if (slots_max > 1) {
-        slots_max /= 2;
-      } else {
-        piece_bytes /= 2;
-      }
-      continue;
-    }
-    ring.device = *std::move(device);
-    ring.host = input.driver.make_staging(ring.bytes());
-    if (ring.host == nullptr)
-      return fail(
-          ErrorCode::kCudaError,
-          fmt::format("the host has no {} bytes of memory to lock for loading weights; free some", ring.bytes()));
-    for (std::uint64_t i = 0; i < ring.slots; ++i) ring.packed.push_back(input.driver.make_event());
-    return ring;
+    Result<Ring> ring = take_ring(input, limits);
+    const auto next = smaller(limits);
+    if (ring || !next || !input.driver.is_healthy()) return ring;
+    limits = *next;
   }
 }
 
@@ -215,8 +226,11 @@ Result<> send_all(const LoadInput& input, const Ring& ring, std::uint32_t thread
 
 }  // namespace
 
-std::uint64_t staging_bytes(std::span<const StoredTensor> tensors, const LoadLimits& limits) {
-  return Cutting(tensors, limits.piece_bytes, limits.slots_max).bytes();
+contract::StagingBytes staging_bytes(std::span<const StoredTensor> tensors, const LoadLimits& limits) {
+  if (tensors.empty()) return {};
+  LoadLimits least = limits;
+  for (auto next = smaller(least); next; next = smaller(least)) least = *next;
+  return {.wanted = Ring(tensors, limits).bytes(), .least = slot_bytes_of(tensors, least.piece_bytes)};
 }
 
 Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const contract::UploadProgress& progress) {

@@ -12,8 +12,8 @@
 namespace llorch::engine::compute::cuda::loading {
 
 // Beside the weights a load takes slots_max * piece_bytes twice, as locked host memory and on the device (staging), or, where
-// sixteen rows of a tensor are larger than a piece, slots_max times those. With fewer bytes free on the device it takes fewer
-// and smaller pieces.
+// sixteen rows of a tensor are larger than a piece, slots_max times those. With fewer bytes free, on the device or of locked memory, it takes fewer
+// slots, then smaller pieces, down to one slot of 4 KiB or of sixteen rows.
 struct LoadLimits {
   std::uint32_t readers = 8;  // threads; as many of them as the machine has processors
   std::uint32_t slots_max = 16;
@@ -29,11 +29,11 @@ struct LoadInput {
 };
 
 // Returns when every weight is packed, or something failed and nothing is under way any more. `progress` is called on the
-// calling thread, which alone uses the driver. Errors: OUT_OF_DEVICE_MEMORY for staging, CUDA_ERROR (also when the host has no
-// memory to lock), those of TensorSource with the tensor's name.
+// calling thread, which alone uses the driver. Errors: OUT_OF_DEVICE_MEMORY for staging, MODEL_LOAD_FAILED when the host
+// has no memory to lock, CUDA_ERROR, those of TensorSource with the tensor's name.
 base::Result<> load_weights(const LoadInput& input, const LoadLimits& limits, const contract::UploadProgress& progress);
 
-// Bytes of staging that load_weights() takes where there is room for them, on the device and as much of the host. Pure.
-std::uint64_t staging_bytes(std::span<const contract::StoredTensor> tensors, const LoadLimits& limits);
+// What load_weights() takes of the device for staging, to the byte. Pure.
+contract::StagingBytes staging_bytes(std::span<const contract::StoredTensor> tensors, const LoadLimits& limits);
 
 }  // namespace llorch::engine::compute::cuda::loading

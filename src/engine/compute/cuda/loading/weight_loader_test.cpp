@@ -91,7 +91,7 @@ class ScarceDriver final : public ForwardingDriver {
   }
   std::unique_ptr<Staging> make_staging(std::uint64_t bytes) override {
     staged_bytes = bytes;
-    return no_staging ? nullptr : ForwardingDriver::make_staging(bytes);
+    return bytes > staging_max ? nullptr : ForwardingDriver::make_staging(bytes);
   }
   bool is_healthy() const noexcept override { return !broken; }
   base::Result<> synchronize() override {
@@ -99,7 +99,8 @@ class ScarceDriver final : public ForwardingDriver {
     return ForwardingDriver::synchronize();
   }
   std::uint64_t mallocs = 0, fail_from = ~std::uint64_t{0}, staged_bytes = 0;
-  bool no_staging = false, broken = false;
+  bool broken = false;
+  std::uint64_t staging_max = ~std::uint64_t{0};
 };
 
 // Reads from memory, counts, and may fail.
@@ -242,7 +243,7 @@ TEST(WeightLoader, TakesABoundedAmountBeside) {
     staged_most = std::max(staged_most, backend.used_bytes(MemoryPurpose::kStaging));
   }));
   EXPECT_EQ(staged_most, 4u * (64 << 10));
-  EXPECT_EQ(backend.staging_bytes(model.tensors), staged_most);
+  EXPECT_EQ(backend.staging_bytes(model.tensors).wanted, staged_most);
   EXPECT_EQ(driver.staged_bytes, staged_most);
   expect_packed(backend, model, weights);
   for (void* weight : weights) backend.release_weight(weight);
@@ -259,6 +260,18 @@ TEST(WeightLoader, MakesDoWithTheRoomThereIs) {
     CudaBackend backend(make_driver({.memory_bytes = kDeviceBytes}), weights_bytes + left);
     std::vector<void*> weights(1);
     ASSERT_TRUE(backend.upload_weights(model.tensors, weights, {})) << left;
+    expect_packed(backend, model, weights);
+    backend.release_weight(weights[0]);
+  }
+  // What it asks for at least is enough, and a byte less is not.
+  const std::uint64_t least =
+      CudaBackend(make_driver({.memory_bytes = kDeviceBytes}), kDeviceBytes).staging_bytes(model.tensors).least;
+  EXPECT_EQ(least, 4u << 10);  // sixteen rows
+  for (const bool enough : {true, false}) {
+    CudaBackend backend(make_driver({.memory_bytes = kDeviceBytes}), weights_bytes + least - (enough ? 0 : 1));
+    std::vector<void*> weights(1);
+    ASSERT_EQ(backend.upload_weights(model.tensors, weights, {}).has_value(), enough);
+    if (!enough) continue;
     expect_packed(backend, model, weights);
     backend.release_weight(weights[0]);
   }
@@ -294,16 +307,29 @@ TEST(WeightLoader, AnyMemoryMayBeMissing) {
     EXPECT_EQ(uploaded.error().message.starts_with("tensor t" + std::to_string(n - 1) + ": "), of_a_tensor)
         << uploaded.error().message;
   }
-  auto owned = std::make_unique<ScarceDriver>(make_driver({.memory_bytes = kDeviceBytes}));
-  owned->no_staging = true;
-  CudaBackend backend(std::move(owned), kDeviceBytes);
+}
+
+// The host's shortage is no shortage of the device: the load makes do with what can be locked, and says which it was.
+TEST(WeightLoader, TheHostMayHaveLittleToLock) {
   Model model;
-  std::vector<void*> weights(model.tensors.size());
-  const auto refused = backend.upload_weights(model.tensors, weights, {});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kCudaError);
-  EXPECT_NE(refused.error().message.find("memory to lock"), std::string::npos);
-  EXPECT_EQ(backend.memory_used_bytes(), 0u);
+  const std::uint64_t least =
+      CudaBackend(make_driver({.memory_bytes = kDeviceBytes}), kDeviceBytes).staging_bytes(model.tensors).least;
+  for (const std::uint64_t lockable : {least, least - 1}) {
+    auto owned = std::make_unique<ScarceDriver>(make_driver({.memory_bytes = kDeviceBytes}));
+    owned->staging_max = lockable;
+    CudaBackend backend(std::move(owned), kDeviceBytes);
+    std::vector<void*> weights(model.tensors.size());
+    const auto uploaded = backend.upload_weights(model.tensors, weights, {});
+    ASSERT_EQ(uploaded.has_value(), lockable == least);
+    if (uploaded) {
+      expect_packed(backend, model, weights);
+      for (void* weight : weights) backend.release_weight(weight);
+    } else {
+      EXPECT_EQ(uploaded.error().code, ErrorCode::kModelLoadFailed);
+      EXPECT_NE(uploaded.error().message.find("memory to lock"), std::string::npos);
+    }
+    EXPECT_EQ(backend.memory_used_bytes(), 0u);
+  }
 }
 
 // A read that fails, wherever it is, ends the load with the tensor's name, and nothing stays.
@@ -346,8 +372,9 @@ TEST(Pieces, AreEveryByteOnceInOrder) {
   const Model model;
   for (const std::uint64_t piece_bytes : {std::uint64_t{1}, std::uint64_t{700}, std::uint64_t{20000}}) {
     std::uint32_t tensor = 0;
-    std::uint64_t at = 0;
+    std::uint64_t at = 0, largest = 0;
     for (const Piece& piece : cut(model.tensors, piece_bytes)) {
+      largest = std::max(largest, piece.stored_bytes);
       if (piece.tensor != tensor) {
         EXPECT_EQ(at, stored_bytes(model.tensors[tensor]));
         EXPECT_EQ(piece.tensor, tensor + 1);
@@ -357,6 +384,7 @@ TEST(Pieces, AreEveryByteOnceInOrder) {
       EXPECT_TRUE(piece.stored_bytes <= piece_bytes || piece.pack.rows <= 16);
       at += piece.stored_bytes;
     }
+    EXPECT_EQ(largest_piece_bytes(model.tensors, piece_bytes), largest);
     EXPECT_EQ(tensor + 1, model.tensors.size());
     EXPECT_EQ(at, stored_bytes(model.tensors.back()));
   }

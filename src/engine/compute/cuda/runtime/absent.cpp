@@ -11,7 +11,7 @@ base::Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBac
 }
 
 base::Result<CudaGroup> make_cuda_group(const CudaGroupOptions& options) {
-  return base::fail(make_cuda_backend({.device = options.devices.at(0)}).error());
+  return base::fail(make_cuda_backend(options.gpus.at(0)).error());
 }
 
 }  // namespace llorch::engine::compute::cuda

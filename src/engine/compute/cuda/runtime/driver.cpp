@@ -325,15 +325,20 @@ Result<std::unique_ptr<contract::Backend>> make_cuda_backend(const CudaBackendOp
 
 Result<CudaGroup> make_cuda_group(const CudaGroupOptions& options) {
   std::vector<std::unique_ptr<CudaDriver>> drivers;
-  for (std::uint32_t device : options.devices) drivers.push_back(TRY(CudaDriver::open(device)));
+  std::vector<std::uint32_t> devices;
+  for (const CudaBackendOptions& gpu : options.gpus) {
+    drivers.push_back(TRY(CudaDriver::open(gpu.device)));
+    devices.push_back(gpu.device);
+  }
   // Connected before budgets are read off what is free: connections take memory of every GPU.
   std::unique_ptr<Nccl> nccl;
-  if (drivers.size() > 1) nccl = TRY(Nccl::open(kNcclLibrary, options.devices));
+  if (drivers.size() > 1) nccl = TRY(Nccl::open(kNcclLibrary, devices));
   CudaGroup group;
   std::vector<CudaCollective::Gpu> gpus;
   for (std::unique_ptr<CudaDriver>& driver : drivers) {
     void* const native_stream = driver->native_stream();
-    std::unique_ptr<CudaBackend> backend = make_backend(std::move(driver), options.memory_budget_bytes);
+    std::unique_ptr<CudaBackend> backend =
+        make_backend(std::move(driver), options.gpus[group.backends.size()].memory_budget_bytes);
     gpus.push_back({.backend = backend.get(), .native_stream = native_stream});
     if (options.count_steps) group.meters.push_back(std::make_unique<StepWatch>(*backend));
     group.backends.push_back(std::move(backend));

@@ -1,0 +1,55 @@
+#include "worker/loading/announcement.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::worker::loading {
+namespace {
+
+// SYS-3.3.1: what a worker holds of its devices adds up to what it holds.
+TEST(Announcement, TheDevicesAddUp) {
+  const engine::inference::EngineFacts facts{.vocab = 40, .context_tokens = 64, .slots = 3, .weight_type = "F8_E4M3"};
+  Announcement a{.facts = facts, .worker_id = "w", .model_digest = "sha256:ab", .memory_bytes = {300, 200, 7}};
+  const contract::ReadyCallback several = ready_call_of(a);
+  EXPECT_EQ(several.vram_bytes, 507);
+  EXPECT_EQ(several.memory_bytes, 507);
+  EXPECT_EQ(several.vram_bytes_by_device, (std::vector<std::int64_t>{300, 200, 7}));
+  EXPECT_EQ(health_of(a).vram_bytes_used, 507);
+  a.memory_bytes = {300};
+  EXPECT_EQ(ready_call_of(a).vram_bytes, 300);
+  EXPECT_TRUE(ready_call_of(a).vram_bytes_by_device.empty()) << "of one device there is nothing to add up";
+}
+
+// What both say is the same.
+TEST(Announcement, SaysWhatWasLoaded) {
+  const engine::inference::EngineFacts facts{.vocab = 40,
+                                             .context_tokens = 64,
+                                             .slots = 3,
+                                             .image_rows_max = 5,
+                                             .weight_type = "F8_E4M3",
+                                             .kv_dtype = "f16",
+                                             .device_class = "A + B",
+                                             .numerics = "cuda-3/tp2"};
+  const Announcement a{.facts = facts,
+                       .worker_id = "w",
+                       .model_ref = "file:/m.gguf",
+                       .model_digest = "sha256:ab",
+                       .model_stamp = "cd",
+                       .tokenizer_kind = "bpe",
+                       .memory_architecture = "vram-only",
+                       .memory_bytes = {1, 2}};
+  const contract::WorkerHealth health = health_of(a);
+  const contract::ReadyCallback call = ready_call_of(a);
+  EXPECT_EQ(health.quant_kind, "F8_E4M3");
+  EXPECT_EQ(health.model, "file:/m.gguf");
+  EXPECT_EQ(call.model_ref, health.model);
+  EXPECT_EQ(call.model_stamp, "cd");
+  EXPECT_EQ(call.slots_total, 3);
+  EXPECT_EQ(call.context_length, health.context_length);
+  EXPECT_EQ(call.numerics, health.numerics);
+  EXPECT_EQ(call.device_class, "A + B");
+  EXPECT_EQ(call.memory_architecture, "vram-only");
+  EXPECT_EQ(call.capabilities, (std::vector<std::string>{"text-gen", "multimodal"}));
+}
+
+}  // namespace
+}  // namespace llorch::worker::loading
