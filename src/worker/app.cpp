@@ -105,9 +105,11 @@ void say_progress(net::Client& client, const Options& o, unsigned percent) {
 void note_memory(const Loaded& loaded) {
   const auto& engine = *loaded.engine;
   const std::vector<std::uint64_t> bytes = engine.memory_used_bytes();
-  std::uint64_t sum = 0, widened = 0;
+  std::uint64_t sum = 0, weights = 0, kv = 0, widened = 0;
   for (std::uint32_t rank = 0; rank < bytes.size(); ++rank) {
     sum += bytes[rank];
+    weights += engine.memory_plan(rank).weights_bytes;
+    kv += engine.memory_plan(rank).kv_bytes;
     widened += engine.memory_plan(rank).widened_bytes;
     if (bytes.size() == 1) break;
     base::log_event(LogLevel::kInfo, "model_load_device", {}, "A device has its part of the model.",
@@ -120,6 +122,8 @@ void note_memory(const Loaded& loaded) {
                   {{"model_digest", loaded.model_digest},
                    {"weight_type", engine.facts().weight_type},
                    {"vram_bytes", static_cast<std::int64_t>(sum)},
+                   {"weights_bytes", static_cast<std::int64_t>(weights)},
+                   {"kv_bytes", static_cast<std::int64_t>(kv)},
                    {"widened_bytes", static_cast<std::int64_t>(widened)}});
 }
 

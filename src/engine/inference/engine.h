@@ -94,7 +94,7 @@ struct SequenceFork {
   std::uint32_t tokens_max = 0;
 };
 
-// 0, 25, 50, 75 and 100, each once.
+// 0, 25, 50, 75 and 100, each once, when every device has come so far. Of several devices it is any one's thread, one at a time.
 using LoadProgress = std::function<void(unsigned percent)>;
 // One row of logits, [vocab], valid during the call.
 using RowSink = std::function<void(std::size_t row, std::span<const float> logits)>;

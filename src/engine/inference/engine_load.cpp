@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 
 #include "base/sha256.h"
 #include "engine/contract/slots.h"
@@ -307,11 +308,15 @@ Result<> Engine::make_smaller(const base::Error& error, const EngineOptions& opt
   return {};
 }
 
-// Every device takes its part at the same time; the first one's progress stands for all.
+// Every device takes its part at the same time; what the slowest one has reached is reached.
 Result<> Engine::upload_weights(const Draft& draft, const LoadProgress& reach) {
+  std::mutex mutex;
+  std::vector<unsigned> percents(ranks_.size());  // guarded by it
   threads_->run([&](std::uint32_t rank) {
     const auto report = [&](std::uint64_t done, std::uint64_t total) {
-      if (rank == 0) reach(static_cast<unsigned>(done * 99 / total));  // 100 is for when steps can run
+      const std::scoped_lock lock(mutex);
+      percents[rank] = static_cast<unsigned>(done * 99 / total);  // 100 is for when steps can run
+      reach(*std::ranges::min_element(percents));
     };
     auto weights = memory::WeightStore::upload(draft.models[rank].tensors, *ranks_[rank].backend, report);
     if (!weights) {

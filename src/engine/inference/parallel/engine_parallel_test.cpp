@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <future>
 
 #include "base/testing/allocation_counter.h"
 #include "engine/inference/engine.h"
@@ -72,6 +74,43 @@ TEST(EngineParallel, EveryDeviceHasItsPartAndIsAccountedFor) {
   EXPECT_EQ((*engine)->facts().devices, 2U);
   EXPECT_EQ((*engine)->facts().numerics, "recording-1/tp2");
   EXPECT_EQ((*engine)->facts().device_class, "recording");
+}
+
+// Does something before it takes weights and behind it.
+class OrderedBackend final : public FaultyBackend {
+ public:
+  base::Result<> upload_weights(std::span<const contract::StoredTensor> tensors, std::span<void*> weights,
+                                const contract::UploadProgress& progress) override {
+    before();
+    auto uploaded = FaultyBackend::upload_weights(tensors, weights, progress);
+    behind();
+    return uploaded;
+  }
+  std::function<void()> before = [] {}, behind = [] {};
+};
+
+// M0-W-1621: a model on several devices is as far as the slowest of them.
+TEST(EngineParallel, ProgressIsThatOfAllDevices) {
+  const ModelFile file(TinyLlama{.layers = 3});
+  for (const bool first_is_late : {true, false}) {
+    OrderedBackend late, other;
+    std::vector<contract::Backend*> backends{&late, &other};
+    if (!first_is_late) std::swap(backends[0], backends[1]);
+    HostCollective collective(backends);
+    std::vector<unsigned> seen;
+    std::size_t seen_before = 0;
+    std::promise<void> may_begin;
+    late.before = [&] { may_begin.get_future().wait(); };
+    other.behind = [&] {
+      seen_before = seen.size();
+      may_begin.set_value();
+    };
+    const auto engine = Engine::load(file.path(), {}, {.backends = backends, .collective = &collective},
+                                     [&](unsigned percent) { seen.push_back(percent); });
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_EQ(seen_before, 1U) << "nothing was reached but the begin";
+    EXPECT_EQ(seen, (std::vector<unsigned>{0, 25, 50, 75, 100}));
+  }
 }
 
 TEST(EngineParallel, EveryDeviceRunsTheSameRowsAndPagesMatch) {
