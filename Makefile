@@ -41,9 +41,10 @@ tidy: ## clang-tidy on what differs from main; ALL=1 for every file
 bench: build ## run the benchmarks that are built
 	@tools/bench $(BUILD)
 
-gpu-test: build ## a real GPU against the emulated one and itself, for every family, and two that share a model; skipped visibly without
+gpu-test: build ## one and two real GPUs against the emulated ones and themselves, for every family, and the determinism matrix (MODELS=...); skipped visibly without
 	cmake --build $(BUILD) -j $(JOBS) --target gpu_test
 	$(BUILD)/test/gpu_test
+	@tools/gpu_matrix $(BUILD)/bin/llorch models/demo/fairytale-5m-f16.gguf models/demo/fairytale-5m-q8_0.gguf $(MODELS)
 
 gpu-sanitize: build ## the same tests under compute-sanitizer (memory, races, uninitialised reads, barriers); says so without one
 	cmake --build $(BUILD) -j $(JOBS) --target gpu_test

@@ -85,7 +85,7 @@ class Pool {
   void execute(const pool_managerd::worker_lifecycle::SendSignal& c);
   void execute(const pool_managerd::worker_lifecycle::ReportReady& c);
   void execute(const pool_managerd::worker_lifecycle::ReportFailed& c);
-  void execute(const pool_managerd::worker_lifecycle::LearnDigest&) {}  // its workers tell no stamp
+  void execute(const pool_managerd::worker_lifecycle::CheckDigest&) {}  // its workers tell no stamp
   void execute(const pool_managerd::worker_lifecycle::PushState& c);
   void execute(const pool_managerd::worker_lifecycle::Note& c);
 

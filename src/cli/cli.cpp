@@ -72,8 +72,9 @@ void add_verify(CLI::App& app, const GlobalOptions& global, VerifyOptions& optio
                            ->type_name("MODEL")
                            ->excludes(receipt);
   const auto of_matrix = [model](CLI::Option* option) { return option->needs(model)->group("With --determinism"); };
-  of_matrix(verify->add_option("--device", matrix.device, "cpu or cuda:N; never another one than named"))
-      ->check(model::check_device)
+  of_matrix(verify->add_option("--device", matrix.device,
+                               "cpu, cuda:N, or several that share the model as cuda:0,1; never others"))
+      ->check(engine::inference::devices::check_names)
       ->capture_default_str();
   of_matrix(verify->add_option("--seeds", matrix.seeds, "Requests of the corpus; 0 is all"))
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000}));

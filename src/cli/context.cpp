@@ -26,7 +26,9 @@ int exit_code_of(const base::Error& error) {
     case ErrorCode::kInvalidParams: return kUsage;
     case ErrorCode::kUnreachable: return kUnreachable;
     case ErrorCode::kNoGpu:
+    case ErrorCode::kGpuUnavailable:
     case ErrorCode::kInsufficientVram:
+    case ErrorCode::kOutOfDeviceMemory:
     case ErrorCode::kModelIncompatible:
     case ErrorCode::kPoolUnavailable:
     case ErrorCode::kForbidden:

@@ -9,10 +9,13 @@ using base::ErrorCode;
 
 TEST(ExitCode, FollowsTheKindOfError) {
   const std::pair<ErrorCode, int> cases[] = {
-      {ErrorCode::kConfigInvalid, 2}, {ErrorCode::kInvalidParams, 2},           {ErrorCode::kUnreachable, 3},
-      {ErrorCode::kNoGpu, 4},         {ErrorCode::kInsufficientVram, 4},        {ErrorCode::kForbidden, 4},
-      {ErrorCode::kBadToken, 4},      {ErrorCode::kNonLoopbackWithoutToken, 4}, {ErrorCode::kCancelled, 130},
-      {ErrorCode::kInternal, 1},      {ErrorCode::kAlreadyRunning, 1},          {ErrorCode::kModelNotFound, 1}};
+      {ErrorCode::kConfigInvalid, 2},    {ErrorCode::kInvalidParams, 2},
+      {ErrorCode::kUnreachable, 3},      {ErrorCode::kNoGpu, 4},
+      {ErrorCode::kInsufficientVram, 4}, {ErrorCode::kForbidden, 4},
+      {ErrorCode::kGpuUnavailable, 4},   {ErrorCode::kOutOfDeviceMemory, 4},
+      {ErrorCode::kBadToken, 4},         {ErrorCode::kNonLoopbackWithoutToken, 4},
+      {ErrorCode::kCancelled, 130},      {ErrorCode::kInternal, 1},
+      {ErrorCode::kAlreadyRunning, 1},   {ErrorCode::kModelNotFound, 1}};
   for (const auto& [code, exit] : cases) EXPECT_EQ(exit_code_of({code, "", {}}), exit) << base::info(code).name;
 }
 

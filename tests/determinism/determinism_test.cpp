@@ -4,13 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <limits>
 
 #include "base/build_id.h"
 #include "batch_dependent_backend.h"
 #include "cli/determinism/matrix.h"
 #include "cli/determinism/report.h"
-#include "engine/compute/cpu/backend.h"
+#include "engine/inference/devices/open_devices.h"
 #include "engine/io/model_digest.h"
 #include "golden_support.h"
 
@@ -18,6 +17,7 @@ namespace llorch::determinism {
 namespace {
 
 using namespace cli::determinism;
+using engine::inference::devices::OpenDevices;
 using golden::Format;
 
 bool full() {
@@ -25,11 +25,11 @@ bool full() {
   return wanted != nullptr && std::string_view(wanted) == "full";
 }
 
-base::Result<std::unique_ptr<engine::contract::Backend>> cpu(const DeviceChoice& device) {
-  return engine::compute::cpu::make_cpu_backend({.threads_count = std::max(1U, device.threads),
-                                                 .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max(),
-                                                 .isa = device.isa});
+base::Result<OpenDevices> open_cpus(const std::string& names, const DeviceChoice& device) {
+  return engine::inference::devices::open_devices(
+      {.names = names, .cpu_threads_count = std::max(1U, device.threads), .cpu_isa = device.isa});
 }
+base::Result<OpenDevices> cpu(const DeviceChoice& device) { return open_cpus("cpu", device); }
 
 struct Model {
   std::string name;
@@ -121,12 +121,26 @@ std::vector<Model> models() {
 INSTANTIATE_TEST_SUITE_P(Models, Determinism, testing::ValuesIn(models()),
                          [](const testing::TestParamInfo<Model>& test) { return test.param.name; });
 
+// SYS-6.3.3, SYS-2.3.2: devices that share a model have one set of bits too, which their numerics name.
+TEST(SharedModel, NothingAroundARequestChangesItsBits) {
+  const base::SystemClock clock;
+  const MakeDevices two = [](const DeviceChoice& device) { return open_cpus("cpu,cpu", device); };
+  for (const char* family : {"llama3", "qwen3_moe", "granite_hybrid"}) {
+    const auto report =
+        run_matrix({.model = fixture(family).path, .requests_max = full() ? 0U : 8U, .quick = true}, two, clock);
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->facts.numerics, "cpu-1/tp2");
+    for (const Mismatch& mismatch : report->mismatches) ADD_FAILURE() << family << ": " << describe(mismatch);
+  }
+}
+
 // The matrix sees what it is there to see: a reduction whose order depends on the batch.
 TEST(Control, ABatchDependentReductionIsFound) {
   const base::SystemClock clock;
-  const MakeBackend faulty =
-      [](const DeviceChoice& device) -> base::Result<std::unique_ptr<engine::contract::Backend>> {
-    return std::make_unique<BatchDependentBackend>(TRY(cpu(device)));
+  const MakeDevices faulty = [](const DeviceChoice& device) -> base::Result<OpenDevices> {
+    OpenDevices open = TRY(cpu(device));
+    open.backends[0] = std::make_unique<BatchDependentBackend>(std::move(open.backends[0]));
+    return open;
   };
   const auto report = run_matrix({.model = fixture("llama3").path, .requests_max = 16, .quick = true}, faulty, clock);
   ASSERT_TRUE(report) << report.error().message;

@@ -120,6 +120,7 @@ def test_doctor_and_version(tmp_path):
 def test_model_commands(tmp_path):
     shown = json.loads(llorch("--json", "model", "show", str(MODEL), state_dir=tmp_path).stdout)
     assert shown["architecture"] == "llama" and shown["vocab_size"] == 2048 and shown["memory"]
+    assert shown["memory_weight_type"] == "Q8_0"
     ids = json.loads(llorch("--json", "model", "tokenize", str(MODEL), "Once upon a time", state_dir=tmp_path).stdout)
     out = tmp_path / "out.f32"
     done = llorch("model", "logits", str(MODEL), "--tokens", " ".join(map(str, ids["tokens"])), "--out", str(out), state_dir=tmp_path)

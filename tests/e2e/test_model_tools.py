@@ -68,6 +68,6 @@ def test_a_trace_of_other_tokens_is_refused(tmp_path):
 
 
 def test_a_device_that_is_not_there_is_named_and_nothing_takes_its_place(tmp_path):
-    done = llorch("logits", MODEL, "--tokens", TOKENS, "--device", "cuda:99", "--out", tmp_path / "x.bin", status=1)
+    done = llorch("logits", MODEL, "--tokens", TOKENS, "--device", "cuda:99", "--out", tmp_path / "x.bin", status=4)
     assert "GPU_UNAVAILABLE" in done.stderr and not (tmp_path / "x.bin").exists()
     assert "names no device" in llorch("logits", MODEL, "--tokens", TOKENS, "--device", "gpu", status=2).stderr

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <thread>
 
 #include "base/build_id.h"
 #include "cli/determinism/report.h"
-#include "engine/compute/cpu/backend.h"
-#include "engine/compute/cuda/backend.h"
+#include "engine/inference/devices/open_devices.h"
 #include "engine/io/model_digest.h"
 
 namespace llorch::cli::determinism {
@@ -45,23 +43,21 @@ base::Result<Checked> check(const GlobalOptions& global, const CommandOptions& o
                  .engine_build = base::build_id()};
   const auto own_threads = options.threads != 0 ? static_cast<std::uint32_t>(options.threads)
                                                 : std::max(1U, std::thread::hardware_concurrency());
-  const MakeBackend make_backend = [&](const DeviceChoice& device) -> MakeBackend::result_type {
-    if (options.device != "cpu") {
-      if (!device.isa.empty())
-        return base::fail(base::ErrorCode::kGpuUnavailable, "a GPU has no instruction sets to choose from");
-      return engine::compute::cuda::make_cuda_backend(
-          {.device = TRY(engine::compute::cuda::parse_device(options.device))});
-    }
-    return engine::compute::cpu::make_cpu_backend({.threads_count = device.threads != 0 ? device.threads : own_threads,
-                                                   .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max(),
-                                                   .isa = device.isa});
+  const bool on_gpus = !engine::inference::devices::names_cpu(options.device);
+  const MakeDevices make_devices = [&](const DeviceChoice& device) -> MakeDevices::result_type {
+    if (on_gpus && !device.isa.empty())
+      return base::fail(base::ErrorCode::kGpuUnavailable, "a GPU has no instruction sets to choose from");
+    return engine::inference::devices::open_devices(
+        {.names = options.device,
+         .cpu_threads_count = device.threads != 0 ? device.threads : own_threads,
+         .cpu_isa = device.isa});
   };
   out.report = TRY(
       run_matrix({.model = options.model,
                   .kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16,
                   .requests_max = static_cast<std::size_t>(options.seeds),
                   .quick = options.quick},
-                 make_backend, clock, show_progress));
+                 make_devices, clock, show_progress));
   out.proof = TRY(write_proof_bundle(place, out.subject, out.report));
   return out;
 }

@@ -13,7 +13,7 @@ using engine::inference::Engine;
 constexpr std::uint64_t kCircumstancesSeed = 77;
 
 struct Loaded {
-  std::unique_ptr<engine::contract::Backend> backend;
+  engine::inference::devices::OpenDevices devices;
   std::unique_ptr<Engine> engine;
 };
 
@@ -25,9 +25,9 @@ std::uint32_t longest(std::span<const Request> requests) {
 
 class Matrix {
  public:
-  Matrix(const MatrixOptions& options, const MakeBackend& make_backend, const base::Clock& clock,
+  Matrix(const MatrixOptions& options, const MakeDevices& make_devices, const base::Clock& clock,
          const OnProgress& progress)
-      : options_(options), make_backend_(make_backend), clock_(clock), progress_(progress) {}
+      : options_(options), make_devices_(make_devices), clock_(clock), progress_(progress) {}
 
   base::Result<Report> run() {
     const std::vector<Cell> cells = options_.quick ? quick_cells() : all_cells();
@@ -53,22 +53,23 @@ class Matrix {
  private:
   base::Result<Loaded> load(const Cell& cell) {
     Loaded loaded;
-    loaded.backend = TRY(make_backend_(cell.device));
-    if (requests_.empty()) TRY(make_requests(*loaded.backend));
+    loaded.devices = TRY(make_devices_(cell.device));
+    if (requests_.empty()) TRY(make_requests(loaded.devices));
     loaded.engine = TRY(Engine::load(options_.model,
                                      {.context_tokens = longest(requests_),
                                       .slots = cell.slots,
                                       .kv_dtype = options_.kv_dtype,
                                       .prefill_chunk = cell.chunk,
                                       .kv_tokens = std::uint64_t{cell.contexts} * longest(requests_)},
-                                     *loaded.backend));
+                                     loaded.devices.of_engine()));
     return loaded;
   }
 
   // What the model is, from an engine too small to be of any other use.
-  base::Result<> make_requests(engine::contract::Backend& backend) {
-    const auto engine = TRY(Engine::load(
-        options_.model, {.context_tokens = 64, .kv_dtype = options_.kv_dtype, .prefill_chunk = 1}, backend));
+  base::Result<> make_requests(const engine::inference::devices::OpenDevices& devices) {
+    const auto engine =
+        TRY(Engine::load(options_.model, {.context_tokens = 64, .kv_dtype = options_.kv_dtype, .prefill_chunk = 1},
+                         devices.of_engine()));
     report_.facts = engine->facts();
     requests_ = thin_out(TRY(make_corpus(corpus_json(), {engine->facts().vocab, engine->facts().context_tokens_model})),
                          options_.requests_max);
@@ -152,7 +153,7 @@ class Matrix {
   }
 
   const MatrixOptions& options_;
-  const MakeBackend& make_backend_;
+  const MakeDevices& make_devices_;
   const base::Clock& clock_;
   const OnProgress& progress_;
   std::vector<Request> requests_;
@@ -208,9 +209,9 @@ std::vector<Cell> quick_cells() {
   return cells;
 }
 
-base::Result<Report> run_matrix(const MatrixOptions& options, const MakeBackend& make_backend, const base::Clock& clock,
+base::Result<Report> run_matrix(const MatrixOptions& options, const MakeDevices& make_devices, const base::Clock& clock,
                                 const OnProgress& progress) {
-  return Matrix(options, make_backend, clock, progress).run();
+  return Matrix(options, make_devices, clock, progress).run();
 }
 
 }  // namespace llorch::cli::determinism

@@ -12,8 +12,8 @@
 #include "base/result.h"
 #include "cli/determinism/corpus.h"
 #include "cli/determinism/run.h"
-#include "engine/contract/backend.h"
 #include "engine/contract/dtype.h"
+#include "engine/inference/devices/open_devices.h"
 #include "engine/inference/engine.h"
 
 namespace llorch::cli::determinism {
@@ -23,8 +23,9 @@ struct DeviceChoice {
   std::string isa;            // "" = the best there is
 };
 
-// Makes the device of a cell. GPU_UNAVAILABLE: not on this machine, the cell is skipped and said so.
-using MakeBackend = std::function<base::Result<std::unique_ptr<engine::contract::Backend>>(const DeviceChoice&)>;
+// Makes the device of a cell, or several that share the model. GPU_UNAVAILABLE: not on this machine, the cell is skipped and
+// said so.
+using MakeDevices = std::function<base::Result<engine::inference::devices::OpenDevices>(const DeviceChoice&)>;
 
 // One set of circumstances. Every cell loads the model anew.
 struct Cell {
@@ -95,7 +96,7 @@ struct Progress {
 using OnProgress = std::function<void(const Progress&)>;
 
 // Errors: those of loading the model and of running it.
-base::Result<Report> run_matrix(const MatrixOptions& options, const MakeBackend& make_backend, const base::Clock& clock,
+base::Result<Report> run_matrix(const MatrixOptions& options, const MakeDevices& make_devices, const base::Clock& clock,
                                 const OnProgress& progress = {});
 
 }  // namespace llorch::cli::determinism

@@ -21,21 +21,17 @@ using engine::inference::EngineOptions;
 
 constexpr std::size_t kTextFileBytesMax = 64 << 20;
 
-struct MemoryRow {
-  std::uint32_t context_tokens;
-  std::uint64_t bytes;
-};
+using MemoryPlans = std::vector<engine::inference::memory::MemoryPlan>;
 
 // What a worker of one slot would need at a few context lengths, the model's own last.
-base::Result<std::vector<MemoryRow>> memory_rows(const std::string& file, engine::contract::Backend& backend) {
-  std::vector<MemoryRow> rows;
+base::Result<MemoryPlans> memory_plans(const std::string& file, engine::contract::Backend& backend) {
+  MemoryPlans plans;
   const auto full = TRY(Engine::predict(file, EngineOptions{.draws = true}, backend));
   for (std::uint32_t context = 512; context < full.context_tokens; context *= 4) {
-    const auto plan = TRY(Engine::predict(file, EngineOptions{.context_tokens = context, .draws = true}, backend));
-    rows.push_back({context, plan.required_bytes()});
+    plans.push_back(TRY(Engine::predict(file, EngineOptions{.context_tokens = context, .draws = true}, backend)));
   }
-  rows.push_back({full.context_tokens, full.required_bytes()});
-  return rows;
+  plans.push_back(full);
+  return plans;
 }
 
 base::Result<engine::text::Tokenizer> tokenizer_of(const std::string& model) {
@@ -69,10 +65,12 @@ base::Result<bj::object> describe(const std::string& path) {
   out["tokenizer"] = tokenizer ? std::string(tokenizer->facts().kind) : tokenizer.error().message;
   auto backend = TRY(cpu_backend(1));
   bj::array memory;
-  for (const MemoryRow& row : TRY(memory_rows(path, *backend))) {
-    memory.push_back(bj::object{{"context_tokens", row.context_tokens}, {"bytes", row.bytes}});
+  const MemoryPlans plans = TRY(memory_plans(path, *backend));
+  for (const auto& plan : plans) {
+    memory.push_back(bj::object{{"context_tokens", plan.context_tokens}, {"bytes", plan.required_bytes()}});
   }
   out["memory"] = std::move(memory);
+  out["memory_weight_type"] = std::string(engine::contract::dtype_info(plans.back().weight_dtype).name);
   return out;
 }
 
@@ -93,8 +91,9 @@ int show(const GlobalOptions& global, const std::string& file) {
     fmt::print("  {:<12}{}\n", std::string(type), human_bytes(bytes.to_number<std::int64_t>()));
   }
   fmt::print(
-      "layers        {}, {} wide\ntokenizer     {}, {} tokens\nmemory for one slot (CPU reference device, f16 cache)\n",
-      number("layers"), number("width"), text("tokenizer"), number("vocab_size"));
+      "layers        {}, {} wide\ntokenizer     {}, {} tokens\nmemory for one slot (CPU reference device, "
+      "weights in {}, f16 cache)\n",
+      number("layers"), number("width"), text("tokenizer"), number("vocab_size"), text("memory_weight_type"));
   for (const auto& row : facts->at("memory").get_array()) {
     fmt::print("  {:>8} tokens of context  {}\n", row.at("context_tokens").to_number<std::int64_t>(),
                human_bytes(row.at("bytes").to_number<std::int64_t>()));

@@ -12,7 +12,6 @@
 #include "cli/model/image_files.h"
 #include "cli/model/pixels.h"
 #include "engine/compute/cpu/backend.h"
-#include "engine/compute/cuda/backend.h"
 #include "engine/models/model.h"
 
 namespace llorch::cli::model {
@@ -64,12 +63,6 @@ std::uint32_t threads_count(std::int64_t threads) {
 base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads) {
   return engine::compute::cpu::make_cpu_backend(
       {.threads_count = threads_count(threads), .memory_budget_bytes = std::numeric_limits<std::uint64_t>::max()});
-}
-
-std::string check_device(const std::string& device) {
-  if (device == "cpu") return {};
-  const auto parsed = engine::compute::cuda::parse_device(device);
-  return parsed ? std::string() : parsed.error().message;
 }
 
 namespace {

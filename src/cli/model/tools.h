@@ -43,8 +43,6 @@ struct LoadedRun {
 base::Result<LoadedRun> load_run(const RunOptions& options);
 
 base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads);
-// Empty when `device` is "cpu" or "cuda:N", else what is wrong with it.
-std::string check_device(const std::string& device);
 
 // A bar on a terminal, nothing in a pipe.
 void show_progress(std::string_view what, std::size_t done, std::size_t total);

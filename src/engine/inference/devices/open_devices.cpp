@@ -35,7 +35,8 @@ base::Result<OpenDevices> open_cpus(std::uint32_t count, const DevicesOptions& o
     const std::uint64_t budget = budget_of(options, rank);
     open.backends.push_back(TRY(compute::cpu::make_cpu_backend(
         {.threads_count = cpu_threads_each(options.cpu_threads_count, count),
-         .memory_budget_bytes = budget != 0 ? budget : std::numeric_limits<std::uint64_t>::max()})));
+         .memory_budget_bytes = budget != 0 ? budget : std::numeric_limits<std::uint64_t>::max(),
+         .isa = options.cpu_isa})));
   }
   if (count > 1) open.collective = std::make_unique<parallel::HostCollective>(open.of_engine().backends);
   return open;

@@ -16,6 +16,7 @@ namespace llorch::engine::inference::devices {
 struct DevicesOptions {
   std::string names;  // "cpu", "0", "cuda:0"; of several that share a model "0,1", "cuda:0,1", "cpu,cpu"
   std::uint32_t cpu_threads_count = 1;               // shared out over the CPU devices, at least one each
+  std::string cpu_isa{};                             // of CPU devices; empty: the best there is
   std::vector<std::uint64_t> memory_budget_bytes{};  // by rank; 0 = what is there, as are those that are missing
   bool count_steps = false;                          // of GPUs: OpenDevices::meters
 };
