@@ -149,6 +149,7 @@ void Oracle::on(const brain::CommitTransition& c, const Disk& disk) {
   if (!disk.rows.contains(job) && !contract::is_terminal(c.record.status))
     violate("a transition before its admission: " + job);
   if (again) reached("disk refused an ending, which was written again");
+  if (!again && c.record.error) check_verdict(job, story, *c.record.error);
   story.told = c.record.status;
   if (contract::is_terminal(c.record.status)) {
     story.decided = true;
@@ -187,6 +188,36 @@ void Oracle::check_reason(const std::string& job, const Story& story, const brai
   }();
   if (!explained)
     violate(fmt::format("{} ended with {} ({}) and nobody did that", job, c.error->name(), c.error->message));
+}
+
+// When it is decided, which may be long before the disk has it.
+void Oracle::check_verdict(const std::string& job, const Story& story, const base::Error& error) {
+  if (error.code == ErrorCode::kRetryExhausted && story.runs < options_.brain.retry.max_attempts) {
+    violate(fmt::format("{} is given up after {} runs", job, story.runs));
+  }
+  if (error.code != ErrorCode::kTimeout) return;
+  for (const auto& [key, value] : error.details) {
+    const auto* limit = std::get_if<std::string>(&value);
+    if (key == "limit" && limit != nullptr && !ran_out(story, *limit)) {
+      violate(fmt::format("{} ends by its {} limit before that has run out: {}", job, *limit, error.message));
+    }
+  }
+}
+
+bool Oracle::ran_out(const Story& story, std::string_view limit) const {
+  const auto& limits = options_.brain.timeout;
+  const std::int64_t run_ms = loop_.now_ms() - story.begun_ms, age_ms = loop_.now_ms() - story.submitted_ms;
+  if (limit == "wall") return run_ms >= std::min(story.request.timeout_ms.value_or(limits.default_ms), limits.max_ms);
+  if (limit == "idle") return run_ms >= limits.idle_ms;
+  if (limit == "queue") return age_ms >= limits.queue_ms;
+  if (limit == "deadline") return story.request.deadline_ms && age_ms + kBoundSlackMs >= *story.request.deadline_ms;
+  return true;  // the session's: check/session_rules.h
+}
+
+void Oracle::cancel_settled(const std::string& job, const Disk& disk) {
+  const auto row = disk.rows.find(job);
+  if (row != disk.rows.end() && !contract::is_terminal(row->second.status))
+    violate("a cancel is settled in words only: " + job);
 }
 
 // Simulated wishes name pools only.
@@ -244,7 +275,14 @@ void Oracle::on(const brain::Execute& c, const Disk& disk) {
   if (tenant_max > 0 && of_tenant >= tenant_max) violate("more jobs run than the tenant may have: " + job);
   if (tenant_max > 0 && of_tenant + 1 == tenant_max) reached("tenant with all the jobs it may run");
   check_open(c.pool_id, "a job");
+  const auto& heartbeat = options_.brain.heartbeat;
+  const std::int64_t silent_ms = loop_.now_ms() - heard_ms_[c.pool_id.value];
+  if (silent_ms > heartbeat.interval_ms * heartbeat.missed_threshold + kBoundSlackMs) {
+    violate(fmt::format("a job goes to a pool that has been silent for {} ms: {}", silent_ms, c.pool_id.value));
+  }
   if (purged_.contains(c.worker_id.value)) violate("a job goes to a purged worker: " + c.worker_id.value);
+  ++story.runs;
+  story.begun_ms = loop_.now_ms();
   attempts_[c.execution.value] = {job, c.worker_id.value, c.pool_id.value, loop_.now_ms(), {}};
   // A retried job is exempt: how long its backoff lasts is the brain's own.
   if (story.waits) check_order(job, story, c.pool_id);
@@ -306,6 +344,7 @@ void Oracle::heard(const brain::Event& event) {
   } else if (const auto* failed = std::get_if<brain::WorkerFailed>(&event)) {
     settle(failed->failed.worker_id);
   } else if (const auto* pool = std::get_if<brain::PoolSeen>(&event)) {
+    heard_ms_[pool->state.pool_id] = loop_.now_ms();
     heard_pool(pool->state);
   } else if (const auto* left = std::get_if<brain::PoolLeft>(&event)) {
     leaving_.insert(left->pool_id.value);

@@ -10,9 +10,10 @@
 //  5. Of jobs for the same model that can run, the first by class and arrival is dispatched first.
 //  6. A worker is stopped only when it is idle, or its start has timed out. One load per model and device is in flight.
 //     Idle time is over before a worker is unloaded, and its load has paid off before it is evicted.
-//  7. A job ends for a reason that really happened; none outlives its deadline, its queue limit or its time limit.
-//  8. A drained or reloaded pool gets no job until that is over, also after a restart, nor does a purged worker; at the
-//     deadline of a drain its jobs are sent back. What an operator was told is on disk; a reload ends.
+//  7. A job ends for a reason that really happened; none outlives its deadline, its queue limit or its time limit, and none
+//     ends by a limit that has not run out. A cancel that is answered as settled is.
+//  8. A pool that has been silent for too long gets no job. A drained or reloaded pool gets no job until that is over, also
+//     after a restart, nor does a purged worker; at the deadline of a drain its jobs are sent back. What an operator was told is on disk; a reload ends.
 // Memory is checked by the devices themselves (world/pool.h), sessions and throttles by check/session_rules.h.
 #include <cstdint>
 #include <map>
@@ -64,6 +65,8 @@ class Oracle {
   void life_begins(const Disk& disk, base::Time now);
   void arrives(const std::string& job);
   void gives_202(const std::string& job, const Disk& disk);
+  // Somebody is told that his cancel has come through, or too late.
+  void cancel_settled(const std::string& job, const Disk& disk);
   void commanded(const brain::Command& command, const Disk& disk);
   // What the brain learns with its next step.
   void heard(const brain::Event& event);
@@ -93,6 +96,8 @@ class Oracle {
     std::uint64_t arrival = 0;
     std::int64_t submitted_ms = 0;
     std::int64_t queued_ms = 0;  // begin of its first stay in the queue of this life
+    std::int64_t runs = 0;       // of all lives
+    std::int64_t begun_ms = 0;   // of the last one
     contract::JobStatus told = contract::JobStatus::kQueued;
   };
   struct Attempt {
@@ -128,6 +133,8 @@ class Oracle {
   static bool accepts(const Story& story, const base::PoolId& pool);
   void check_order(const std::string& job, const Story& story, const base::PoolId& pool);
   void check_reason(const std::string& job, const Story& story, const brain::Finish& c);
+  void check_verdict(const std::string& job, const Story& story, const base::Error& error);
+  bool ran_out(const Story& story, std::string_view limit) const;
   std::pair<int, std::uint64_t> rank(const Story& story) const;
   void settle(const std::string& worker);
   void heard_pool(const contract::PoolState& state);
@@ -144,6 +151,7 @@ class Oracle {
   std::map<std::string, Start> starts_;
   std::map<std::string, contract::WorkerStatus> workers_;  // as the brain heard
   std::map<std::string, std::int64_t> used_ms_;            // by worker: when its last attempt ended
+  std::map<std::string, std::int64_t> heard_ms_;           // by pool: when it last said something
   std::map<std::string, Drain> drained_;                   // by pool, from the 202 to the word that takes it back
   std::set<std::string> undrain_asked_, reloading_;        // pools
   std::set<std::string> leaving_;                          // pools; with them goes what was asked of them

@@ -170,6 +170,12 @@ const char* name(Plant plant) {
     case Plant::kFirstDeviceOnly: return "first-device-only";
     case Plant::kOutlivesItsDevice: return "outlives-its-device";
     case Plant::kNeverRegisters: return "never-registers";
+    case Plant::kSilentPoolServes: return "silent-pool-serves";
+    case Plant::kPlacementIgnored: return "placement-ignored";
+    case Plant::kTimesOutEarly: return "times-out-early";
+    case Plant::kTimesOutLate: return "times-out-late";
+    case Plant::kGivesUpEarly: return "gives-up-early";
+    case Plant::kCancelsInWordsOnly: return "cancels-in-words-only";
     case Plant::kLoseSyncs: return "lose-syncs";
     case Plant::kRowsBeforeKeys: return "rows-before-keys";
     case Plant::kKeepKeys: return "keep-keys";

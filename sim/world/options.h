@@ -46,12 +46,18 @@ enum class Plant : std::uint8_t {
   kFirstDeviceOnly,      // preflight: a worker over several devices is counted on the first of them
   kOutlivesItsDevice,    // lifecycle: a device takes down the workers whose first device it is
   kNeverRegisters,       // registration: the pool never says that it is there
+  kSilentPoolServes,     // pool registry: a pool that says nothing any more stays healthy
+  kPlacementIgnored,     // placement: every worker of the model will do
+  kTimesOutEarly,        // timeouts: half of the limit is the limit
+  kTimesOutLate,         // timeouts: thrice the limit is the limit
+  kGivesUpEarly,         // retry: one failed attempt uses them all up
+  kCancelsInWordsOnly,   // cancellation: it is answered, and the job runs on
   // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.
   kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
   kNoStartBackoff,  // start control: a broken model is loaded again at once, and again
 };
 inline constexpr int kPlantsCount = static_cast<int>(Plant::kNoStartBackoff) + 1;
-inline constexpr int kSwarmPlantsCount = static_cast<int>(Plant::kNeverRegisters) + 1;
+inline constexpr int kSwarmPlantsCount = static_cast<int>(Plant::kCancelsInWordsOnly) + 1;
 const char* name(Plant plant);
 
 struct ModelOptions {

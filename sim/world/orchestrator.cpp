@@ -29,26 +29,32 @@ constexpr std::int64_t kContextTokens = 1'000;
 
 jobs::JobSpec spec_of(const JobRequest& r, const Options& o) {
   const ModelOptions& model = o.models[static_cast<std::size_t>(r.model)];
-  return {.job_id = JobId(r.task_id),
-          .correlation_id = {},
-          .model = {.model_ref = "file:/" + model.name,
-                    .digest = "sha256:" + model.name,
-                    .context_length = kContextTokens,
-                    .memory_bytes = model.bytes,
-                    .devices = model.devices},
-          .priority = r.priority,
-          .tokens_in = r.tokens_in,
-          .max_tokens = r.max_tokens,
-          .timeout_ms = r.timeout_ms,
-          .deadline_ms = r.deadline_ms,
-          .placement = r.placement,
-          .session_id = r.session ? std::optional(base::SessionId(*r.session)) : std::nullopt,
-          .tenant_id = caller_of(r)};
+  jobs::JobSpec spec{.job_id = JobId(r.task_id),
+                     .correlation_id = {},
+                     .model = {.model_ref = "file:/" + model.name,
+                               .digest = "sha256:" + model.name,
+                               .context_length = kContextTokens,
+                               .memory_bytes = model.bytes,
+                               .devices = model.devices},
+                     .priority = r.priority,
+                     .tokens_in = r.tokens_in,
+                     .max_tokens = r.max_tokens,
+                     .timeout_ms = r.timeout_ms,
+                     .deadline_ms = r.deadline_ms,
+                     .placement = r.placement,
+                     .session_id = r.session ? std::optional(base::SessionId(*r.session)) : std::nullopt,
+                     .tenant_id = caller_of(r)};
+  if (o.plant == Plant::kPlacementIgnored) spec.placement = {};
+  if (o.plant == Plant::kTimesOutEarly && spec.timeout_ms) *spec.timeout_ms /= 2;
+  if (o.plant == Plant::kTimesOutLate && spec.timeout_ms) *spec.timeout_ms *= 3;
+  return spec;
 }
 
 brain::BrainConfig brain_config(const Options& o) {
   brain::BrainConfig config = o.brain;
   if (o.plant == Plant::kSessionsOutlive) config.sessions.ttl_ms *= 3;
+  if (o.plant == Plant::kGivesUpEarly) config.retry.max_attempts = 1;
+  if (o.plant == Plant::kSilentPoolServes) config.heartbeat.missed_threshold = 1'000;
   if (o.plant == Plant::kQuotaOneMore && config.quotas.max_concurrent_jobs > 0) ++config.quotas.max_concurrent_jobs;
   return config;
 }
@@ -342,6 +348,10 @@ void Orchestrator::client_reads(const SinkPtr& sink) {
 
 void Orchestrator::cancel(const std::string& job, Reply<CancelAnswer> reply) {
   if (life_->gate.contains(job)) world_.oracle.reached("cancel before the 202");
+  if (world_.options.plant == Plant::kCancelsInWordsOnly) {
+    world_.oracle.cancel_settled(job, world_.disk);
+    return reply({.known = true, .settled = true});
+  }
   life_->port.ask<brain::AnswerCancel>(
       brain::CancelRequested{{}, JobId(job), jobs::CancelReason::kClientRequest},
       [this, job, reply = std::move(reply)](const brain::AnswerCancel& answer) {
@@ -351,7 +361,9 @@ void Orchestrator::cancel(const std::string& job, Reply<CancelAnswer> reply) {
           const bool known = row->has_value();
           return reply({.known = known, .settled = known && contract::is_terminal((*row)->status)});
         }
-        reply({.known = true, .settled = contract::is_terminal(*answer.status)});
+        const bool settled = contract::is_terminal(*answer.status);
+        if (settled) world_.oracle.cancel_settled(job, world_.disk);
+        reply({.known = true, .settled = settled});
       });
 }
 
