@@ -25,7 +25,8 @@ int control(const GlobalOptions& global, const PoolOptions& options, const std::
   const auto reply = contract::decode<contract::PoolControlReply>(*answer);
   if (!reply) return report(reply.error(), global.json);
   fmt::print("{}: {}\n", reply->pool_id, reply->status);
-  for (const std::string& worker : reply->workers) fmt::print("  {} is stopped when it is idle\n", worker);
+  const std::string_view when = options.force ? "now, and its jobs go back to the queue" : "when it is idle";
+  for (const std::string& worker : reply->workers) fmt::print("  {} is stopped {}\n", worker, when);
   return kOk;
 }
 

@@ -127,7 +127,8 @@ def test_purge_frees_the_memory():
         pid = stack.ready_worker()["pid"]
         refused = cli(stack, "pool", "purge", "pool-1", "--model", ALIAS, "--idle-only")
         assert refused.returncode != 0 and b"CONFLICT" in refused.stderr
-        assert cli(stack, "pool", "purge", "pool-1", "--model", ALIAS, "--force").returncode == 0
+        forced = cli(stack, "pool", "purge", "pool-1", "--model", ALIAS, "--force")
+        assert forced.returncode == 0 and b"go back to the queue" in forced.stdout, forced
         wait_for("the worker to go", lambda: not process_runs(pid))
         assert stack.wait_terminal(job)["status"] == "completed"
         assert stack.job(job)["attempts"] == 1
