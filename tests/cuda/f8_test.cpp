@@ -158,6 +158,7 @@ TEST_P(F8, IsSharedByTwoDevices) {
     for (const std::uint32_t rank : {0U, 1U}) {
       const auto& plan = engine->memory_plan(rank);
       EXPECT_EQ(plan.widened_bytes, 0U);
+      EXPECT_EQ(plan.weight_dtype, DType::kF8_E4M3);
       EXPECT_EQ(plan.total_bytes() - plan.sums_bytes, backends[rank]->memory_used_bytes());  // summed on the host
     }
     std::vector<float> logits;

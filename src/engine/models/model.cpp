@@ -33,9 +33,11 @@ void describe_weights(CompiledModel& model) {
   if (model.plans.vision_encode) collect_uses(*model.plans.vision_encode, model.tensors);
   std::map<contract::DType, std::uint64_t> elements_of;
   for (const BoundTensor& tensor : model.tensors) {
-    model.parameters_count += tensor.elements_whole_count != 0 ? tensor.elements_whole_count : tensor.elements_count();
+    const std::uint64_t whole =
+        tensor.elements_whole_count != 0 ? tensor.elements_whole_count : tensor.elements_count();
+    model.parameters_count += whole;
     if ((tensor.stored.uses & static_cast<std::uint8_t>(contract::WeightUse::kVector)) == 0)
-      elements_of[tensor.stored.dtype] += tensor.elements_count();
+      elements_of[tensor.stored.dtype] += whole;
   }
   const auto most = std::ranges::max_element(elements_of, {}, [](const auto& entry) { return entry.second; });
   if (most != elements_of.end()) model.weight_dtype = most->first;
