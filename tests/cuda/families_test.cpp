@@ -232,6 +232,30 @@ TEST(Overlap, MovesNoBit) {
   }
 }
 
+// Every thread of a block by itself from barrier to barrier: none is missing where one thread needs what another one wrote.
+TEST(Apart, MovesNoBit) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers do not know of these stacks";
+#endif
+  std::vector<Model> models;
+  for (const char* name : {"llama3_hf", "qwen3_moe_sparse_gguf", "deepseek_v3_hf", "granite_hybrid_hf", "gpt_oss_gguf"})
+    models.push_back(read_model(name));
+  models.push_back(read_demo("q4_0"));
+  for (const Model& model : models) {
+    std::vector<float> logits[2];
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto backend = make_backend({.seed = i == 1 ? 5u : 0u, .apart = i == 1});
+      const auto engine = load(model, {.kv_dtype = DType::kF16, .chunk = 16}, *backend);
+      const auto tokens = std::span(model.reference.tokens);
+      ASSERT_TRUE(engine->prefill(0, tokens.first(10)));
+      const auto row = engine->decode(0, tokens[10]);
+      ASSERT_TRUE(row) << row.error().message;
+      logits[i].assign(row->begin(), row->end());
+    }
+    EXPECT_TRUE(same_bits(logits[0], logits[1])) << model.name;
+  }
+}
+
 // Quantised weights meet the same int8 blocks on both devices; F16 weights meet activations of eleven bits here. Sums differ in order
 // where attention joins pages: inside the first page a quantised model has the CPU device's bits.
 class Demo : public testing::TestWithParam<std::string> {};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "engine/compute/cuda/emulation/apart.h"
 
 namespace llorch::engine::compute::cuda::emulation {
 namespace {
@@ -251,15 +252,7 @@ class EmulatedDriver final : public Driver {
     ++kernels_count_;
     if (options_.overlapping) overlap_.begin_kernel();
     check_args(args, args_bytes_[static_cast<std::size_t>(kernel)]);
-    using enum kernels::ThreadOrder;
-    // Every launch has an order of its own.
-    run_[static_cast<std::size_t>(kernel)](grid, args,
-                                           {.order = options_.seed != 0   ? kMixed
-                                                     : options_.backwards ? kBackwards
-                                                                          : kForwards,
-                                            .seed = options_.seed + static_cast<std::uint32_t>(kernels_count_),
-                                            .host_threads = options_.host_threads,
-                                            .overlap = options_.overlapping ? &overlap_ : nullptr});
+    run(kernel, grid, args);
     ASSERT(std::ranges::count(meetings_, 0u) == kernels::kMeetings, "kernel {} left a meeting open",
            static_cast<int>(kernel));
   }
@@ -281,6 +274,19 @@ class EmulatedDriver final : public Driver {
   }
 
  private:
+  void run(kernels::KernelId kernel, const Grid& grid, const void* args) {
+    using enum kernels::ThreadOrder;
+    const auto id = static_cast<std::size_t>(kernel);
+    const std::uint32_t seed = options_.seed + static_cast<std::uint32_t>(kernels_count_);  // of this launch
+    if (options_.apart) return kernels_apart()[id](grid, args, seed);
+    run_[id](grid, args,
+             {.order = options_.seed != 0   ? kMixed
+                       : options_.backwards ? kBackwards
+                                            : kForwards,
+              .seed = seed,
+              .host_threads = options_.host_threads,
+              .overlap = options_.overlapping ? &overlap_ : nullptr});
+  }
   void end_copies(std::uint64_t count) {
     for (; copies_done_ < count; ++copies_done_, open_copies_.pop_front())
       std::ranges::copy(open_copies_.front().bytes, open_copies_.front().to.begin());
@@ -324,9 +330,11 @@ class EmulatedDriver final : public Driver {
 
 std::unique_ptr<Driver> make_driver(const EmulationOptions& options) {
   ASSERT(options.host_threads == 1 || !options.overlapping, "kernels overlap where blocks are run one after the other");
+  ASSERT(!options.apart || (options.host_threads == 1 && !options.overlapping),
+         "threads apart are run one after the other");
   EmulationOptions taken = options;
   const char* order = std::getenv("LLORCH_EMULATION");
-  if (order != nullptr && !options.backwards && !options.overlapping && options.seed == 0)
+  if (order != nullptr && !options.backwards && !options.overlapping && !options.apart && options.seed == 0)
     ASSERT(std::sscanf(order, "%u:%u", &taken.seed, &taken.host_threads) == 2 && taken.host_threads > 0,
            "LLORCH_EMULATION={}", order);
   return std::make_unique<EmulatedDriver>(taken);

@@ -20,6 +20,8 @@ struct EmulationOptions {
   // So many host threads run the blocks of a launch, several at once: what they do to each other is a race that shows by other bits
   // or to the thread sanitizer. REQUIRES: 1 with `overlapping`.
   std::uint32_t host_threads = 1;
+  // Every thread of a block by itself (apart.h), in the order of the seed: a barrier that is missing shows. Not with the two above.
+  bool apart = false;
 };
 // Where LLORCH_EMULATION is set ("seed:host threads"), it is the order of options that say nothing of one.
 std::unique_ptr<Driver> make_driver(const EmulationOptions& options);

@@ -51,5 +51,36 @@ TEST(Emulation, RunsEveryThreadOnce) {
     }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kHasApart = false;
+#else
+constexpr bool kHasApart = true;
+#endif
+
+// A thread of a block gets as far as the next barrier before another one begins.
+TEST(Emulation, ThreadsApartRunToTheirBarriers) {
+  if (!kHasApart) GTEST_SKIP() << "sanitizers do not know of these stacks";
+  constexpr std::uint32_t kCount = 3 * kernels::ScaleSoftcap::kThreads + 5;
+  const auto driver = make_driver({.apart = true});
+  std::vector<float> y(kCount);
+  std::iota(y.begin(), y.end(), 0.0f);
+  CudaStream(*driver).launch<kernels::ScaleSoftcap>({4}, {.y = y.data(), .count = kCount, .scale = 2.0f});
+  for (std::uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(y[i], 2.0f * static_cast<float>(i));
+  // Sums over lanes, what a phase leaves in shared memory for the next one: the bits of a block run phase by phase.
+  std::vector<float> x(5000), weight(x.size(), 0.5f), got(x.size()), expected(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 1.0f / static_cast<float>(i + 1);
+  kernels::NormArgs args{.x = x.data(),
+                         .weight = weight.data(),
+                         .y = got.data(),
+                         .x_stride = x.size(),
+                         .y_stride = x.size(),
+                         .width = static_cast<std::uint32_t>(x.size()),
+                         .eps = 1e-5f};
+  CudaStream(*driver).launch<kernels::LayerNorm>({1, 1}, args);
+  args.y = expected.data();
+  CudaStream(*make_driver({})).launch<kernels::LayerNorm>({1, 1}, args);
+  EXPECT_EQ(got, expected);
+}
+
 }  // namespace
 }  // namespace llorch::engine::compute::cuda::emulation
