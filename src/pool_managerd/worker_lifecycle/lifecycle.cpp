@@ -259,7 +259,8 @@ void Lifecycle::start(const StartAsked& event, const std::vector<std::int64_t>& 
   worker.info.device_class = device(worker.shares.front().gpu_id)->device_class;
   worker.spawn_token = new_spawn_token(entropy_);
   worker.correlation_id = event.correlation_id;
-  if (!plan.digest) worker.digest_wanted_of = plan.path;
+  worker.model_path = plan.path;
+  worker.digest_told = plan.digest;
   worker.started_mono_ms = now.mono_ms;
   worker.deadline_ms = now.mono_ms + config_.start_timeout_ms;
   worker.start_request = event.request;
@@ -399,10 +400,11 @@ void Lifecycle::become_ready(Worker& worker, Time now, Out& out) {
   worker.ready_request.reset();
   out.push_back(ReportReady{{config_.pool_id, worker.info}});
   constexpr std::string_view kPrefix = "sha256:";
-  if (!worker.digest_wanted_of.empty() && !callback.model_stamp.empty() && callback.model_digest.starts_with(kPrefix)) {
-    out.push_back(CheckDigest{WorkerId(worker.info.worker_id),
-                              worker.digest_wanted_of,
-                              {.digest = callback.model_digest.substr(kPrefix.size()), .stamp = callback.model_stamp}});
+  if (!callback.model_stamp.empty() && callback.model_digest.starts_with(kPrefix)) {
+    engine::io::StampedDigest said{.digest = callback.model_digest.substr(kPrefix.size()),
+                                   .stamp = callback.model_stamp};
+    if (said != worker.digest_told)
+      out.push_back(CheckDigest{WorkerId(worker.info.worker_id), worker.model_path, std::move(said)});
   }
   out.push_back(Note{.event = "worker_registered",
                      .human = "A worker is ready.",

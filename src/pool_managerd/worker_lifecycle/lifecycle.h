@@ -134,7 +134,8 @@ struct ReportFailed {
   contract::WorkerFailed report;
   base::CorrelationId correlation_id;
 };
-// A worker says what digest its model's files have, which nobody knew before. To be answered with DigestDisputed if they do not.
+// A worker says what digest its model's files have, and it is not what it was told. To be answered with DigestDisputed if they have
+// another one.
 struct CheckDigest {
   base::WorkerId worker_id;
   std::string path;
@@ -195,7 +196,8 @@ class Lifecycle {
     base::CorrelationId correlation_id;
     std::vector<Share> shares;  // by rank
     std::int64_t started_mono_ms = 0;
-    std::string digest_wanted_of;  // path of the model, whose digest nobody knew when it started; else ""
+    std::string model_path;
+    std::optional<engine::io::StampedDigest> digest_told;  // with its start, where it was known
     bool became_ready = false;
     Cause cause = Cause::kNone;
     Stopping stopping = Stopping::kNo;

@@ -298,13 +298,15 @@ TEST(Lifecycle, LoadProgress) {
   EXPECT_EQ(h.refusal(), ErrorCode::kConflict);
 }
 
-TEST(Lifecycle, ADigestThatNobodyKnewIsChecked) {
-  const auto checked = [](bool known, std::string stamp) {
+// A worker that says what it was told has computed nothing. One that found other files than those that were told of has, and one
+// that names another digest of the same files is in error.
+TEST(Lifecycle, ADigestThatNobodyToldIsChecked) {
+  const auto checked = [](std::optional<engine::io::StampedDigest> told, std::string stamp) {
     Harness h;
     model_catalog::ModelPlan plan;
     plan.path = "/m.gguf";
     plan.memory.resize(1);
-    if (known) plan.digest.emplace();
+    plan.digest = std::move(told);
     h.run(StartAsked{
         RequestId{++h.requests}, {.worker_id = "w", .model_ref = "file:/m.gguf", .gpu_id = "cpu"}, plan, {}});
     auto callback = h.callback("w", 0);
@@ -314,9 +316,12 @@ TEST(Lifecycle, ADigestThatNobodyKnewIsChecked) {
     const auto* command = h.find<CheckDigest>();
     return command == nullptr ? "" : command->path + " " + command->digest.digest + " " + command->digest.stamp;
   };
-  EXPECT_EQ(checked(false, "s"), "/m.gguf ab s");
-  EXPECT_EQ(checked(false, ""), "");
-  EXPECT_EQ(checked(true, "s"), "");
+  using Told = engine::io::StampedDigest;
+  EXPECT_EQ(checked({}, "s"), "/m.gguf ab s");
+  EXPECT_EQ(checked({}, ""), "");
+  EXPECT_EQ(checked(Told{.digest = "ab", .stamp = "s"}, "s"), "");
+  EXPECT_EQ(checked(Told{.digest = "ab", .stamp = "s"}, "t"), "/m.gguf ab t");
+  EXPECT_EQ(checked(Told{.digest = "cd", .stamp = "s"}, "s"), "/m.gguf ab s");
 }
 
 // A worker whose receipts would name another model is ended, once, and its jobs are run elsewhere.

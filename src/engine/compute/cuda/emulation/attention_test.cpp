@@ -141,7 +141,9 @@ void check(const Case& shape, std::uint32_t positions, Random& random) {
     LaunchCounters counters;
     other.count(&counters);
     adapters::attend<kernels::PagedKeys<kKv>>(other, args, rows, positions, {parts.data(), parts.size()});
+    constexpr auto kParts = kernels::kernel_id<kernels::AttentionParts<kernels::PagedKeys<kKv>>>();
     EXPECT_EQ(counters.total, 1U);
+    EXPECT_EQ(counters.per_kernel[static_cast<std::size_t>(kParts)], sizes.parts(positions) > 1 ? 1U : 0U);
     EXPECT_TRUE(same_bits(split, whole)) << positions << " positions, " << rows << " rows";
     if (shape.d_v % kernels::kBlockElements == 0) {
       // Either way the int8 blocks left are those of what was attended.
@@ -199,7 +201,16 @@ TEST_P(Attention, OneSetOfBitsNearTheOracle) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          testing::Values(Case{}, Case{.window = 100}, Case{.window = 300, .sinks = true},
                                          Case{.softcap = 5.0f, .sinks = true},
-                                         Case{.heads = 22, .kv_heads = 2, .d_v = 70}));
+                                         Case{.heads = 22, .kv_heads = 2, .d_v = 70},
+                                         Case{.d_v = 64, .window = 300, .sinks = true}));
+
+// Splits are joined in turns of so many.
+TEST(ManySplits, AreJoinedInTurns) {
+  Random random(22);
+  SCOPED_TRACE(random.note());
+  check<DType::kF16>({.heads = 3, .kv_heads = 1, .d_qk = 8, .d_v = 32}, (kernels::kHeadLanes + 1) * kernels::kSplit + 9,
+                     random);
+}
 
 // Inside one page the order is the CPU device's.
 TEST(OnePage, HasTheCpuDevicesBits) {

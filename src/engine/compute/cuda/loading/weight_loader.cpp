@@ -85,8 +85,10 @@ Result<Ring> take_ring(const LoadInput& input, const LoadLimits& limits) {
 Result<Ring> make_ring(const LoadInput& input, LoadLimits limits) {
   for (;;) {
     Result<Ring> ring = take_ring(input, limits);
+    if (ring) return ring;
+    if (!input.driver.is_healthy()) TRY(input.driver.synchronize());  // what broke it is the reason, no lack of memory
     const auto next = smaller(limits);
-    if (ring || !next || !input.driver.is_healthy()) return ring;
+    if (!next) return ring;
     limits = *next;
   }
 }

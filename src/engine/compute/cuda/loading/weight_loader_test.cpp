@@ -332,6 +332,22 @@ TEST(WeightLoader, TheHostMayHaveLittleToLock) {
   }
 }
 
+// Nor is a device that broke: it can give nothing either, and is asked once.
+TEST(WeightLoader, ABrokenDeviceIsNoLackOfMemory) {
+  auto owned = std::make_unique<ScarceDriver>(make_driver({.memory_bytes = kDeviceBytes}));
+  ScarceDriver& driver = *owned;
+  driver.staging_max = 0;
+  driver.broken = true;
+  CudaBackend backend(std::move(owned), kDeviceBytes);
+  Model model;
+  std::vector<void*> weights(model.tensors.size());
+  const auto uploaded = backend.upload_weights(model.tensors, weights, {});
+  ASSERT_FALSE(uploaded);
+  EXPECT_EQ(uploaded.error().code, ErrorCode::kCudaError) << uploaded.error().message;
+  EXPECT_EQ(driver.mallocs, model.tensors.size() + 1);
+  EXPECT_EQ(backend.memory_used_bytes(), 0u);
+}
+
 // A read that fails, wherever it is, ends the load with the tensor's name, and nothing stays.
 TEST(WeightLoader, AReadMayFail) {
   const std::size_t count = Model().tensors.size();
