@@ -426,6 +426,18 @@ struct Table<Config> {
                                             optional("models", &S::models),
                                             optional("auth", &S::auth),
                                             optional("log", &S::log)};
+  // A limit that would be cut off without a word is refused.
+  static base::Result<> validate(const S& c) {
+    const std::int64_t max_ms = c.orchestratord.timeout.max_ms;
+    for (const auto& [name, value] : c.models.timeout_ms) {
+      if (value <= max_ms) continue;
+      return field_error(
+          "models.timeout_ms", "range",
+          fmt::format("models.timeout_ms gives {} {} ms, and orchestratord.timeout.max_ms no run more than {}", name,
+                      value, max_ms));
+    }
+    return {};
+  }
 };
 
 namespace {
@@ -579,7 +591,7 @@ base::Result<Config> load_config(const ConfigSources& sources) {
     }
   }
   for (const auto& [dotted, text] : sources.overrides) {
-    // models.aliases.NAME is the one key below a leaf.
+    // An entry of a mapping, models.aliases.NAME, is a key below a leaf.
     const auto known = std::find_if(keys.begin(), keys.end(), [&name = dotted](const auto& k) {
       return k.first == name || (k.second->contains("additionalProperties") && name.starts_with(k.first + "."));
     });

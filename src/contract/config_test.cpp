@@ -91,6 +91,7 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"models: {aliases: {x: 'file:/m'}, tensor_split: {x: 2, 'file:/m': 4}}", "two values"},
       {"models: {timeout_ms: {x: 2}}", "models.timeout_ms"},
       {"models: {timeout_ms: {'file:/m': 0}}", "1 to 86400000"},
+      {"models: {timeout_ms: {'file:/m': 1800001}}", "orchestratord.timeout.max_ms"},
       {"log: {level: loud}", "log.level"},
       {"orchestratord: {tenants: [{id: a}]}", "token_file"},
       {"orchestratord: {tenants: [{id: localhost, token_file: f}]}", "tenants[].id"},

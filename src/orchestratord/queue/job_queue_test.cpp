@@ -37,7 +37,7 @@ std::vector<std::uint64_t> drain(JobQueue& queue) {
   return out;
 }
 
-// ORCH-3004, OC-CORE-1001, OC-CORE-1003, OC-CORE-1004, SYS-7.1.1: interactive first, FIFO inside a class.
+// ORCH-1010, ORCH-3004, OC-CORE-1001, OC-CORE-1003, OC-CORE-1004, SYS-7.1.1: interactive first, FIFO inside a class.
 TEST(JobQueue, ServesInteractiveFirstAndKeepsArrivalOrder) {
   JobQueue queue(QueueConfig{});
   admit(queue, entry(1, Priority::kBatch));

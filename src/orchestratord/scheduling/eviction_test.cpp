@@ -115,7 +115,10 @@ TEST(Eviction, AWorkerOfTheSameModelElsewhereMakesRoom) {
   EXPECT_EQ(f.evicted(), std::vector<std::uint32_t>{1});
   f.device.tenants[0].idle = false;
   f.input.impatient = true;
-  EXPECT_TRUE(std::holds_alternative<Claim>(f.decide_now()));
+  f.device.room_bytes = kGb;
+  const Decision claim = f.decide_now();
+  ASSERT_TRUE(std::holds_alternative<Claim>(claim));
+  EXPECT_EQ(std::get<Claim>(claim).room_bytes_max, kGb) << "who waits is told of it";
 }
 
 // Under manual an idle worker and one with later jobs are the same to the operator; a worker with earlier jobs is not his.

@@ -140,7 +140,7 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
   if (input.has_worker) {
     const bool add = input.may_add_worker && !p.on_its_way && input.eviction != contract::EvictionPolicy::kManual;
     if (auto idle = add ? idle_departure(devices, input) : std::nullopt) {
-      return Evict{idle->device, std::move(idle->workers)};
+      return Evict{idle->device, std::move(idle->workers), p.room_bytes_max};
     }
     return slot_wait(input, p.room_bytes_max);
   }
@@ -155,8 +155,8 @@ Decision find_room(const Devices& devices, const PlacementInput& input) {
   const bool manual = input.eviction == contract::EvictionPolicy::kManual;
   auto later = !idle && (manual || input.impatient) ? later_departure(devices, input) : std::nullopt;
   if (manual && (idle || later)) return Wait{WaitCode::kEviction, p.room_bytes_max};
-  if (idle) return Evict{idle->device, std::move(idle->workers)};
-  if (later) return Claim{later->device, std::move(later->workers)};
+  if (idle) return Evict{idle->device, std::move(idle->workers), p.room_bytes_max};
+  if (later) return Claim{later->device, std::move(later->workers), p.room_bytes_max};
   return Wait{WaitCode::kMemory, p.room_bytes_max, p.kept};
 }
 

@@ -129,11 +129,13 @@ struct StartOn {
 struct Evict {
   std::uint32_t device = 0;
   std::vector<std::uint32_t> workers;
+  std::int64_t room_bytes_max = 0;  // as in Wait
 };
 // Give these workers no more jobs; stop each when it is idle.
 struct Claim {
   std::uint32_t device = 0;
   std::vector<std::uint32_t> workers;
+  std::int64_t room_bytes_max = 0;  // as in Wait
 };
 struct Wait {
   WaitCode code = WaitCode::kSlot;

@@ -42,6 +42,21 @@ TEST_F(AdmissionTest, AJobRunsFromSubmissionToItsEnd) {
   EXPECT_EQ(pool_->last_request().temperature, 0.7);
 }
 
+// OC-CORE-1022: the limit of a run is the request's, else the model's, else the default.
+TEST_F(AdmissionTest, AModelMayHaveALimitOfItsOwn) {
+  options_.config.orchestratord.timeout.default_ms = 90'000;
+  options_.config.models.aliases["other"] = "file:/models/other.gguf";
+  options_.config.models.timeout_ms["demo"] = 70'000;
+  start_with_pool();
+  const auto limit_of = [&](const std::string& body) {
+    client_->read(events_path(client_->submit(body)));
+    return pool_->last_request().timeout_ms;
+  };
+  EXPECT_EQ(limit_of(task(1, 1, R"(,"timeout_ms":50000)")), 50'000);
+  EXPECT_EQ(limit_of(task(2, 1)), 70'000);
+  EXPECT_EQ(limit_of(R"({"model":"other","prompt":"Once","max_tokens":1})"), 90'000);
+}
+
 TEST_F(AdmissionTest, AConversationIsRenderedByTheModelsTemplate) {
   start_with_pool();
   const std::string job_id = client_->submit(

@@ -133,11 +133,13 @@ void Brain::State::shutdown_grace_over() {
 
 void Brain::State::check_drained() {
   if (!draining || drained) return;
-  bool orders_pending = !pool_commits.empty();
+  bool orders_pending = false;
   for (auto& [id, control] : controls) {
-    settle_orders(id, control);  // scheduling does not any more
-    orders_pending |= control.unsettled || control.settling;
+    let_go(id, control);  // scheduling does neither any more
+    settle_orders(id, control);
+    orders_pending |= control.leaving || control.unsettled || control.settling;
   }
+  orders_pending |= !pool_commits.empty();
   if (!end_forced && (!executions.empty() || commits_awaited > 0 || orders_pending)) return;
   drained = true;
   emit(Drained{});

@@ -109,7 +109,7 @@ TEST(Cancel, QueuedJobEndsAtOnce) {
   EXPECT_EQ(d.only<AnswerCancel>().status, std::nullopt);
 }
 
-// SYS-7.4.1, ORCH-3026: sealed first, aborted, durable, then answered; the slot is free once the worker confirms.
+// ORCH-1072, SYS-7.4.1, ORCH-3026: sealed first, aborted, durable, then answered; the slot is free once the worker confirms.
 TEST(Cancel, RunningJobIsSealedBeforeTheAnswer) {
   Driver d;
   d.add_worker();

@@ -393,7 +393,7 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
       count(Metric::kOptimizerImprovements, queue_optimizer::name(queue_optimizer::Kind::kAddWorker));
     }
     for (const std::uint32_t w : evict->workers) stop_worker(*scratch.tenants[w], "evict");
-    return set_wait(job.lane, {.code = WaitCode::kMemory});
+    return set_wait(job.lane, {.code = WaitCode::kMemory, .room_bytes_max = evict->room_bytes_max});
   }
   if (const auto* claim = std::get_if<Claim>(&decision)) {
     for (const std::uint32_t w : claim->workers) {
@@ -405,7 +405,7 @@ void Brain::State::apply(const Decision& decision, Job& job, PassScratch& scratc
     for (const std::string& gpu_id : contract::devices_of(*place.gpu_id)) {
       reservations[{place.pool->id, gpu_id}] = job.lane;
     }
-    return set_wait(job.lane, {.code = WaitCode::kMemory});
+    return set_wait(job.lane, {.code = WaitCode::kMemory, .room_bytes_max = claim->room_bytes_max});
   }
   if (const auto* infeasible = std::get_if<Infeasible>(&decision)) {
     const bool too_few = scratch.places.empty();

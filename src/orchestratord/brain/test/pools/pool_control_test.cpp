@@ -339,6 +339,25 @@ TEST(Goodbye, WaitsForTheAnswersToStarts) {
   EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
 }
 
+// A shutdown waits for those answers as well, and then for the disk: the next process would find what was asked of the pool.
+TEST(Goodbye, IsWaitedForByAShutdown) {
+  Operated d;
+  d.see(d.pool_state());
+  d.submit("a1");
+  const base::WorkerId worker(d.only<StartWorker>().request.worker_id);
+  d.drain(0);
+  d.auto_commit = false;
+  d.send(PoolLeft{RequestId{70}, kPool});
+  d.send(Shutdown{60'000});
+  EXPECT_TRUE(d.none<Drained>());
+  d.send(StartWorkerAnswered{worker, base::Error{ErrorCode::kShuttingDown, "", {}}});
+  const auto forget = d.only<ForgetPool>();
+  EXPECT_TRUE(d.none<Drained>());
+  d.send(Committed{{forget.commit}});
+  EXPECT_TRUE(d.only<AnswerPool>().heartbeat_interval_ms);
+  d.only<Drained>();
+}
+
 // It does not send away the next process of the pool, which comes before the answer that was waited for.
 TEST(Goodbye, OfAProcessThatIsOver) {
   Operated d;
