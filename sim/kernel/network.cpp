@@ -24,15 +24,18 @@ void Wire::close(Side from) {
   network_->enqueue(*this, other(from), nullptr);
 }
 
+// What waits at an end may hold the connection itself.
+void Wire::drop_callbacks() {
+  for (End& end : ends_) {
+    end.broken = nullptr;
+    end.inbox.clear();
+  }
+}
+
 Network::~Network() { shut_down(); }
 
 void Network::shut_down() {
-  for (auto& [id, wire] : wires_) {
-    for (Wire::End& end : wire->ends_) {
-      end.broken = nullptr;
-      end.inbox.clear();
-    }
-  }
+  for (auto& [id, wire] : wires_) wire->drop_callbacks();
   wires_.clear();
 }
 
@@ -110,7 +113,10 @@ void Network::take(const WirePtr& wire, Wire::Side at, const Loop::Action& item)
 }
 
 void Network::forget_if_over(Wire& wire) {
-  if (wire.ends_[0].closed && wire.ends_[1].closed) wires_.erase(wire.id_);
+  if (!wire.ends_[0].closed || !wire.ends_[1].closed) return;
+  const WirePtr last = wire.shared_from_this();
+  wires_.erase(wire.id_);
+  wire.drop_callbacks();
 }
 
 // `at` hears that the connection is gone, and nothing else any more.

@@ -48,6 +48,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
     std::deque<Loop::Action> inbox;  // an empty one is the end of the stream
   };
   static Side other(Side side) { return side == kClient ? kServer : kClient; }
+  void drop_callbacks();
 
   Network* network_ = nullptr;
   std::uint64_t id_ = 0;
