@@ -3,9 +3,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -133,16 +131,12 @@ class ThreadsBlock {
   }
 
   void copy16(void* to, const void* from, bool real) {
-    open_.push_back({to, real ? from : nullptr});
-    if (threads_.by_chance() % 2 == 0) return;
-    open_.back().run();
-    open_.pop_back();
+    copies_.begin(to, real ? from : nullptr, threads_.by_chance() % 2 == 0);
   }
-  void commit() { groups_.push_back(std::exchange(open_, {})); }
+  void commit() { copies_.commit(); }
   template <std::uint32_t kGroups>
   void wait() {
-    for (; groups_.size() > kGroups; groups_.pop_front())
-      for (const Copy& copy : groups_.front()) copy.run();
+    copies_.wait(kGroups);
     threads_.meet();
   }
 
@@ -150,11 +144,7 @@ class ThreadsBlock {
 
   bool arrives_last(std::uint32_t* counter, std::uint32_t blocks) {
     threads_.meet();
-    if (thread_ == 0) {
-      const std::atomic_ref<std::uint32_t> arrived(*counter);
-      threads_.flag = arrived.fetch_add(1) == blocks - 1;
-      if (threads_.flag) arrived.store(0);
-    }
+    if (thread_ == 0) threads_.flag = kernels::host_arrives_last(counter, blocks);
     threads_.meet();
     return threads_.flag;
   }
@@ -172,26 +162,12 @@ class ThreadsBlock {
   template <std::uint32_t kLanes, class T, class Get>
   void sum_tree(PerThread<T>& values, const Get& get) {
     together(&get(values[0]), [&] {
-      for (std::uint32_t first = 0; first < Threads::kWarp; first += kLanes) {
-        for (std::uint32_t half = kLanes / 2; half >= 1; half /= 2)
-          for (std::uint32_t i = 0; i < half; ++i) *given<float>(first + i) += *given<float>(first + i + half);
-        for (std::uint32_t i = 1; i < kLanes; ++i) *given<float>(first + i) = *given<float>(first);
-      }
+      for (std::uint32_t first = 0; first < Threads::kWarp; first += kLanes)
+        kernels::host_sum_tree<kLanes>([&](std::uint32_t lane) -> float& { return *given<float>(first + lane); });
     });
   }
 
  private:
-  struct Copy {
-    void* to;
-    const void* from;  // null = zeros
-    void run() const {
-      if (from != nullptr) {
-        std::memcpy(to, from, sizeof(kernels::Words4));
-      } else {
-        std::memset(to, 0, sizeof(kernels::Words4));
-      }
-    }
-  };
   // The first lane works on what all lanes of its warp give.
   template <class Work>
   void together(void* mine, const Work& work) {
@@ -208,8 +184,7 @@ class ThreadsBlock {
   BlockIndex index_;
   std::uint32_t thread_;
   Threads& threads_;
-  std::vector<Copy> open_;
-  std::deque<std::vector<Copy>> groups_;
+  kernels::HostCopies copies_;
 };
 
 template <class Kernel>

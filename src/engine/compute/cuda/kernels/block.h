@@ -144,6 +144,59 @@ class EarlierKernels {
   virtual void arrive() = 0;
 };
 
+// Copies that a block on the host has begun: one may happen at once, or as late as it is waited for.
+class HostCopies {
+ public:
+  // `from` null: zeros.
+  void begin(void* to, const void* from, bool late) {
+    open_.push_back({to, from});
+    if (late) return;
+    open_.back().run();
+    open_.pop_back();
+  }
+  void commit() {
+    groups_.push_back(std::move(open_));
+    open_.clear();
+  }
+  // Until that many groups are open.
+  void wait(std::uint32_t groups) {
+    for (; groups_.size() > groups; groups_.pop_front())
+      for (const Copy& copy : groups_.front()) copy.run();
+  }
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    void run() const {
+      if (from != nullptr) {
+        std::memcpy(to, from, sizeof(Words4));
+      } else {
+        std::memset(to, 0, sizeof(Words4));
+      }
+    }
+  };
+  std::vector<Copy> open_;
+  std::deque<std::vector<Copy> > groups_;
+};
+
+// Block::arrives_last of a block on the host, said by one of its threads.
+inline bool host_arrives_last(std::uint32_t* counter, std::uint32_t blocks) {
+  const std::atomic_ref<std::uint32_t> arrived(*counter);
+  if (arrived.fetch_add(1, std::memory_order_acq_rel) != blocks - 1) return false;
+  arrived.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+// Block::sum_tree of one group; value_of(lane) is its float&. Addition commutes bit for bit, so that one sum per pair is what
+// each of the two threads computes for itself.
+template <std::uint32_t kLanes, class ValueOf>
+void host_sum_tree(const ValueOf& value_of) {
+  for (std::uint32_t half = kLanes / 2; half >= 1; half /= 2)
+    for (std::uint32_t i = 0; i < half; ++i) value_of(i) += value_of(i + half);
+  for (std::uint32_t i = 1; i < kLanes; ++i) value_of(i) = value_of(0u);
+}
+
 template <std::uint32_t kThreadsCount>
 class HostBlock {
  public:
@@ -192,21 +245,15 @@ class HostBlock {
     each(phase);
   }
 
-  // A copy may happen at once or as late as it is waited for: the two directions show either.
+  // The two directions show either time of a copy.
   void copy16(void* to, const void* from, bool real) {
-    open_.push_back({to, real ? from : nullptr});
-    if (order_ == ThreadOrder::kBackwards || (order_ == ThreadOrder::kMixed && by_chance() % 2 == 0)) return;
-    open_.back().run();
-    open_.pop_back();
+    const bool late = order_ == ThreadOrder::kBackwards || (order_ == ThreadOrder::kMixed && by_chance() % 2 == 0);
+    copies_.begin(to, real ? from : nullptr, late);
   }
-  void commit() {
-    groups_.push_back(std::move(open_));
-    open_.clear();
-  }
+  void commit() { copies_.commit(); }
   template <std::uint32_t kGroups>
   void wait() {
-    for (; groups_.size() > kGroups; groups_.pop_front())
-      for (const Copy& copy : groups_.front()) copy.run();
+    copies_.wait(kGroups);
   }
 
   void wait_for_stream() {
@@ -215,12 +262,7 @@ class HostBlock {
   }
   bool has_waited() const { return has_waited_; }
 
-  bool arrives_last(std::uint32_t* counter, std::uint32_t blocks) {
-    const std::atomic_ref<std::uint32_t> arrived(*counter);
-    if (arrived.fetch_add(1, std::memory_order_acq_rel) != blocks - 1) return false;
-    arrived.store(0, std::memory_order_relaxed);
-    return true;
-  }
+  bool arrives_last(std::uint32_t* counter, std::uint32_t blocks) { return host_arrives_last(counter, blocks); }
 
   template <class Mma, class T, class Get>
   void mma(PerThread<T>& values, const Get& get) {
@@ -231,28 +273,13 @@ class HostBlock {
     }
   }
 
-  // Addition commutes bit for bit, so that one sum per pair is what each of the two threads computes for itself.
   template <std::uint32_t kLanes, class T, class Get>
   void sum_tree(PerThread<T>& values, const Get& get) {
-    for (std::uint32_t first = 0; first < kThreads; first += kLanes) {
-      for (std::uint32_t half = kLanes / 2; half >= 1; half /= 2)
-        for (std::uint32_t i = 0; i < half; ++i) get(values[first + i]) += get(values[first + i + half]);
-      for (std::uint32_t i = 1; i < kLanes; ++i) get(values[first + i]) = get(values[first]);
-    }
+    for (std::uint32_t first = 0; first < kThreads; first += kLanes)
+      host_sum_tree<kLanes>([&](std::uint32_t lane) -> float& { return get(values[first + lane]); });
   }
 
  private:
-  struct Copy {
-    void* to;
-    const void* from;  // null = zeros
-    void run() const {
-      if (from != nullptr) {
-        std::memcpy(to, from, sizeof(Words4));
-      } else {
-        std::memset(to, 0, sizeof(Words4));
-      }
-    }
-  };
   std::uint32_t by_chance() {
     seed_ = seed_ * 1664525u + 1013904223u;
     return seed_ >> 8;
@@ -262,8 +289,7 @@ class HostBlock {
   std::uint32_t seed_;
   EarlierKernels* earlier_;
   bool has_waited_ = false;
-  std::vector<Copy> open_;
-  std::deque<std::vector<Copy> > groups_;
+  HostCopies copies_;
 };
 
 #endif
