@@ -147,17 +147,21 @@ void Orchestrator::Parts::make_parts() {
   port.emplace([this](brain::Event event) { brain->post(std::move(event)); });
   make_hub();
   client.emplace(*runtime, net::ClientOptions{.token = options.api_token});
-  catalog.emplace(catalog::CatalogOptions{.client = &*client,
-                                          .runtime = &*desk,
-                                          .clock = &clock,
-                                          .worker_slots = config.worker_slots,
-                                          .worker_context_tokens = config.worker_context_tokens,
-                                          .worker_kv_tokens = config.worker_kv_tokens,
-                                          .worker_image_tokens_max = config.worker_image_tokens_max,
-                                          .kv_dtype = config.kv_dtype,
-                                          .devices_of = [this](const std::string& ref) {
-                                            return catalog::devices_of(ref, options.config.models, context.roots);
-                                          }});
+  catalog.emplace(catalog::CatalogOptions{
+      .client = &*client,
+      .runtime = &*desk,
+      .clock = &clock,
+      .worker_slots = config.worker_slots,
+      .worker_context_tokens = config.worker_context_tokens,
+      .worker_kv_tokens = config.worker_kv_tokens,
+      .worker_image_tokens_max = config.worker_image_tokens_max,
+      .kv_dtype = config.kv_dtype,
+      .devices_of =
+          [this](const std::string& ref) { return catalog::devices_of(ref, options.config.models, context.roots); },
+      .timeout_ms_of =
+          [this](const std::string& ref) {
+            return catalog::timeout_ms_of(ref, options.config.models, context.roots);
+          }});
   relay.emplace(streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock});
   pools.emplace(brain_host::PoolClient::Options{
       .client = &*client, .catalog = &*catalog, .post = [this](brain::Event event) { port->post(std::move(event)); }});

@@ -164,6 +164,7 @@ void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts,
 }
 
 void Catalog::settle(const Question& question, base::Result<KnownModel> result) {
+  if (result && options_.timeout_ms_of) result->timeout_ms = options_.timeout_ms_of(question.model_ref);
   std::map<std::uint64_t, Done> waiters;
   {
     const std::lock_guard lock(mutex_);

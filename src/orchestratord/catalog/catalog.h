@@ -21,6 +21,7 @@ struct KnownModel {
   contract::ModelFacts facts;
   std::shared_ptr<const engine::text::Tokenizer> tokenizer;
   std::shared_ptr<const engine::text::Chat> chat;
+  std::optional<std::int64_t> timeout_ms{};  // of CatalogOptions::timeout_ms_of
 };
 
 // Tokenizer and chat templates of one digest; what KnownModel points into.
@@ -41,6 +42,8 @@ struct CatalogOptions {
   std::string kv_dtype = "f16";
   // How many devices a worker of a model shares it among; null: one.
   std::function<std::int64_t(const std::string& model_ref)> devices_of;
+  // The limit on a run of a model that names none; null: no model has one of its own.
+  std::function<std::optional<std::int64_t>(const std::string& model_ref)> timeout_ms_of;
   std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
 };
 

@@ -226,9 +226,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
   record.tenant_id = pending->tenant_id;
-  record.timeout_ms = request.timeout_ms;
-  if (!record.timeout_ms)
-    record.timeout_ms = catalog::timeout_ms_of(model_ref, context_.config->models, context_.roots);
+  record.timeout_ms = request.timeout_ms ? request.timeout_ms : model.timeout_ms;
   record.deadline_ms = request.deadline_ms;
   record.tokens_in = static_cast<std::int64_t>(tokens.size());
   record.submitted_unix_ms = context_.clock->now().unix_ms;
