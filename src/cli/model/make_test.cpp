@@ -1,7 +1,6 @@
 #include "cli/model/make.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+
+#include "base/testing/full_disk.h"
 
 namespace llorch::cli::model {
 namespace {
@@ -66,9 +67,7 @@ TEST_F(MakeModels, AFullDiskLeavesNothing) {
   ASSERT_EQ(make("a.gguf"), kOk);
   // Files may not grow past 64 KiB in a child: what a write gets is an error as on a full disk.
   const auto convert_and_exit = [&] {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{65536, 65536};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const base::testing::FileSizeLimit no_room(65536);
     std::_Exit(convert("a.gguf", "b.gguf", "F16"));
   };
   EXPECT_EXIT(convert_and_exit(), testing::ExitedWithCode(kFailed), "cannot write");

@@ -1,9 +1,9 @@
 // A backup beside a daemon that serves, whose caller goes away or whose disk is full: nothing of it is left, nothing is held,
 // and the next one goes through.
 #include "orchestratord/state_store/backup/backup.h"
+#include "base/testing/full_disk.h"
 #include "net/test_socket.h"
 #include "orchestratord/app/testing/daemon_fixture.h"
-#include "orchestratord/state_store/testing/full_disk.h"
 #include "orchestratord/state_store/testing/store_test_support.h"
 
 namespace llorch::orchestratord::app::testing {
@@ -40,7 +40,7 @@ class BackupTest : public DaemonTest {
     return socket;
   }
   void the_next_one_goes_through() {
-    EXPECT_FALSE(state_store::is_open_here(folder_.path()));
+    EXPECT_FALSE(base::testing::is_open_here(folder_.path()));
     {
       const backup::Online online = backup::Online::prepare(paths()).value();
       const std::string answer = ask().read_until("event: done");
@@ -74,7 +74,7 @@ TEST_F(BackupTest, WhoseDiskIsFull) {
   {
     const backup::Online online = backup::Online::prepare(paths()).value();
     // The store's own file does not grow meanwhile.
-    const state_store::FileSizeLimit no_room(2'000'000);
+    const base::testing::FileSizeLimit no_room(2'000'000);
     net::TestSocket caller = ask();
     const std::string answer = caller.read_until("STORE_UNAVAILABLE");
     EXPECT_NE(answer.find("event: error"), std::string::npos) << answer;

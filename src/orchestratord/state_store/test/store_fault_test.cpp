@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "base/testing/full_disk.h"
 #include "orchestratord/state_store/testing/faulty_disk.h"
-#include "orchestratord/state_store/testing/full_disk.h"
 #include "orchestratord/state_store/testing/store_test_support.h"
 
 namespace llorch::orchestratord::state_store {
@@ -209,16 +209,16 @@ TEST_F(StoreFaultTest, ABackupOntoAFullDiskLeavesTheStoreAsItWas) {
   };
   {
     // The store itself is in memory here; only the copy is a file.
-    const FileSizeLimit no_room(200'000);
+    const base::testing::FileSizeLimit no_room(200'000);
     const auto full = back_up();
     ASSERT_FALSE(full);
     EXPECT_EQ(full.error().code, ErrorCode::kStoreUnavailable);
     EXPECT_NE(full.error().message.find("on a disk with room"), std::string::npos) << full.error().message;
   }
-  EXPECT_FALSE(is_open_here(copy));
+  EXPECT_FALSE(base::testing::is_open_here(copy));
   const auto next = back_up();
   EXPECT_TRUE(next) << next.error().message;
-  EXPECT_FALSE(is_open_here(copy));
+  EXPECT_FALSE(base::testing::is_open_here(copy));
 }
 
 TEST_F(StoreFaultTest, ClosingAnswersWhatIsInDoubt) {

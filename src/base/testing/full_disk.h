@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-namespace llorch::orchestratord::state_store {
+namespace llorch::base::testing {
 
 // While it lives, this process cannot make files larger than that: its disk is full.
 class FileSizeLimit {
@@ -38,4 +38,4 @@ inline bool is_open_here(const std::filesystem::path& file) {
   return false;
 }
 
-}  // namespace llorch::orchestratord::state_store
+}  // namespace llorch::base::testing
