@@ -27,24 +27,24 @@ struct ClientTest : testing::Test {
   std::vector<ExchangePtr> kept;
 
   void SetUp() override {
-    server.route("POST", "/echo", [](Request request, ExchangePtr exchange) {
+    server.route("POST", "/echo", Scope::kPublic, [](Request request, ExchangePtr exchange) {
       Response response{202, {}, request.body};
       response.headers.add("X-Got", std::string(request.headers.get("Authorization").value_or("none")) + "," +
                                         request.correlation_id.value);
       exchange->respond(std::move(response));
     });
-    server.route("GET", "/big", [](Request, ExchangePtr exchange) {
+    server.route("GET", "/big", Scope::kPublic, [](Request, ExchangePtr exchange) {
       exchange->respond(http::text_response(200, std::string(3 << 20, 'b')));
     });
-    server.route("GET", "/keep", [this](Request, ExchangePtr exchange) {
+    server.route("GET", "/keep", Scope::kPublic, [this](Request, ExchangePtr exchange) {
       const std::lock_guard lock(mutex);
       kept.push_back(std::move(exchange));
       changed.notify_all();
     });
-    server.route("GET", "/peer", [](Request request, ExchangePtr exchange) {
+    server.route("GET", "/peer", Scope::kPublic, [](Request request, ExchangePtr exchange) {
       exchange->respond(http::text_response(200, request.peer.address));
     });
-    server.route("GET", "/full", [](Request, ExchangePtr exchange) {
+    server.route("GET", "/full", Scope::kPublic, [](Request, ExchangePtr exchange) {
       exchange->respond_error(base::Error{ErrorCode::kQueueFull, "full", {}}.with("retry_after_ms", 1500));
     });
     ASSERT_TRUE(server.start());

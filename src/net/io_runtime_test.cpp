@@ -180,7 +180,8 @@ TEST(IoRuntime, GivesTheRealtimePriorityUpWhileItHandsOnManyRequests) {
   IoRuntime runtime(IoPriority::kRealtime);
   if (!system_grants_realtime()) GTEST_SKIP() << "no real-time priority is granted here";
   Server server(runtime, {.component = "io_runtime_test"});
-  server.route("GET", "/", [](const Request&, const ExchangePtr& exchange) { exchange->respond({.status = 200}); });
+  server.route("GET", "/", Scope::kPublic,
+               [](const Request&, const ExchangePtr& exchange) { exchange->respond({.status = 200}); });
   ASSERT_TRUE(server.start());
   std::atomic<bool> busy = true;
   Client client(runtime);

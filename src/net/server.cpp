@@ -69,20 +69,23 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
         acceptor_(runtime.context().get_executor()),
         retry_(acceptor_.get_executor()) {}
 
-  void route(std::string_view method, std::string_view pattern, Handler handler) {
+  void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler) {
     ASSERT(!endpoint_, "routes are added before start()");
     router_.add(method, pattern);
+    routes_.push_back({std::string(method), std::string(pattern), scope});
     handlers_.push_back(std::move(handler));
   }
 
+  const std::vector<RouteInfo>& routes() const { return routes_; }
+
   base::Result<> start() {
     ASSERT(!endpoint_, "start() called twice");
-    if (auto allowed = http::validate_bind(options_.bind_address, !options_.auth.tokens.empty()); !allowed) {
+    if (auto allowed = http::validate_bind(options_.bind_address, !options_.auth.credentials.empty()); !allowed) {
       base::log_event(base::LogLevel::kError, "startup_bind_refused", {}, "refusing to listen beyond this machine",
                       {{"bind", options_.bind_address}});
       return allowed;
     }
-    for (const std::string& token : options_.auth.tokens) TRY(http::validate_token(token));
+    TRY(http::validate_rules(options_.auth));
     const tcp::endpoint wanted(TRY(parse_bind_address(options_.bind_address)), options_.port);
     error_code error;
     acceptor_.open(wanted.protocol(), error);
@@ -142,10 +145,9 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
           {}}.with("retry_after_ms", 1000));
     }
     auto target = http::parse_target(head.target);
-    const std::string_view path = target ? std::string_view(target->path) : head.target;
-    auto identity = http::authorize(options_.auth, {head.headers, path, head.peer_address});
-    log_auth(head, identity);
-    if (!identity) return refused(identity.error());
+    auto principal = http::authorize(options_.auth, {head.headers, head.peer_address});
+    log_auth(head, principal);
+    if (!principal) return refused(principal.error());
     if (!target) return refused(target.error());
     http::Router::Match match = router_.match(head.method, target->segments);
     if (match.outcome == http::Router::Outcome::kNoPath) {
@@ -159,24 +161,27 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
                          .with("allow", match.allowed),
                      {{"Allow", match.allowed}});
     }
+    if (auto permitted = http::check_scope(routes_[match.route].scope, *principal); !permitted) {
+      return refused(permitted.error());
+    }
     return Admitted{.handler = &handlers_[match.route],
                     .path_params = std::move(match.params),
                     .query_params = std::move(target->query),
                     .path = std::move(target->path),
-                    .identity = std::move(*identity)};
+                    .principal = std::move(*principal)};
   }
 
   void closed(const h1::Connection& connection) override { live_.remove(&connection); }
 
  private:
-  void log_auth(const Head& head, const base::Result<std::string>& identity) const {
-    if (options_.auth.tokens.empty()) return;
-    if (identity) {
+  void log_auth(const Head& head, const base::Result<http::Principal>& principal) const {
+    if (options_.auth.credentials.empty()) return;
+    if (principal) {
       base::log_event(base::LogLevel::kInfo, "auth_success", *head.correlation_id, "a request is authorised",
-                      {{"identity", *identity}, {"peer", head.peer_address}});
+                      {{"identity", principal->identity}, {"peer", head.peer_address}});
     } else {
       base::log_event(base::LogLevel::kWarn, "auth_failed", *head.correlation_id, "a request is not authorised",
-                      {{"code", identity.error().name()}, {"peer", head.peer_address}});
+                      {{"code", principal.error().name()}, {"peer", head.peer_address}});
     }
   }
 
@@ -216,6 +221,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   IoRuntime& runtime_;
   const ServerOptions options_;
   http::Router router_;
+  std::vector<RouteInfo> routes_;
   std::vector<Handler> handlers_;
   TcpAcceptor acceptor_;
   SteadyTimer retry_;
@@ -231,9 +237,10 @@ Server::~Server() {
   impl_->drop_handlers();
 }
 
-void Server::route(std::string_view method, std::string_view pattern, Handler handler) {
-  impl_->route(method, pattern, std::move(handler));
+void Server::route(std::string_view method, std::string_view pattern, Scope scope, Handler handler) {
+  impl_->route(method, pattern, scope, std::move(handler));
 }
+const std::vector<RouteInfo>& Server::routes() const { return impl_->routes(); }
 base::Result<> Server::start() { return impl_->start(); }
 std::uint16_t Server::port() const { return impl_->endpoint().port(); }
 std::string Server::url() const { return "http://" + h1::text_of(impl_->endpoint()); }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "net/http/auth.h"
@@ -18,6 +19,7 @@ namespace llorch::net {
 
 using http::Request;
 using http::Response;
+using http::Scope;
 
 enum class CloseReason {
   kFinished,  // the whole response was handed to the kernel
@@ -79,6 +81,12 @@ struct ServerOptions {
   int send_buffer_bytes = 128 << 10;  // kernel buffer per connection; what bounds 10,000 slow readers
 };
 
+struct RouteInfo {
+  std::string method;
+  std::string pattern;
+  Scope scope;
+};
+
 // REQUIRES: `runtime` outlives the server. Routes are added before start(). Not thread-safe itself; handlers run one at a
 // time, on the io thread.
 class Server {
@@ -89,8 +97,11 @@ class Server {
   ~Server();  // stop(0)
 
   // `pattern`: literal segments and {name} for exactly one non-empty segment, e.g. "/v2/tasks/{id}/events". A literal
-  // beats a parameter. REQUIRES: the same method and pattern not added before.
-  void route(std::string_view method, std::string_view pattern, Handler handler);
+  // beats a parameter. Callers whose role has no part in `scope` are refused (FORBIDDEN) before the handler runs.
+  // REQUIRES: the same method and pattern not added before.
+  void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler);
+  // What route() was given, in its order.
+  const std::vector<RouteInfo>& routes() const;
 
   // Binds and accepts. Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID (address, token), PORT_IN_USE, IO_ERROR.
   base::Result<> start();

@@ -41,19 +41,19 @@ struct ServerTest : testing::Test {
 
   void start() {
     server = std::make_unique<Server>(runtime, options);
-    server->route("GET", "/hello",
+    server->route("GET", "/hello", Scope::kPublic,
                   [](Request, ExchangePtr exchange) { exchange->respond(http::text_response(200, "hello")); });
-    server->route("GET", "/v2/tasks/{id}/events", [](Request request, ExchangePtr exchange) {
+    server->route("GET", "/v2/tasks/{id}/events", Scope::kPublic, [](Request request, ExchangePtr exchange) {
       exchange->respond(http::text_response(
           200, request.path_param("id") + "|" + std::string(request.query_param("verbose").value_or("none")) + "|" +
-                   request.correlation_id.value + "|" + request.peer.identity + "|" + request.path));
+                   request.correlation_id.value + "|" + request.peer.principal.identity + "|" + request.path));
     });
-    server->route("POST", "/echo", [](Request request, ExchangePtr exchange) {
+    server->route("POST", "/echo", Scope::kPublic, [](Request request, ExchangePtr exchange) {
       exchange->respond(http::text_response(201, std::move(request.body)));
     });
-    server->route("GET", "/keep", [this](Request, ExchangePtr exchange) { keep(std::move(exchange)); });
-    server->route("GET", "/drop", [](Request, ExchangePtr) {});
-    server->route("GET", "/throw", [](Request, ExchangePtr) { throw std::runtime_error("broken"); });
+    server->route("GET", "/keep", Scope::kPublic, [this](Request, ExchangePtr exchange) { keep(std::move(exchange)); });
+    server->route("GET", "/drop", Scope::kPublic, [](Request, ExchangePtr) {});
+    server->route("GET", "/throw", Scope::kPublic, [](Request, ExchangePtr) { throw std::runtime_error("broken"); });
     const auto started = server->start();
     ASSERT_TRUE(started) << started.error().message;
   }
@@ -407,7 +407,7 @@ TEST_F(ServerTest, PastTheConnectionLimitClientsAreTold) {
 
 // AUTH-1001, AUTH-1004, AUTH-1008, SEC-AUTH-5002
 TEST_F(ServerTest, TokenIsCheckedBeforeAnythingElse) {
-  options.auth = {.tokens = {kToken}, .exempt_paths = {"/hello"}};
+  options.auth = {.credentials = {http::make_credential(kToken, http::Role::kOperator).value()}};
   std::mutex lines_mutex;
   std::string lines;
   base::capture_log_lines([&](std::string_view line) {
@@ -424,7 +424,7 @@ TEST_F(ServerTest, TokenIsCheckedBeforeAnythingElse) {
   EXPECT_NE(missing.find("WWW-Authenticate: Bearer\r\n"), std::string::npos);
   EXPECT_NE(missing.find("\"auth_code\":40101"), std::string::npos);
   EXPECT_EQ(code_of(ask_and_close("/nothing", good)), "NOT_FOUND");
-  EXPECT_EQ(status_of(ask_and_close("/hello")), 200);
+  EXPECT_EQ(status_of(ask_and_close("/hello")), 401) << "no path is free of a token";
   const std::string accepted = ask_and_close("/v2/tasks/1/events", good);
   const std::string identity = "token:" + http::token_fp6(kToken);
   EXPECT_NE(accepted.find(identity), std::string::npos);
@@ -437,6 +437,38 @@ TEST_F(ServerTest, TokenIsCheckedBeforeAnythingElse) {
   EXPECT_EQ(lines.find(kToken), std::string::npos);
 }
 
+// Each role at a route of each scope: what the table permits is answered, the rest is refused before the handler runs.
+TEST_F(ServerTest, RolesAndScopes) {
+  std::map<http::Role, std::string> tokens;
+  for (const http::Role role : http::kRoles) {
+    tokens[role] = std::string(40, static_cast<char>('a' + static_cast<int>(role)));
+    options.auth.credentials.push_back(http::make_credential(tokens[role], role, "").value());
+  }
+  std::atomic<int> handled = 0;
+  server = std::make_unique<Server>(runtime, options);
+  for (const Scope scope : http::kScopes) {
+    server->route("POST", "/" + std::string(http::name_of(scope)), scope, [&](Request, ExchangePtr exchange) {
+      ++handled;
+      exchange->respond(http::text_response(200, "done"));
+    });
+  }
+  EXPECT_EQ(server->routes().size(), http::kScopes.size());
+  ASSERT_TRUE(server->start());
+  for (const Scope scope : http::kScopes) {
+    for (const http::Role role : http::kRoles) {
+      const int before = handled;
+      const std::string answer = ask("POST /" + std::string(http::name_of(scope)) +
+                                     " HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n"
+                                     "Authorization: Bearer " +
+                                     tokens[role] + "\r\n\r\n");
+      const bool permitted = http::permits(scope, role);
+      EXPECT_EQ(status_of(answer), permitted ? 200 : 403) << http::name_of(scope) << http::name_of(role);
+      EXPECT_EQ(handled, before + (permitted ? 1 : 0));
+      EXPECT_EQ(permitted ? "FORBIDDEN" : code_of(answer), "FORBIDDEN");
+    }
+  }
+}
+
 // AUTH-1002
 TEST_F(ServerTest, StartRefusals) {
   const auto code = [&](ServerOptions given) {
@@ -446,9 +478,11 @@ TEST_F(ServerTest, StartRefusals) {
     return started ? ErrorCode::kInternal : started.error().code;
   };
   EXPECT_EQ(code({.bind_address = "0.0.0.0"}), ErrorCode::kNonLoopbackWithoutToken);
-  EXPECT_EQ(code({.bind_address = "0.0.0.0", .auth = {.tokens = {"short"}}}), ErrorCode::kConfigInvalid);
-  EXPECT_EQ(code({.bind_address = "example.org", .auth = {.tokens = {kToken}}}), ErrorCode::kConfigInvalid);
-  EXPECT_EQ(code({.bind_address = "192.0.2.1", .auth = {.tokens = {kToken}}}), ErrorCode::kConfigInvalid);
+  const auto credential = http::make_credential(kToken, http::Role::kOperator).value();
+  EXPECT_EQ(code({.bind_address = "127.0.0.1", .auth = {.credentials = {credential, credential}}}),
+            ErrorCode::kConfigInvalid);
+  EXPECT_EQ(code({.bind_address = "example.org", .auth = {.credentials = {credential}}}), ErrorCode::kConfigInvalid);
+  EXPECT_EQ(code({.bind_address = "192.0.2.1", .auth = {.credentials = {credential}}}), ErrorCode::kConfigInvalid);
   start();
   Server second(runtime, {.component = "second", .port = server->port()});
   const auto taken = second.start();

@@ -112,7 +112,8 @@ wl::LifecycleConfig lifecycle_config(const contract::Config& config) {
 
 class PoolManager::Impl {
  public:
-  Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory, const Bind& bind);
+  Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory, const Bind& bind,
+       net::http::AuthRules auth);
   ~Impl();
 
   base::Result<> open();
@@ -178,7 +179,7 @@ class PoolManager::Impl {
 };
 
 PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory,
-                        const Bind& bind)
+                        const Bind& bind, net::http::AuthRules auth)
     : options_(std::move(options)),
       lock_(std::move(lock)),
       started_(clock_.now()),
@@ -189,13 +190,10 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config))})),
       lifecycle_(lifecycle_config(options_.config), entropy_),
       client_(runtime_, {.token = options_.api_token}),
-      server_(runtime_,
-              net::ServerOptions{.component = "pool-managerd",
-                                 .bind_address = bind.address,
-                                 .port = bind.port,
-                                 .auth = {.tokens = options_.api_token.empty() ? std::vector<std::string>{}
-                                                                               : std::vector{options_.api_token},
-                                          .loopback_optional = options_.config.auth.optional_on_loopback}}) {}
+      server_(runtime_, net::ServerOptions{.component = "pool-managerd",
+                                           .bind_address = bind.address,
+                                           .port = bind.port,
+                                           .auth = std::move(auth)}) {}
 
 PoolManager::Impl::~Impl() {
   refresh_.cancel();
@@ -567,6 +565,10 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
   const auto& config = options.config;
   const Bind bind = split_bind(config.pool_managerd.bind);
   TRY(net::http::validate_bind(bind.address, !options.api_token.empty()));
+  net::http::AuthRules auth{.optional_on_loopback = config.auth.optional_on_loopback};
+  if (!options.api_token.empty()) {
+    auth.credentials.push_back(TRY(net::http::make_credential(options.api_token, net::http::Role::kOperator)));
+  }
   auto lock = TRY(StateLock::take(options.state_directory));
   auto inventory = TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
                                                        .cpu_memory_bytes = config.devices.cpu_memory_bytes,
@@ -574,7 +576,7 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
                                                        .nvml_library = options.nvml_library,
                                                        .missing_kernels = engine::compute::cuda::missing_kernels},
                                                       read_small_file));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind);
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(auth));
   TRY(impl->open());
   return std::unique_ptr<PoolManager>(new PoolManager(std::move(impl)));
 }

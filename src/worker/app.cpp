@@ -205,13 +205,18 @@ engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::
 
 // To the network: there from the first byte that is loaded.
 struct Network {
-  explicit Network(const std::string& token) : client(runtime, {.token = token}) {
-    if (!token.empty()) auth.tokens.push_back(token);
-  }
+  Network(const std::string& token, net::http::AuthRules rules)
+      : auth(std::move(rules)), client(runtime, {.token = token}) {}
   net::http::AuthRules auth;
   net::IoRuntime runtime;
   net::Client client;
 };
+
+base::Result<net::http::AuthRules> auth_rules(const std::string& token) {
+  net::http::AuthRules rules;
+  if (!token.empty()) rules.credentials.push_back(TRY(net::http::make_credential(token, net::http::Role::kOperator)));
+  return rules;
+}
 
 base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const base::SystemClock clock;
@@ -278,7 +283,8 @@ int run(const Options& options) {
   base::log_event(LogLevel::kInfo, "startup", {}, "The worker starts.",
                   {{"worker_id", options.worker_id}, {"build", base::build_id()}});
   const auto outcome = [&]() -> base::Result<> {
-    Network network(TRY(contract::load_api_token({}, [](const char* name) { return std::getenv(name); })));
+    const std::string token = TRY(contract::load_api_token({}, [](const char* name) { return std::getenv(name); }));
+    Network network(token, TRY(auth_rules(token)));
     KvLog kv_log;  // outlives the engine
     auto loaded = TRY(load(options, network.client));
     loaded.engine->kv().observe(&kv_log);

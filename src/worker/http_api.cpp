@@ -200,14 +200,17 @@ class HttpApi {
 
 void add_routes(net::Server& server, HttpApiContext context) {
   auto api = std::make_shared<HttpApi>(std::move(context));
-  server.route("POST", "/execute", [api](net::Request r, net::ExchangePtr x) {
+  server.route("POST", "/execute", net::Scope::kOperator, [api](net::Request r, net::ExchangePtr x) {
     api->desk().post([api, r = std::move(r), x = std::move(x)] { api->execute(r, x); });
   });
-  server.route("POST", "/cancel", [api](net::Request r, net::ExchangePtr x) { api->cancel(r, x); });
-  server.route("GET", "/health", [api](net::Request, net::ExchangePtr x) { api->health(x); });
-  server.route("GET", "/metrics", [api](net::Request, net::ExchangePtr x) { api->metrics(x); });
-  server.route("POST", "/cache/clear", [api](net::Request, net::ExchangePtr x) { api->clear_cache(x); });
-  server.route("POST", "/shutdown", [api](net::Request, net::ExchangePtr x) { api->shutdown(x); });
+  server.route("POST", "/cancel", net::Scope::kOperator,
+               [api](net::Request r, net::ExchangePtr x) { api->cancel(r, x); });
+  server.route("GET", "/health", net::Scope::kPublic, [api](net::Request, net::ExchangePtr x) { api->health(x); });
+  server.route("GET", "/metrics", net::Scope::kReader, [api](net::Request, net::ExchangePtr x) { api->metrics(x); });
+  server.route("POST", "/cache/clear", net::Scope::kOperator,
+               [api](net::Request, net::ExchangePtr x) { api->clear_cache(x); });
+  server.route("POST", "/shutdown", net::Scope::kOperator,
+               [api](net::Request, net::ExchangePtr x) { api->shutdown(x); });
 }
 
 }  // namespace llorch::worker

@@ -193,7 +193,7 @@ void Connection::dispatch() {
                   .headers = std::move(parser_->headers()),
                   .body = std::move(parser_->body()),
                   .correlation_id = correlation_id_,
-                  .peer = {peer_address_, std::move(admitted_->identity)}};
+                  .peer = {peer_address_, std::move(admitted_->principal)}};
   const ExchangeInfo info{.correlation_id = correlation_id_,
                           .keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !draining_,
                           .is_http_1_0 = parser_->is_http_1_0()};

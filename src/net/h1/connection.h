@@ -28,7 +28,7 @@ class ConnectionHost {
     std::map<std::string, std::string, std::less<>> path_params;
     std::map<std::string, std::string, std::less<>> query_params;
     std::string path;
-    std::string identity;
+    http::Principal principal;
   };
   struct Refused {
     base::Error error;

@@ -4,10 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
+#include <set>
 
 #include "base/assert.h"
-#include "base/sha256.h"
 
 namespace llorch::net::http {
 namespace {
@@ -80,43 +79,88 @@ base::Result<> validate_token(std::string_view token) {
 
 std::string token_fp6(std::string_view token) { return base::to_hex(base::sha256(token)).substr(0, 6); }
 
-std::string identity_of(std::string_view token) { return "token:" + token_fp6(token); }
-
-bool constant_time_equal(std::string_view given, std::string_view expected) {
-  // Digests have one length, so neither the length nor the first difference of the token shows in the time.
-  const base::Sha256Digest a = base::sha256(given);
-  const base::Sha256Digest b = base::sha256(expected);
+bool constant_time_equal(const base::Sha256Digest& given, const base::Sha256Digest& expected) {
   volatile std::uint8_t difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) difference = static_cast<std::uint8_t>(difference | (a[i] ^ b[i]));
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    difference = static_cast<std::uint8_t>(difference | (given[i] ^ expected[i]));
+  }
   return difference == 0;
 }
 
-base::Result<std::string> authorize(const AuthRules& rules, const AuthInput& input) {
-  ASSERT(input.headers != nullptr);
-  const bool local = is_loopback(input.peer_address);
-  const std::string unnamed = local ? "localhost" : "anonymous";
-  if (rules.tokens.empty()) return unnamed;
-  const auto field = input.headers->get("Authorization");
-  if (field && input.headers->count("Authorization") == 1) {
-    const std::string_view given = bearer_token(*field);
-    bool matches = false;
-    for (const std::string& token : rules.tokens) matches |= constant_time_equal(given, token);
-    if (matches && !given.empty()) return identity_of(given);
+bool constant_time_equal(std::string_view given, std::string_view expected) {
+  // Digests have one length, so neither the length nor the first difference of the token shows in the time.
+  return constant_time_equal(base::sha256(given), base::sha256(expected));
+}
+
+base::Result<Credential> make_credential(std::string_view token, Role role, std::string name) {
+  TRY(validate_token(token));
+  const base::Sha256Digest digest = base::sha256(token);
+  const std::string hex = base::to_hex(digest);
+  Principal principal{.role = role, .name = std::move(name), .identity = "token:" + token_fp6(token), .account = {}};
+  principal.account = principal.name.empty() ? "token:" + hex : principal.name;
+  return Credential{digest, std::move(principal)};
+}
+
+Principal local_operator() {
+  return {.role = Role::kOperator, .name = {}, .identity = "localhost", .account = "localhost"};
+}
+
+base::Result<> validate_rules(const AuthRules& rules) {
+  std::set<base::Sha256Digest> known;
+  for (const Credential& credential : rules.credentials) {
+    if (known.insert(credential.token_sha256).second) continue;
+    const std::string& name = credential.principal.name;
+    return base::fail(base::ErrorCode::kConfigInvalid,
+                      fmt::format("the {}{}{} has the token of another caller; make a token of its own with "
+                                  "`openssl rand -hex 32`",
+                                  name_of(credential.principal.role), name.empty() ? "" : " ", name));
   }
-  const bool exempt =
-      std::find(rules.exempt_paths.begin(), rules.exempt_paths.end(), input.path) != rules.exempt_paths.end();
-  if (exempt || (local && rules.loopback_optional)) return unnamed;
+  return {};
+}
+
+namespace {
+
+std::optional<Principal> find(const AuthRules& rules, std::string_view token) {
+  if (token.empty()) return std::nullopt;
+  const base::Sha256Digest digest = base::sha256(token);
+  for (const Credential& credential : rules.credentials) {
+    if (constant_time_equal(digest, credential.token_sha256)) return credential.principal;
+  }
+  return rules.find_more ? rules.find_more(digest) : std::nullopt;
+}
+
+}  // namespace
+
+base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input) {
+  ASSERT(input.headers != nullptr);
+  const auto field = input.headers->get("Authorization");
   if (!field) {
+    const bool open = rules.credentials.empty() || rules.optional_on_loopback;
+    if (open && is_loopback(input.peer_address)) return local_operator();
     return base::fail(base::Error{
         base::ErrorCode::kMissingToken,
         "this server needs a token; send the header `Authorization: Bearer <token>`",
         {}}.with("auth_code", kMissingTokenNumber));
+  }
+  if (input.headers->count("Authorization") == 1) {
+    if (auto principal = find(rules, bearer_token(*field))) return std::move(*principal);
   }
   return base::fail(base::Error{
       base::ErrorCode::kBadToken,
       "the Authorization header is not `Bearer <token>` with a token this server knows; check "
       "that client and server are configured with the same token",
       {}}.with("auth_code", kBadTokenNumber));
+}
+
+base::Result<> check_scope(Scope scope, const Principal& principal) {
+  if (permits(scope, principal.role)) return {};
+  return base::fail(base::Error{base::ErrorCode::kForbidden,
+                                fmt::format("this is for the {}, and the token that was sent is of a {}; use a token "
+                                            "that has the role",
+                                            name_of(scope), name_of(principal.role)),
+                                {}}
+                        .with("scope", std::string(name_of(scope)))
+                        .with("role", std::string(name_of(principal.role))));
 }
 
 }  // namespace llorch::net::http

@@ -1,12 +1,15 @@
 #pragma once
 // The bearer-token seam (AUTH-1001..1008, SEC-AUTH-2001..2004, C-3, C-6): pure rules, no sockets.
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "base/sha256.h"
 #include "net/http/message.h"
+#include "net/http/principal.h"
 
 namespace llorch::net::http {
 
@@ -23,24 +26,37 @@ base::Result<> validate_token(std::string_view token);
 // First 6 hex digits of the token's SHA-256: names a token in logs.
 std::string token_fp6(std::string_view token);
 
-// The identity that authorize() gives whoever comes with this token.
-std::string identity_of(std::string_view token);
-
 // Time depends on the length of `given` only, not on where the two differ.
 bool constant_time_equal(std::string_view given, std::string_view expected);
+bool constant_time_equal(const base::Sha256Digest& given, const base::Sha256Digest& expected);
+
+// A token is known by its whole SHA-256; the token itself is not kept.
+struct Credential {
+  base::Sha256Digest token_sha256{};
+  Principal principal;
+};
+// Errors: as validate_token().
+base::Result<Credential> make_credential(std::string_view token, Role role, std::string name = {});
+// Of a caller that needs no token: the operator.
+Principal local_operator();
 
 struct AuthRules {
-  std::vector<std::string> tokens;        // each is valid (two while one is rotated out); empty = open
-  bool loopback_optional = false;         // AUTH_OPTIONAL: loopback peers may skip the token
-  std::vector<std::string> exempt_paths;  // exact paths open to all; none by default
+  std::vector<Credential> credentials;  // those that last as long as the server; empty: callers need none
+  bool optional_on_loopback = false;    // callers of this machine need none; a wrong one is refused all the same
+  // Credentials that come and go while the server runs: who comes with the token of this digest. Thread-safe; may be empty.
+  std::function<std::optional<Principal>(const base::Sha256Digest& token_sha256)> find_more;
 };
+// Errors: CONFIG_INVALID, if two credentials have one token.
+base::Result<> validate_rules(const AuthRules& rules);
+
 struct AuthInput {
   const Headers* headers = nullptr;  // REQUIRES not null
-  std::string_view path;
   std::string_view peer_address;
 };
-// The caller's identity ("localhost", "token:<fp6>", "anonymous"), or MISSING_TOKEN / BAD_TOKEN with details.auth_code
-// 40101 / 40102.
-base::Result<std::string> authorize(const AuthRules& rules, const AuthInput& input);
+// The caller, or MISSING_TOKEN / BAD_TOKEN with details.auth_code 40101 / 40102.
+base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input);
+
+// Errors: FORBIDDEN with the scope that is needed and the role that the caller has.
+base::Result<> check_scope(Scope scope, const Principal& principal);
 
 }  // namespace llorch::net::http

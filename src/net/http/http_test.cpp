@@ -154,6 +154,10 @@ struct AuthCase {
   bool optional;
   std::string want;  // identity or code
 };
+Credential credential_of(std::string_view token, Role role, std::string name = {}) {
+  return make_credential(token, role, std::move(name)).value();
+}
+
 // AUTH-1001, AUTH-1003, AUTH-1004, AUTH-1008, SEC-AUTH-2003, OC-CONFIG-6033
 TEST(Auth, Matrix) {
   const std::string other(32, 'b');
@@ -168,6 +172,7 @@ TEST(Auth, Matrix) {
       {std::nullopt, "127.0.0.1:1", true, "localhost"},
       {std::nullopt, "10.0.0.9:1", true, "MISSING_TOKEN"},
       {"Bearer " + other, "10.0.0.9:1", false, "BAD_TOKEN"},
+      {"Bearer " + other, "127.0.0.1:1", true, "BAD_TOKEN"},
       {"Bearer", "10.0.0.9:1", false, "BAD_TOKEN"},
       {"Bearer ", "10.0.0.9:1", false, "BAD_TOKEN"},
       {"Basic " + kToken, "10.0.0.9:1", false, "BAD_TOKEN"},
@@ -178,21 +183,81 @@ TEST(Auth, Matrix) {
   for (const AuthCase& c : cases) {
     Headers headers;
     if (c.field) headers.add("Authorization", *c.field);
-    const AuthRules rules{.tokens = {std::string(40, 'z'), kToken}, .loopback_optional = c.optional};
-    const auto result = authorize(rules, {&headers, "/v2/tasks", c.peer});
-    EXPECT_EQ(result ? *result : std::string(result.error().name()), c.want) << c.field.value_or("none") << c.peer;
+    const AuthRules rules{.credentials = {credential_of(std::string(40, 'z'), Role::kTenant, "z"),
+                                          credential_of(kToken, Role::kOperator)},
+                          .optional_on_loopback = c.optional};
+    const auto result = authorize(rules, {&headers, c.peer});
+    EXPECT_EQ(result ? result->identity : std::string(result.error().name()), c.want)
+        << c.field.value_or("none") << c.peer;
     if (!result) {
       const std::int64_t number = c.want == "MISSING_TOKEN" ? 40101 : 40102;
       EXPECT_EQ(result.error().details.at(0), (std::pair<std::string, base::DetailValue>("auth_code", number)));
     }
   }
   const Headers twice{{"Authorization", good}, {"Authorization", good}};
-  EXPECT_FALSE(authorize({.tokens = {kToken}}, {&twice, "/", "10.0.0.9:1"}));
+  EXPECT_FALSE(authorize({.credentials = {credential_of(kToken, Role::kOperator)}}, {&twice, "10.0.0.9:1"}));
+}
+
+// Without a credential configured the callers of this machine are the operator, and a token that nobody gave out is wrong.
+TEST(Auth, OpenOnLoopbackOnly) {
   const Headers none;
-  EXPECT_EQ(authorize({}, {&none, "/", "127.0.0.1:5"}), "localhost");
-  EXPECT_EQ(authorize({.tokens = {kToken}, .exempt_paths = {"/health"}}, {&none, "/health", "10.0.0.9:1"}),
-            "anonymous");
-  EXPECT_FALSE(authorize({.tokens = {kToken}, .exempt_paths = {"/health"}}, {&none, "/health2", "10.0.0.9:1"}));
+  EXPECT_EQ(authorize({}, {&none, "127.0.0.1:5"}), local_operator());
+  EXPECT_EQ(authorize({}, {&none, "10.0.0.9:5"}).error().code, ErrorCode::kMissingToken);
+  const Headers wrong{{"Authorization", "Bearer " + kToken}};
+  EXPECT_EQ(authorize({}, {&wrong, "127.0.0.1:5"}).error().code, ErrorCode::kBadToken);
+}
+
+// A caller is who its token says, by the whole digest: two tokens whose digests begin alike are two callers.
+TEST(Auth, PrincipalsAreFoundByTheWholeDigest) {
+  Credential one = credential_of(kToken, Role::kTenant, "one");
+  Credential two = credential_of(std::string(40, 'q'), Role::kTenant, "two");
+  std::copy_n(one.token_sha256.begin(), 31, two.token_sha256.begin());
+  two.token_sha256[31] = static_cast<std::uint8_t>(one.token_sha256[31] ^ 1);
+  const Headers headers{{"Authorization", "Bearer " + kToken}};
+  EXPECT_EQ(authorize({.credentials = {two, one}}, {&headers, "10.0.0.9:1"})->name, "one");
+  EXPECT_EQ(authorize({.credentials = {two}}, {&headers, "10.0.0.9:1"}).error().code, ErrorCode::kBadToken);
+  EXPECT_EQ(one.principal.account, "one");
+  EXPECT_EQ(credential_of(kToken, Role::kOperator).principal.account, "token:" + base::to_hex(base::sha256(kToken)));
+}
+
+TEST(Auth, CredentialsThatComeAndGo) {
+  std::optional<Principal> now;
+  const AuthRules rules{.find_more = [&](const base::Sha256Digest& digest) {
+    return digest == base::sha256(kToken) ? now : std::nullopt;
+  }};
+  const Headers headers{{"Authorization", "Bearer " + kToken}};
+  EXPECT_FALSE(authorize(rules, {&headers, "127.0.0.1:1"}));
+  now = Principal{.role = Role::kNode, .name = "pool-1", .identity = "token:x", .account = "pool-1"};
+  EXPECT_EQ(authorize(rules, {&headers, "127.0.0.1:1"}), *now);
+  now.reset();
+  EXPECT_FALSE(authorize(rules, {&headers, "127.0.0.1:1"}));
+}
+
+TEST(Auth, OneTokenForTwoCallersIsRefused) {
+  const auto refused = validate_rules(
+      {.credentials = {credential_of(kToken, Role::kOperator), credential_of(kToken, Role::kTenant, "research")}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kConfigInvalid);
+  EXPECT_NE(refused.error().message.find("tenant research"), std::string::npos);
+  EXPECT_EQ(refused.error().message.find(kToken), std::string::npos);
+}
+
+// The whole table, row by row: public, reader, tenant, node, operator.
+TEST(Auth, ScopesAndRoles) {
+  const auto row = [](Role role) {
+    std::string text;
+    for (const Scope scope : kScopes) text += permits(scope, role) ? 'x' : '.';
+    return text;
+  };
+  EXPECT_EQ(row(Role::kReader), "xx...");
+  EXPECT_EQ(row(Role::kTenant), "x.x..");
+  EXPECT_EQ(row(Role::kNode), "x..x.");
+  EXPECT_EQ(row(Role::kOperator), "xxxxx");
+  const auto refused = check_scope(Scope::kOperator, credential_of(kToken, Role::kTenant, "research").principal);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kForbidden);
+  EXPECT_EQ(refused.error().details.at(0), (std::pair<std::string, base::DetailValue>("scope", "operator")));
+  EXPECT_EQ(refused.error().details.at(1), (std::pair<std::string, base::DetailValue>("role", "tenant")));
 }
 
 TEST(Url, Parses) {

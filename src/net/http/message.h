@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/id.h"
+#include "net/http/principal.h"
 
 namespace llorch::base {
 class Entropy;
@@ -41,10 +42,10 @@ class Headers {
 
 bool equals_ignoring_case(std::string_view a, std::string_view b);
 
-// Who sent a request, for logs and audit: never the token itself (AUTH-1008).
+// Who sent a request: never the token itself (AUTH-1008).
 struct Peer {
-  std::string address;   // "127.0.0.1:51234"
-  std::string identity;  // "localhost", "token:<fp6>" or "anonymous"
+  std::string address;  // "127.0.0.1:51234"
+  Principal principal;
 };
 
 struct Request {

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <string>
 
 #include "base/clock.h"
@@ -37,13 +36,6 @@ struct Context {
   const std::atomic<bool>* stopping = nullptr;
   std::filesystem::path state_directory;
   std::int64_t started_mono_ms = 0;
-  std::map<std::string, std::string> tenants;  // id by the identity that the server gives its token
-
-  // Who is no tenant counts as one by its identity.
-  const std::string& tenant_of(const std::string& identity) const {
-    const auto it = tenants.find(identity);
-    return it == tenants.end() ? identity : it->second;
-  }
 };
 
 // Answers with the error's envelope and counts it. Retriable refusals carry a retry_after_ms.

@@ -3,6 +3,8 @@
 namespace llorch::orchestratord::api {
 namespace {
 
+using net::Scope;
+
 constexpr std::int64_t kRetryAfterMs = 1000;
 
 template <class Part>
@@ -25,41 +27,41 @@ void refuse(const Context& context, const net::ExchangePtr& exchange, base::Erro
 
 std::vector<Api::Route> Api::routes() {
   return {
-      {"POST", "/v2/tasks",
+      {"POST", "/v2/tasks", Scope::kTenant,
        [this](net::Request request, net::ExchangePtr exchange) {
          context_.desk->post([this, request = std::move(request), exchange = std::move(exchange)] {
            submitter_.handle(request, exchange);
          });
        }},
-      {"GET", "/v2/tasks", handler(tasks_, &tasks::Tasks::list)},
-      {"GET", "/v2/tasks/{id}", handler(tasks_, &tasks::Tasks::show)},
-      {"DELETE", "/v2/tasks/{id}", handler(tasks_, &tasks::Tasks::cancel)},
-      {"POST", "/v2/tasks/{id}/cancel", handler(tasks_, &tasks::Tasks::cancel)},
-      {"GET", "/v2/tasks/{id}/events", handler(tasks_, &tasks::Tasks::events)},
-      {"GET", "/v2/tasks/{id}/stream", handler(tasks_, &tasks::Tasks::events)},
-      {"POST", "/v2/sessions", handler(sessions_, &Sessions::create)},
-      {"GET", "/v2/sessions", handler(sessions_, &Sessions::list)},
-      {"GET", "/v2/sessions/{id}", handler(sessions_, &Sessions::show)},
-      {"DELETE", "/v2/sessions/{id}", handler(sessions_, &Sessions::remove)},
-      {"GET", "/v2/pools", handler(pools_, &Pools::list)},
-      {"POST", "/v2/cache/clear", handler(pools_, &Pools::clear_caches)},
-      {"POST", "/v2/pools/register", handler(pools_, &Pools::register_pool)},
-      {"POST", "/v2/pools/{id}/heartbeat", handler(pools_, &Pools::heartbeat)},
-      {"DELETE", "/v2/pools/{id}", handler(pools_, &Pools::leave)},
-      {"POST", "/v2/pools/{id}/drain", handler(pool_control_, &PoolControl::drain)},
-      {"DELETE", "/v2/pools/{id}/drain", handler(pool_control_, &PoolControl::undrain)},
-      {"POST", "/v2/pools/{id}/reload", handler(pool_control_, &PoolControl::reload)},
-      {"POST", "/v2/pools/{id}/purge", handler(pool_control_, &PoolControl::purge)},
-      {"GET", "/v2/pools/{id}/health", handler(pool_control_, &PoolControl::health)},
-      {"POST", "/v2/store/backup", handler(backups_, &Backups::make)},
-      {"POST", "/v2/internal/workers/ready", handler(pools_, &Pools::worker_ready)},
-      {"POST", "/v2/internal/workers/failed", handler(pools_, &Pools::worker_failed)},
-      {"GET", "/v2/catalog/models", handler(meta_, &Meta::models)},
-      {"GET", "/v2/meta/capabilities", handler(meta_, &Meta::capabilities)},
-      {"GET", "/v2/meta/version", handler(meta_, &Meta::version)},
-      {"GET", "/v2/health", handler(meta_, &Meta::health)},
-      {"GET", "/health", handler(meta_, &Meta::health)},
-      {"GET", "/metrics", handler(meta_, &Meta::metrics)},
+      {"GET", "/v2/tasks", Scope::kTenant, handler(tasks_, &tasks::Tasks::list)},
+      {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
+      {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
+      {"POST", "/v2/tasks/{id}/cancel", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},
+      {"GET", "/v2/tasks/{id}/events", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
+      {"GET", "/v2/tasks/{id}/stream", Scope::kTenant, handler(tasks_, &tasks::Tasks::events)},
+      {"POST", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::create)},
+      {"GET", "/v2/sessions", Scope::kTenant, handler(sessions_, &Sessions::list)},
+      {"GET", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::show)},
+      {"DELETE", "/v2/sessions/{id}", Scope::kTenant, handler(sessions_, &Sessions::remove)},
+      {"GET", "/v2/pools", Scope::kReader, handler(pools_, &Pools::list)},
+      {"POST", "/v2/cache/clear", Scope::kOperator, handler(pools_, &Pools::clear_caches)},
+      {"POST", "/v2/pools/register", Scope::kNode, handler(pools_, &Pools::register_pool)},
+      {"POST", "/v2/pools/{id}/heartbeat", Scope::kNode, handler(pools_, &Pools::heartbeat)},
+      {"DELETE", "/v2/pools/{id}", Scope::kNode, handler(pools_, &Pools::leave)},
+      {"POST", "/v2/pools/{id}/drain", Scope::kOperator, handler(pool_control_, &PoolControl::drain)},
+      {"DELETE", "/v2/pools/{id}/drain", Scope::kOperator, handler(pool_control_, &PoolControl::undrain)},
+      {"POST", "/v2/pools/{id}/reload", Scope::kOperator, handler(pool_control_, &PoolControl::reload)},
+      {"POST", "/v2/pools/{id}/purge", Scope::kOperator, handler(pool_control_, &PoolControl::purge)},
+      {"GET", "/v2/pools/{id}/health", Scope::kReader, handler(pool_control_, &PoolControl::health)},
+      {"POST", "/v2/store/backup", Scope::kOperator, handler(backups_, &Backups::make)},
+      {"POST", "/v2/internal/workers/ready", Scope::kNode, handler(pools_, &Pools::worker_ready)},
+      {"POST", "/v2/internal/workers/failed", Scope::kNode, handler(pools_, &Pools::worker_failed)},
+      {"GET", "/v2/catalog/models", Scope::kPublic, handler(meta_, &Meta::models)},
+      {"GET", "/v2/meta/capabilities", Scope::kPublic, handler(meta_, &Meta::capabilities)},
+      {"GET", "/v2/meta/version", Scope::kPublic, handler(meta_, &Meta::version)},
+      {"GET", "/v2/health", Scope::kPublic, handler(meta_, &Meta::health)},
+      {"GET", "/health", Scope::kPublic, handler(meta_, &Meta::health)},
+      {"GET", "/metrics", Scope::kReader, handler(meta_, &Meta::metrics)},
   };
 }
 

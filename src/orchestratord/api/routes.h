@@ -31,6 +31,7 @@ class Api {
   struct Route {
     std::string_view method;
     std::string_view pattern;
+    net::Scope scope;
     net::Handler handler;
   };
   // Everything that is served.

@@ -144,14 +144,6 @@ base::Result<OrchestratorOptions> load_options(const CommandLine& command_line) 
   out.config = TRY(contract::load_config(command_line.sources));
   out.api_token = TRY(contract::load_api_token(out.config, command_line.sources.getenv));
   out.tenants = TRY(contract::load_tenant_tokens(out.config, out.api_token));
-  // Who calls is known by a fingerprint of the token.
-  std::set<std::string> identities{net::http::identity_of(out.api_token)};
-  for (const contract::TenantToken& tenant : out.tenants) {
-    if (identities.insert(net::http::identity_of(tenant.token)).second) continue;
-    return base::fail(
-        base::ErrorCode::kConfigInvalid,
-        fmt::format("the token of tenant {} has the fingerprint of another one; make a new token", tenant.tenant_id));
-  }
   out.state_directory = command_line.state_directory.value_or(base::default_state_directory());
   out.model_roots = command_line.model_roots;
   return out;

@@ -180,9 +180,6 @@ void Orchestrator::Parts::make_parts() {
   context.stopping = &stopping;
   context.state_directory = options.state_directory;
   context.started_mono_ms = clock.now().mono_ms;
-  for (const contract::TenantToken& tenant : options.tenants) {
-    context.tenants[net::http::identity_of(tenant.token)] = tenant.tenant_id;
-  }
   runner.emplace(brain_host::CommandRunner::Options{
       .context = &context, .relay = &*relay, .pools = &*pools, .on_drained = [this] { drained.set_value(); }});
   brain.emplace(brain_host::BrainThread::Options{
@@ -228,18 +225,31 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
   return out;
 }
 
+namespace {
+base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options) {
+  using net::http::make_credential;
+  using net::http::Role;
+  net::http::AuthRules rules{.optional_on_loopback = options.config.auth.optional_on_loopback};
+  if (!options.api_token.empty()) rules.credentials.push_back(TRY(make_credential(options.api_token, Role::kOperator)));
+  for (const contract::TenantToken& tenant : options.tenants) {
+    rules.credentials.push_back(TRY(make_credential(tenant.token, Role::kTenant, tenant.tenant_id)));
+  }
+  return rules;
+}
+}  // namespace
+
 base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   net::ServerOptions server_options;
   server_options.component = "orchestratord";
   server_options.bind_address = bind.host;
   server_options.port = bind.port;
   server_options.request_bytes_max = static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_max);
-  if (!options.api_token.empty()) server_options.auth.tokens = {options.api_token};
-  for (const contract::TenantToken& tenant : options.tenants) server_options.auth.tokens.push_back(tenant.token);
-  server_options.auth.loopback_optional = options.config.auth.optional_on_loopback;
+  server_options.auth = TRY(auth_rules(options));
   api.emplace(context);
   server.emplace(*runtime, std::move(server_options));
-  for (api::Api::Route& route : api->routes()) server->route(route.method, route.pattern, std::move(route.handler));
+  for (api::Api::Route& route : api->routes()) {
+    server->route(route.method, route.pattern, route.scope, std::move(route.handler));
+  }
   TRY(server->start());
   hub_timer = runtime->every(1000 / kTicksPerS, [this] { hub->tick(); });
   relay_timer = runtime->every(1000, [this] { relay->tick(); });

@@ -27,21 +27,22 @@ class CatalogTest : public testing::Test {
 
  protected:
   CatalogTest() {
-    server_.route("GET", "/v2/models/describe", [this](const net::Request& request, const net::ExchangePtr& exchange) {
-      ++describes_;
-      correlations_ += request.correlation_id.value + " ";
-      query_ = std::string(request.query_param("ref").value_or("")) + " " +
-               std::string(request.query_param("kv_dtype").value_or(""));
-      if (const auto devices = request.query_param("devices")) query_ += " on " + std::string(*devices);
-      if (silent_) return kept_.push_back(exchange);
-      if (error_) return void(exchange->respond_error(*error_));
-      contract::ModelFacts facts;
-      facts.model_ref = "file:/m.gguf";
-      facts.digest = digest_;
-      facts.context_length = 512;
-      exchange->respond(net::http::json_response(200, contract::encode(facts)));
-    });
-    server_.route("GET", "/v2/models/{digest}/tokenizer",
+    server_.route("GET", "/v2/models/describe", net::Scope::kPublic,
+                  [this](const net::Request& request, const net::ExchangePtr& exchange) {
+                    ++describes_;
+                    correlations_ += request.correlation_id.value + " ";
+                    query_ = std::string(request.query_param("ref").value_or("")) + " " +
+                             std::string(request.query_param("kv_dtype").value_or(""));
+                    if (const auto devices = request.query_param("devices")) query_ += " on " + std::string(*devices);
+                    if (silent_) return kept_.push_back(exchange);
+                    if (error_) return void(exchange->respond_error(*error_));
+                    contract::ModelFacts facts;
+                    facts.model_ref = "file:/m.gguf";
+                    facts.digest = digest_;
+                    facts.context_length = 512;
+                    exchange->respond(net::http::json_response(200, contract::encode(facts)));
+                  });
+    server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
                   [this](const net::Request& request, const net::ExchangePtr& exchange) {
                     ++tokenizers_;
                     correlations_ += request.correlation_id.value + " ";
@@ -161,9 +162,10 @@ TEST_F(CatalogTest, ADeadPoolIsPassedOver) {
 // A file may be on one host only.
 TEST_F(CatalogTest, APoolThatLacksTheFileIsPassedOver) {
   net::Server other(runtime_, {.component = "other-pool"});
-  other.route("GET", "/v2/models/describe", [](const net::Request&, const net::ExchangePtr& exchange) {
-    exchange->respond_error({ErrorCode::kModelNotFound, "no such file here", {}});
-  });
+  other.route("GET", "/v2/models/describe", net::Scope::kPublic,
+              [](const net::Request&, const net::ExchangePtr& exchange) {
+                exchange->respond_error({ErrorCode::kModelNotFound, "no such file here", {}});
+              });
   ASSERT_TRUE(other.start());
   catalog_->pool_seen(other.url());
   EXPECT_EQ(find().error().code, ErrorCode::kModelNotFound);

@@ -51,15 +51,17 @@ class RelayTest : public testing::Test {
  protected:
   RelayTest() {
     server_ = std::make_unique<net::Server>(runtime_, net::ServerOptions{.component = "test-worker"});
-    server_->route("POST", "/execute", [this](const net::Request& request, const net::ExchangePtr& exchange) {
-      body_ = request.body;
-      correlation_ = request.correlation_id.value;
-      worker_(exchange);
-    });
-    server_->route("POST", "/cancel", [this](const net::Request&, const net::ExchangePtr& exchange) {
-      ++cancels_;
-      exchange->respond(net::http::json_response(202, "{}"));
-    });
+    server_->route("POST", "/execute", net::Scope::kPublic,
+                   [this](const net::Request& request, const net::ExchangePtr& exchange) {
+                     body_ = request.body;
+                     correlation_ = request.correlation_id.value;
+                     worker_(exchange);
+                   });
+    server_->route("POST", "/cancel", net::Scope::kPublic,
+                   [this](const net::Request&, const net::ExchangePtr& exchange) {
+                     ++cancels_;
+                     exchange->respond(net::http::json_response(202, "{}"));
+                   });
     EXPECT_TRUE(server_->start());
     hub_ = std::make_unique<StreamHub>(StreamHub::Options{.limits = {}, .clock = &clock_});
     client_ = std::make_unique<net::Client>(runtime_);

@@ -74,7 +74,7 @@ TEST(TokenPath, AllocatesNothingPerToken) {
   net::IoRuntime ours;    // one thread: everything in between
   net::Server worker(others, {.component = "worker"});
   std::promise<net::ExchangePtr> serving;
-  worker.route("POST", "/execute",
+  worker.route("POST", "/execute", net::Scope::kPublic,
                [&serving](const net::Request&, const net::ExchangePtr& e) { serving.set_value(e); });
   ASSERT_TRUE(worker.start());
   StreamHub hub({.limits = {}, .clock = &clock, .on_clients_gone = {}, .on_checkpoints = {}});
@@ -83,7 +83,7 @@ TEST(TokenPath, AllocatesNothingPerToken) {
   std::promise<Relay::Reports::Outcome> ended;
   {
     net::Server server(ours, {.component = "orchestratord"});
-    server.route("GET", "/events", [&](const net::Request&, const net::ExchangePtr& exchange) {
+    server.route("GET", "/events", net::Scope::kPublic, [&](const net::Request&, const net::ExchangePtr& exchange) {
       stream->attach({.exchange = exchange, .last_event_id = {}}, clock.now().mono_ms);
     });
     ASSERT_TRUE(server.start());

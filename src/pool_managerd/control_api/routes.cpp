@@ -18,6 +18,7 @@ using base::ErrorCode;
 using model_catalog::WorkerShape;
 using net::ExchangePtr;
 using net::Request;
+using net::Scope;
 
 struct Range {
   std::int64_t min = 1;
@@ -56,33 +57,33 @@ base::Result<WorkerShape> shape_of(const Request& request, WorkerShape shape) {
 
 void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
   const auto ops = std::make_shared<const Operations>(std::move(operations));
-  server.route("POST", "/v2/workers/start", [ops](Request request, ExchangePtr exchange) {
+  server.route("POST", "/v2/workers/start", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
     auto wanted = contract::decode<contract::StartWorkerRequest>(request.body, contract::UnknownKeys::kIgnore);
     if (!wanted) return void(exchange->respond_error(wanted.error()));
     ops->start(std::move(*wanted), request.correlation_id, std::move(exchange));
   });
-  server.route("POST", "/v2/workers/stop", [ops](Request request, ExchangePtr exchange) {
+  server.route("POST", "/v2/workers/stop", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
     const auto wanted = contract::decode<contract::StopWorkerRequest>(request.body, contract::UnknownKeys::kIgnore);
     if (!wanted) return void(exchange->respond_error(wanted.error()));
     ops->stop(base::WorkerId(wanted->worker_id), false, std::move(exchange));
   });
-  server.route("POST", "/v2/workers/{id}/drain", [ops](Request request, ExchangePtr exchange) {
+  server.route("POST", "/v2/workers/{id}/drain", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
     ops->stop(base::WorkerId(request.path_param("id")), true, std::move(exchange));
   });
-  server.route("GET", "/v2/workers/{id}", [ops](Request request, ExchangePtr exchange) {
+  server.route("GET", "/v2/workers/{id}", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
     ops->worker(base::WorkerId(request.path_param("id")), std::move(exchange));
   });
-  server.route("POST", "/v2/internal/workers/ready", [ops](Request request, ExchangePtr exchange) {
+  server.route("POST", "/v2/internal/workers/ready", Scope::kNode, [ops](Request request, ExchangePtr exchange) {
     auto callback = contract::decode<contract::ReadyCallback>(request.body, contract::UnknownKeys::kIgnore);
     if (!callback) return void(exchange->respond_error(callback.error()));
     ops->ready(std::move(*callback), std::move(exchange));
   });
-  server.route("POST", "/v2/internal/workers/progress", [ops](Request request, ExchangePtr exchange) {
+  server.route("POST", "/v2/internal/workers/progress", Scope::kNode, [ops](Request request, ExchangePtr exchange) {
     auto progress = contract::decode<contract::LoadProgress>(request.body, contract::UnknownKeys::kIgnore);
     if (!progress) return void(exchange->respond_error(progress.error()));
     ops->progress(std::move(*progress), std::move(exchange));
   });
-  server.route("GET", "/v2/models/describe", [ops, shape](Request request, ExchangePtr exchange) {
+  server.route("GET", "/v2/models/describe", Scope::kOperator, [ops, shape](Request request, ExchangePtr exchange) {
     const auto ref = request.query_param("ref");
     if (!ref || ref->empty()) {
       return void(
@@ -93,12 +94,15 @@ void add_routes(net::Server& server, Operations operations, WorkerShape shape) {
     if (!wanted) return void(exchange->respond_error(wanted.error()));
     ops->describe(std::string(*ref), std::move(*wanted), std::move(exchange));
   });
-  server.route("GET", "/v2/models/{digest}/tokenizer", [ops](Request request, ExchangePtr exchange) {
+  server.route("GET", "/v2/models/{digest}/tokenizer", Scope::kOperator, [ops](Request request, ExchangePtr exchange) {
     ops->tokenizer(request.path_param("digest"), std::move(exchange));
   });
-  server.route("GET", "/v2/state", [ops](Request, ExchangePtr exchange) { ops->state(std::move(exchange)); });
-  server.route("GET", "/health", [ops](Request, ExchangePtr exchange) { ops->health(std::move(exchange)); });
-  server.route("GET", "/metrics", [ops](Request, ExchangePtr exchange) { ops->metrics(std::move(exchange)); });
+  server.route("GET", "/v2/state", Scope::kOperator,
+               [ops](Request, ExchangePtr exchange) { ops->state(std::move(exchange)); });
+  server.route("GET", "/health", Scope::kPublic,
+               [ops](Request, ExchangePtr exchange) { ops->health(std::move(exchange)); });
+  server.route("GET", "/metrics", Scope::kReader,
+               [ops](Request, ExchangePtr exchange) { ops->metrics(std::move(exchange)); });
 }
 
 }  // namespace llorch::pool_managerd::control_api

@@ -86,11 +86,11 @@ struct FakeOrchestrator {
             200, R"({"pool_id":"p","status":"registered","heartbeat_interval_ms":300,"next_heartbeat_ms":300})"));
       };
     };
-    server.route("POST", "/v2/pools/register", keep(registrations));
-    server.route("POST", "/v2/pools/{id}/heartbeat", keep(heartbeats));
-    server.route("POST", "/v2/internal/workers/ready", keep(ready));
-    server.route("POST", "/v2/internal/workers/failed", keep(failed));
-    server.route("DELETE", "/v2/pools/{id}", [this](net::Request, net::ExchangePtr exchange) {
+    server.route("POST", "/v2/pools/register", net::Scope::kPublic, keep(registrations));
+    server.route("POST", "/v2/pools/{id}/heartbeat", net::Scope::kPublic, keep(heartbeats));
+    server.route("POST", "/v2/internal/workers/ready", net::Scope::kPublic, keep(ready));
+    server.route("POST", "/v2/internal/workers/failed", net::Scope::kPublic, keep(failed));
+    server.route("DELETE", "/v2/pools/{id}", net::Scope::kPublic, [this](net::Request, net::ExchangePtr exchange) {
       const std::lock_guard lock(mutex);
       ++deregistered;
       exchange->respond({.status = 204});

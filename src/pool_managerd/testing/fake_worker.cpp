@@ -89,13 +89,13 @@ int main(int argc, char** argv) {
   base::block_stop_signals();
   net::IoRuntime runtime;
   net::Server server(runtime, {.component = "fake-worker"});
-  server.route("GET", "/health", [&](net::Request, net::ExchangePtr exchange) {
+  server.route("GET", "/health", net::Scope::kPublic, [&](net::Request, net::ExchangePtr exchange) {
     contract::WorkerHealth health;
     health.status = "healthy";
     health.worker_id = id;
     exchange->respond(net::http::json_response(200, contract::encode(health)));
   });
-  server.route("POST", "/shutdown", [&](net::Request, net::ExchangePtr exchange) {
+  server.route("POST", "/shutdown", net::Scope::kPublic, [&](net::Request, net::ExchangePtr exchange) {
     exchange->respond(net::http::json_response(202, "{}"));
     if (!stubborn) kill(getpid(), SIGTERM);
   });

@@ -125,7 +125,7 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
   const auto pending = std::make_shared<Pending>();
   pending->exchange = exchange;
   pending->correlation_id = request.correlation_id;
-  pending->tenant_id = context_.tenant_of(request.peer.identity);
+  pending->tenant_id = request.peer.principal.account;
   pending->request = std::move(parsed->request);
   pending->images = std::move(parsed->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);

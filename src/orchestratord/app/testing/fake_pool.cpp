@@ -21,7 +21,11 @@ std::string word(std::uint64_t seed, std::int64_t i) { return fmt::format(" w{}-
 
 }  // namespace
 
-FakePool::FakePool(int slots) : slots_(slots), server_(runtime_, {.component = "fake-pool"}) {
+// Whatever token orchestratord comes with is that of the pool's operator.
+FakePool::FakePool(int slots)
+    : slots_(slots),
+      server_(runtime_, {.component = "fake-pool",
+                         .auth = {.find_more = [](const auto&) { return net::http::local_operator(); }}}) {
   add_routes();
   if (!server_.start()) std::abort();
   timer_ = runtime_.every(1, [this] { step(); });
@@ -137,41 +141,45 @@ contract::PoolState FakePool::state() const {
 }
 
 void FakePool::add_routes() {
-  server_.route("GET", "/v2/state", [this](const net::Request&, const net::ExchangePtr& exchange) {
+  server_.route("GET", "/v2/state", net::Scope::kPublic, [this](const net::Request&, const net::ExchangePtr& exchange) {
     exchange->respond(net::http::json_response(200, contract::encode(state())));
   });
-  server_.route("GET", "/v2/models/describe", [](const net::Request& request, const net::ExchangePtr& exchange) {
-    contract::ModelFacts facts;
-    facts.model_ref = std::string(request.query_param("ref").value_or(""));
-    facts.digest = "sha256:demo";
-    facts.context_length = 4096;
-    facts.memory_bytes = 1 << 19;
-    exchange->respond(net::http::json_response(200, contract::encode(facts)));
-  });
-  server_.route("GET", "/v2/models/{digest}/tokenizer", [](const net::Request&, const net::ExchangePtr& exchange) {
-    auto data = engine::text::byte_bpe_data({});
-    data.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
-    exchange->respond({200, {}, engine::text::serialize(data)});
-  });
-  server_.route("POST", "/v2/workers/start", [this](const net::Request& request, const net::ExchangePtr& exchange) {
-    const auto start = contract::decode<contract::StartWorkerRequest>(request.body).value();
-    ++starts_;
-    {
-      const std::lock_guard lock(mutex_);
-      worker_id_ = start.worker_id;
-    }
-    exchange->respond(
-        net::http::json_response(202, contract::encode(contract::StartWorkerReply{start.worker_id, "starting"})));
-    announce_worker();
-  });
-  server_.route("POST", "/v2/workers/stop", [this](const net::Request& request, const net::ExchangePtr& exchange) {
-    const auto stop = contract::decode<contract::StopWorkerRequest>(request.body).value();
-    exchange->respond(net::http::json_response(202, "{}"));
-    stop_worker(stop.worker_id);
-  });
-  server_.route("POST", "/execute",
+  server_.route("GET", "/v2/models/describe", net::Scope::kPublic,
+                [](const net::Request& request, const net::ExchangePtr& exchange) {
+                  contract::ModelFacts facts;
+                  facts.model_ref = std::string(request.query_param("ref").value_or(""));
+                  facts.digest = "sha256:demo";
+                  facts.context_length = 4096;
+                  facts.memory_bytes = 1 << 19;
+                  exchange->respond(net::http::json_response(200, contract::encode(facts)));
+                });
+  server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
+                [](const net::Request&, const net::ExchangePtr& exchange) {
+                  auto data = engine::text::byte_bpe_data({});
+                  data.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+                  exchange->respond({200, {}, engine::text::serialize(data)});
+                });
+  server_.route("POST", "/v2/workers/start", net::Scope::kPublic,
+                [this](const net::Request& request, const net::ExchangePtr& exchange) {
+                  const auto start = contract::decode<contract::StartWorkerRequest>(request.body).value();
+                  ++starts_;
+                  {
+                    const std::lock_guard lock(mutex_);
+                    worker_id_ = start.worker_id;
+                  }
+                  exchange->respond(net::http::json_response(
+                      202, contract::encode(contract::StartWorkerReply{start.worker_id, "starting"})));
+                  announce_worker();
+                });
+  server_.route("POST", "/v2/workers/stop", net::Scope::kPublic,
+                [this](const net::Request& request, const net::ExchangePtr& exchange) {
+                  const auto stop = contract::decode<contract::StopWorkerRequest>(request.body).value();
+                  exchange->respond(net::http::json_response(202, "{}"));
+                  stop_worker(stop.worker_id);
+                });
+  server_.route("POST", "/execute", net::Scope::kPublic,
                 [this](const net::Request& request, const net::ExchangePtr& exchange) { execute(request, exchange); });
-  server_.route("POST", "/cancel", [this](const net::Request&, const net::ExchangePtr& exchange) {
+  server_.route("POST", "/cancel", net::Scope::kPublic, [this](const net::Request&, const net::ExchangePtr& exchange) {
     ++cancels_;
     exchange->respond(net::http::json_response(202, R"({"job_id":"","status":"cancelling"})"));
   });
