@@ -74,26 +74,30 @@ contract::PoolState MockPool::state() const {
 }
 
 void MockPool::add_routes() {
-  server_.route("GET", "/v2/state", [this](const net::Request&, const net::ExchangePtr& exchange) {
+  server_.route("GET", "/v2/state", net::Scope::kPublic, [this](const net::Request&, const net::ExchangePtr& exchange) {
     exchange->respond(net::http::json_response(200, contract::encode(state())));
   });
-  server_.route("GET", "/v2/models/describe", [](const net::Request& request, const net::ExchangePtr& exchange) {
-    contract::ModelFacts facts;
-    facts.model_ref = std::string(request.query_param("ref").value_or(""));
-    facts.digest = kModelDigest;
-    facts.context_length = kContextTokens;
-    facts.memory_bytes = kModelBytes;
-    exchange->respond(net::http::json_response(200, contract::encode(facts)));
-  });
-  server_.route("GET", "/v2/models/{digest}/tokenizer", [](const net::Request&, const net::ExchangePtr& exchange) {
-    exchange->respond({200, {}, engine::text::serialize(engine::text::byte_bpe_data({}))});
-  });
-  server_.route("POST", "/v2/workers/start", [](const net::Request&, const net::ExchangePtr& exchange) {
-    exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock has one worker, which is ready", {}});
-  });
-  server_.route("POST", "/v2/workers/stop", [](const net::Request&, const net::ExchangePtr& exchange) {
-    exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock's worker stays", {}});
-  });
+  server_.route("GET", "/v2/models/describe", net::Scope::kPublic,
+                [](const net::Request& request, const net::ExchangePtr& exchange) {
+                  contract::ModelFacts facts;
+                  facts.model_ref = std::string(request.query_param("ref").value_or(""));
+                  facts.digest = kModelDigest;
+                  facts.context_length = kContextTokens;
+                  facts.memory_bytes = kModelBytes;
+                  exchange->respond(net::http::json_response(200, contract::encode(facts)));
+                });
+  server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
+                [](const net::Request&, const net::ExchangePtr& exchange) {
+                  exchange->respond({200, {}, engine::text::serialize(engine::text::byte_bpe_data({}))});
+                });
+  server_.route(
+      "POST", "/v2/workers/start", net::Scope::kPublic, [](const net::Request&, const net::ExchangePtr& exchange) {
+        exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock has one worker, which is ready", {}});
+      });
+  server_.route("POST", "/v2/workers/stop", net::Scope::kPublic,
+                [](const net::Request&, const net::ExchangePtr& exchange) {
+                  exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock's worker stays", {}});
+                });
 }
 
 }  // namespace llorch::bench
