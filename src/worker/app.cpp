@@ -24,6 +24,7 @@
 #include "worker/loading/announcement.h"
 #include "worker/loading/digest_beside_load.h"
 #include "worker/self_test.h"
+#include "worker/step_gate/step_gate.h"
 
 namespace llorch::worker {
 namespace {
@@ -203,6 +204,16 @@ engine::inference::ContinuousBatchOptions batch_options(const Options& o, base::
   return options;
 }
 
+// Null unless a test holds the steps of this worker.
+base::Result<std::unique_ptr<StepGate>> step_gate() {
+  const char* fifo = std::getenv("LLORCH_STEP_GATE");
+  if (fifo == nullptr) return std::unique_ptr<StepGate>{};
+  auto gate = TRY(StepGate::open(fifo));
+  base::log_event(LogLevel::kWarn, "step_gate", {}, "LLORCH_STEP_GATE is set: steps of this worker wait for a test.",
+                  {{"fifo", fifo}});
+  return gate;
+}
+
 // To the network: there from the first byte that is loaded.
 struct Network {
   Network(const std::string& token, net::http::AuthRules rules)
@@ -226,11 +237,13 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   const contract::WorkerHealth health = loading::health_of(announcement);
   // The main thread waits for the signal; one way to stop.
   const auto ask_to_stop = [] { ::kill(::getpid(), SIGTERM); };
+  const std::unique_ptr<StepGate> gate = TRY(step_gate());
   EngineLoop loop(*loaded.engine,
                   {.batch = batch_options(o, entropy),
                    .residency_check_ms = o.residency_check_ms,
                    .on_residency_lost = ask_to_stop,
-                   .meters = meters_of(loaded.devices)},
+                   .meters = meters_of(loaded.devices),
+                   .may_step = gate ? [&gate] { return gate->may_step(); } : std::function<bool()>{}},
                   *loaded.tokenizer,
                   {.model_digest = health.model_digest,
                    .engine_build = health.engine_build,
@@ -256,6 +269,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                       .on_shutdown = ask_to_stop});
   TRY(server.start());
   TRY(self_test_http(network.client, server.url()));
+  if (gate) gate->close_behind_self_test();
   if (!o.callback_url.empty()) TRY(report_ready(network.client, o, announcement, server.url()));
   base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.",
                   {{"worker_id", o.worker_id}, {"uri", server.url()}});

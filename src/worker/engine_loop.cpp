@@ -42,6 +42,7 @@ EngineLoop::EngineLoop(engine::inference::Engine& engine, const EngineLoopOption
       residency_check_ms_(options.residency_check_ms),
       on_residency_lost_(options.on_residency_lost),
       meters_(options.meters),
+      may_step_(options.may_step),
       measures_(options.meters.size()),
       batch_(engine, options.batch),
       next_residency_check_ms_(clock.now().mono_ms + residency_check_ms_) {
@@ -234,6 +235,10 @@ void EngineLoop::end_overdue_jobs() {
 }
 
 bool EngineLoop::step() {
+  if (may_step_ && !running_.empty() && !may_step_()) {
+    say_taken();
+    return false;
+  }
   engine::inference::DrawSinks draws;
   if (engine_.draws()) {
     draws.draw = [&](SequenceId id) { return running_.at(id)->sequence.device_draw(engine::inference::kDrawEditsMax); };

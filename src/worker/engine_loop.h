@@ -55,6 +55,9 @@ struct EngineLoopOptions {
   // is taken. Whoever owns the process ends it.
   std::function<void()> on_residency_lost{};
   std::vector<const engine::contract::StepMeter*> meters{};  // of the engine's devices; they outlive the loop
+  // Asked on the loop's thread before every step while a job runs; false: the step waits, and it is asked again. Jobs are
+  // taken in and ended meanwhile. Empty: no step waits.
+  std::function<bool()> may_step{};
 };
 
 class EngineLoop {
@@ -125,6 +128,7 @@ class EngineLoop {
   const std::int64_t residency_check_ms_;
   const std::function<void()> on_residency_lost_;
   const std::vector<const engine::contract::StepMeter*> meters_;
+  const std::function<bool()> may_step_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -15,7 +15,8 @@ namespace llorch::worker {
 namespace {
 
 constexpr const char* kModel = LLORCH_SOURCE_DIR "/models/demo/fairytale-5m-q8_0.gguf";
-constexpr std::int64_t kPlenty = 60'000;
+constexpr std::int64_t kPlenty = 600'000;
+constexpr std::chrono::seconds kHangs{300};  // only bounds a hang
 
 // Keeps what a job said; `hold` plays a reader that takes nothing.
 class Recorder final : public JobSink {
@@ -43,8 +44,8 @@ class Recorder final : public JobSink {
   }
   bool congested() override { return hold.load(); }
 
-  void wait_first() { ASSERT_EQ(first_future_.wait_for(std::chrono::seconds(30)), std::future_status::ready); }
-  void wait_done() { ASSERT_EQ(done_future_.wait_for(std::chrono::seconds(30)), std::future_status::ready); }
+  void wait_first() { ASSERT_EQ(first_future_.wait_for(kHangs), std::future_status::ready); }
+  void wait_done() { ASSERT_EQ(done_future_.wait_for(kHangs), std::future_status::ready); }
   std::string text() const { return locked(text_); }
   int tokens() const { return locked(tokens_); }
   int endings() const { return locked(endings_); }
@@ -87,7 +88,8 @@ class EngineLoopTest : public testing::Test {
     loop_.emplace(*engine_,
                   EngineLoopOptions{.batch = batch,
                                     .residency_check_ms = residency_check_ms_,
-                                    .on_residency_lost = [this] { lost_.set_value(); }},
+                                    .on_residency_lost = [this] { lost_.set_value(); },
+                                    .may_step = may_step_},
                   *tokenizer_, Identity{.model_digest = "sha256:x", .numerics = "cpu-1"}, clock_);
   }
   base::Result<EngineLoop::Run> start(const std::string& id, const std::string& prompt, std::int64_t max_tokens,
@@ -107,13 +109,14 @@ class EngineLoopTest : public testing::Test {
   base::SystemClock clock_;
   std::int64_t residency_check_ms_ = kPlenty;
   std::promise<void> lost_;
+  std::function<bool()> may_step_;
   std::unique_ptr<engine::contract::Backend> backend_;
   std::unique_ptr<engine::inference::Engine> engine_;
   std::optional<engine::text::Tokenizer> tokenizer_;
   std::optional<EngineLoop> loop_;
 };
 
-// M0-W-1301: one job per slot; the next one is told to wait.
+// M0-W-1301, SYS-8.2.2#one-job: one job per slot; the next one is told to wait.
 TEST_F(EngineLoopTest, RunsOneJobPerSlotAndRefusesMore) {
   load(1);
   auto first = std::make_shared<Recorder>();
@@ -157,6 +160,8 @@ const std::string kLongPrompt =
 
 // Four jobs want twelve pages and there are four: jobs are computed again, with the same answers.
 TEST_F(EngineLoopTest, JobsThatDoNotFitTogetherAreComputedAgainWithTheSameAnswer) {
+  std::atomic<bool> may_go{true};
+  may_step_ = [&] { return may_go.load(); };
   load(4, 256);
   const std::string alone = [&] {
     auto sink = std::make_shared<Recorder>();
@@ -165,10 +170,13 @@ TEST_F(EngineLoopTest, JobsThatDoNotFitTogetherAreComputedAgainWithTheSameAnswer
     return sink->text();
   }();
   std::vector<std::shared_ptr<Recorder>> sinks;
+  may_go = false;  // until all of them are there
   for (int i = 0; i < 4; ++i) {
     sinks.push_back(std::make_shared<Recorder>());
     ASSERT_TRUE(start("j" + std::to_string(i), "Once upon a time", 150, sinks.back()).has_value());
   }
+  may_go = true;
+  loop_->wake();
   for (const auto& sink : sinks) {
     sink->wait_done();
     EXPECT_EQ(sink->text(), alone);
@@ -225,6 +233,32 @@ TEST_F(EngineLoopTest, CancellingAnOldRunLeavesTheNewOneAlone) {
   EXPECT_FALSE(second->error().has_value());
 }
 
+// A held step holds tokens and nothing else: jobs are taken in, and cancels and deadlines end them.
+TEST_F(EngineLoopTest, HeldStepsPassOneByOneAndHoldUpNoEnd) {
+  std::atomic<int> passes{0};
+  may_step_ = [&] {
+    int left = passes.load();
+    while (left > 0 && !passes.compare_exchange_weak(left, left - 1)) {
+    }
+    return left > 0;
+  };
+  load(2);
+  auto held = std::make_shared<Recorder>(), late = std::make_shared<Recorder>();
+  ASSERT_TRUE(start("held", "Once upon a time", 8, held).has_value());
+  passes = 3;
+  loop_->wake();
+  while (passes.load() > 0) std::this_thread::yield();
+  ASSERT_TRUE(start("late", "Once", 8, late, 20).has_value());
+  late->wait_done();
+  EXPECT_EQ(late->error()->code, base::ErrorCode::kTimeout);
+  EXPECT_EQ(held->tokens(), 3) << "a step each, the prompt's included";
+  EXPECT_EQ(late->tokens(), 0);
+  EXPECT_TRUE(loop_->cancel(base::JobId("held")));
+  held->wait_done();
+  EXPECT_EQ(held->error()->code, base::ErrorCode::kCancelled);
+  EXPECT_EQ(held->tokens(), 3);
+}
+
 // SSE-1004: a reader that takes nothing stops its own job, not its neighbour's.
 TEST_F(EngineLoopTest, ASlowReaderHoldsUpNobodyElse) {
   load(2);
@@ -271,7 +305,7 @@ TEST_F(EngineLoopTest, MemoryThatLeftTheDeviceEndsTheWorker) {
   sink->wait_done();
   EXPECT_EQ(sink->error()->code, base::ErrorCode::kWorkerReset) << "whoever asked may run it again elsewhere";
   EXPECT_EQ(sink->endings(), 1);
-  ASSERT_EQ(lost_.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  ASSERT_EQ(lost_.get_future().wait_for(kHangs), std::future_status::ready);
   EXPECT_FALSE(loop_->resident());
   EXPECT_FALSE(loop_->healthy());
   EXPECT_EQ(start("b", "Once", 8, std::make_shared<Recorder>()).error().code, base::ErrorCode::kShuttingDown);
