@@ -195,24 +195,29 @@ bool Stream::is_stuck(Client& client, std::int64_t now_ms) const {
   return now_ms - client.sent_changed_ms >= limits_.slow_client_timeout_ms;
 }
 
-void Stream::tick(std::int64_t now_ms) {
+std::optional<std::int64_t> Stream::tick(std::int64_t now_ms) {
   bool gone = false;
+  const bool keeps_alive = limits_.keep_alive_ms > 0;
+  std::int64_t due_ms = now_ms + limits_.keep_alive_ms;  // of a client that attaches now
   {
     const std::lock_guard lock(mutex_);
     now_ms_ = std::max(now_ms_, now_ms);
     for (const ClientPtr& client : clients_) {
       if (is_stuck(*client, now_ms)) {
         client->exchange->abort();
-      } else if (!client->ended && now_ms - client->last_write_ms >= limits_.keep_alive_ms) {
+      } else if (keeps_alive && !client->ended && now_ms - client->last_write_ms >= limits_.keep_alive_ms) {
         std::string comment;
         net::sse::append_comment(comment, "keep-alive");
         write(*client, comment, now_ms);
       }
+      if (!client->ended) due_ms = std::min(due_ms, client->last_write_ms + limits_.keep_alive_ms);
     }
     gone = clients_gone_ms_ && now_ms - *clients_gone_ms_ >= limits_.reconnect_grace_ms;
     if (gone) clients_gone_ms_.reset();
   }
   if (gone) watcher_.on_clients_gone(identity_.job_id);
+  if (!keeps_alive) return {};
+  return due_ms;
 }
 
 void Stream::abort_clients() {

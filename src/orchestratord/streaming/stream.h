@@ -58,8 +58,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Answers the exchange with the stream, from now until it ends.
   void attach(const Reader& reader, std::int64_t now_ms);
 
-  // Keep-alive comments, slow clients, the grace of a lost client.
-  void tick(std::int64_t now_ms);
+  // Keep-alive comments, slow clients, the grace of a lost client. When the next keep-alive comment is due, if nothing is
+  // written until then; nullopt: never.
+  std::optional<std::int64_t> tick(std::int64_t now_ms);
   // Cuts off every client that waits for more; it can tell that the stream is not complete.
   void abort_clients();
 

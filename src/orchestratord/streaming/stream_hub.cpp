@@ -1,5 +1,7 @@
 #include "orchestratord/streaming/stream_hub.h"
 
+#include <algorithm>
+
 #include "base/assert.h"
 
 namespace llorch::orchestratord::streaming {
@@ -8,6 +10,8 @@ namespace {
 // them, and none once all streams together hold this share of buffer_bytes_max.
 constexpr std::size_t kSentStreamsMax = 4096;
 constexpr std::int64_t kSentBytesShare = 4;
+// How long a stream goes without a look at its slow clients, its grace and its checkpoint.
+constexpr std::int64_t kLookEveryMs = 1000;
 }  // namespace
 
 StreamHub::StreamHub(Options options) : options_(std::move(options)), governor_(options_.limits.buffer_bytes_max) {
@@ -20,9 +24,15 @@ StreamPtr StreamHub::open(const base::JobId& job_id, contract::OnDisconnect on_d
   const std::lock_guard lock(mutex_);
   StreamPtr& stream = streams_[job_id];
   if (stream == nullptr) {
-    stream = std::make_shared<Stream>(
-        Stream::Identity{.job_id = job_id, .on_disconnect = on_disconnect, .order = next_order_++}, options_.limits,
-        static_cast<Stream::Watcher&>(*this));
+    const std::uint64_t order = next_order_++;
+    stream =
+        std::make_shared<Stream>(Stream::Identity{.job_id = job_id, .on_disconnect = on_disconnect, .order = order},
+                                 options_.limits, static_cast<Stream::Watcher&>(*this));
+    const auto ticks = static_cast<std::int64_t>(1 + order % options_.ticks_per_s);
+    const std::int64_t first_ms = kLookEveryMs * ticks / static_cast<std::int64_t>(options_.ticks_per_s);
+    const std::int64_t keep_alive_ms = options_.limits.keep_alive_ms;
+    const std::int64_t now_ms = options_.clock->now().mono_ms;
+    looks_.push({now_ms + (keep_alive_ms > 0 ? std::min(first_ms, keep_alive_ms) : first_ms), stream});
   }
   return stream;
 }
@@ -113,28 +123,32 @@ std::vector<StreamPtr> StreamHub::all() const {
   return out;
 }
 
-// A round over all streams takes a second.
-std::vector<StreamPtr> StreamHub::next_share() {
-  if (round_ticks_left_ == 0) {
-    round_ = all();
-    round_ticks_left_ = options_.ticks_per_s;
+std::vector<StreamPtr> StreamHub::take_due(std::int64_t now_ms) {
+  const std::lock_guard lock(mutex_);
+  std::vector<StreamPtr> due;
+  for (; !looks_.empty() && looks_.top().due_ms <= now_ms; looks_.pop()) {
+    StreamPtr stream = looks_.top().stream.lock();
+    if (stream == nullptr) continue;
+    const auto held = streams_.find(stream->identity().job_id);
+    if (held != streams_.end() && held->second == stream) due.push_back(std::move(stream));
   }
-  const std::size_t left = round_.size() - round_.size() / round_ticks_left_--;
-  std::vector<StreamPtr> share(round_.begin() + static_cast<std::ptrdiff_t>(left), round_.end());
-  round_.resize(left);
-  return share;
+  return due;
 }
 
 void StreamHub::tick() {
   const std::int64_t now_ms = options_.clock->now().mono_ms;
   std::vector<Checkpoint> moved;
-  for (const StreamPtr& stream : next_share()) {
-    stream->tick(now_ms);
+  for (const StreamPtr& stream : take_due(now_ms)) {
+    const std::int64_t next_ms = now_ms + kLookEveryMs;
+    const std::int64_t due_ms = std::min(stream->tick(now_ms).value_or(next_ms), next_ms);
     const Stream::Progress progress = stream->progress(now_ms);
     if (progress.retain_over) {
       forget(stream->identity().job_id);
-    } else if (!progress.finished && progress.tokens_count > 0) {
-      const std::lock_guard lock(mutex_);
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    looks_.push({due_ms, stream});
+    if (!progress.finished && progress.tokens_count > 0) {
       EventId& last = checkpointed_[stream->identity().job_id];
       if (last != progress.id) moved.push_back({stream->identity().job_id, progress.id});
       last = progress.id;

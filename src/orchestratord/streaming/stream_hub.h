@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <queue>
 #include <unordered_map>
 #include <vector>
 
@@ -30,7 +31,8 @@ class StreamHub : private Stream::Watcher {
     std::function<void(const base::JobId&)> on_clients_gone;
     // Where running streams stand that moved within the last second.
     std::function<void(std::vector<Checkpoint>)> on_checkpoints;
-    // How often the owner calls tick(). Each call looks at its share of the streams, so that many streams hold up nobody.
+    // How often the owner calls tick(). Streams that were opened together are looked at in different ticks, so that many
+    // streams hold up nobody.
     std::size_t ticks_per_s = 1;
   };
   explicit StreamHub(Options options);
@@ -48,6 +50,7 @@ class StreamHub : private Stream::Watcher {
   void relay_begins(const Stream& stream, Pause pause);
   void relay_ends(const Stream& stream);
 
+  // Looks at the streams that are due: each once a second, and when its next keep-alive comment is due.
   void tick();
   void abort_clients();
 
@@ -70,7 +73,12 @@ class StreamHub : private Stream::Watcher {
   void drop_sent(const SentLimits& limits);
   void govern();
   std::vector<StreamPtr> all() const;
-  std::vector<StreamPtr> next_share();
+  struct Look {
+    std::int64_t due_ms = 0;
+    std::weak_ptr<Stream> stream;
+    bool operator>(const Look& other) const { return due_ms > other.due_ms; }
+  };
+  std::vector<StreamPtr> take_due(std::int64_t now_ms);
 
   const Options options_;
   std::atomic<std::int64_t> bytes_held_{0};
@@ -81,9 +89,8 @@ class StreamHub : private Stream::Watcher {
   std::map<std::uint64_t, Pause> relays_;  // by order
   std::unordered_map<base::JobId, EventId> checkpointed_;
   std::deque<base::JobId> sent_;  // to the end, oldest first; some are forgotten already
-  // For tick() alone: those of this second that it has not looked at yet.
-  std::size_t round_ticks_left_ = 0;
-  std::vector<StreamPtr> round_;
+  std::priority_queue<Look, std::vector<Look>, std::greater<>>
+      looks_;                                           // one of each stream, and of some forgotten ones
   std::unordered_map<base::JobId, StreamPtr> streams_;  // destroyed first: streams report to the rest
 };
 

@@ -335,17 +335,66 @@ TEST_F(StreamHubTest, CheckpointsTellWhatMoved) {
   EXPECT_EQ(checkpoints_[0].substr(0, 8), "job-1:3-");
 }
 
-TEST_F(StreamHubTest, EveryTickLooksAtItsShareOfTheStreams) {
+// OC-CTRL-2027: whatever other streams do, whenever it was opened, and also when the time is shorter than a second.
+TEST_F(StreamHubTest, AKeepAliveIsDueByTheStreamsOwnClock) {
+  contract::StreamConfig limits;
+  limits.keep_alive_ms = 150;
+  restart(limits, 20);
+  const auto count = [](const std::string& text) {
+    std::size_t n = 0;
+    for (auto at = text.find(": keep-alive\n\n"); at != std::string::npos; at = text.find(": keep-alive\n\n", at + 1))
+      ++n;
+    return n;
+  };
+  const auto tick = [&] {
+    clock_.advance_ms(50);
+    hub_->tick();
+  };
+  for (int i = 0; i < 30; ++i) running("other-" + std::to_string(i));
+  tick();
+  const StreamPtr stream = running("job-1");
+  tick();
+  const auto client = attach(stream);  // between two looks
+  for (std::size_t comments = 0; comments < 3; ++comments) {
+    tick();
+    tick();
+    EXPECT_EQ(count(client->received_), comments);
+    tick();
+    EXPECT_EQ(count(client->received_), comments + 1);
+  }
+  token(stream, 0);
+  tick();
+  tick();
+  EXPECT_EQ(count(client->received_), 3u) << "a token counts as well";
+  tick();
+  EXPECT_EQ(count(client->received_), 4u);
+}
+
+TEST_F(StreamHubTest, NoKeepAliveWhereItIsSwitchedOff) {
+  contract::StreamConfig limits;
+  limits.keep_alive_ms = 0;
+  restart(limits);
+  const auto client = attach(running("job-1"));
+  pass(60'000);
+  EXPECT_EQ(client->received_.find("keep-alive"), std::string::npos);
+}
+
+TEST_F(StreamHubTest, StreamsOpenedTogetherAreLookedAtInDifferentTicks) {
   restart({}, 4);
   for (int i = 0; i < 10; ++i) token(running("job-" + std::to_string(i)), 0);
   std::vector<std::size_t> told;
-  for (int tick = 0; tick < 4; ++tick) {
-    hub_->tick();
-    told.push_back(checkpoints_.size());
-  }
-  EXPECT_EQ(told, (std::vector<std::size_t>{2, 4, 7, 10}));
+  const auto pass_a_second = [&] {
+    told.clear();
+    for (int tick = 0; tick < 4; ++tick) {
+      clock_.advance_ms(250);
+      hub_->tick();
+      told.push_back(checkpoints_.size());
+    }
+  };
+  pass_a_second();
+  EXPECT_EQ(told, (std::vector<std::size_t>{3, 6, 8, 10}));
   EXPECT_EQ(std::set(checkpoints_.begin(), checkpoints_.end()).size(), 10u) << "each of them once";
-  hub_->tick();
+  pass_a_second();
   EXPECT_EQ(checkpoints_.size(), 10u) << "none moved";
 }
 
