@@ -16,8 +16,8 @@ std::uint64_t first_seed() {
 }
 
 // Promises 2, 3 and 6, SYS-6.1.2, SYS-6.1.6, SYS-6.2.1, SYS-6.2.3, SYS-7.1.1, SYS-7.2.1, SYS-7.3.1, SYS-7.4.1, SYS-8.3.2,
-// OC-CORE-1003, OC-CORE-1004, OC-CORE-1005, OC-CORE-1010, ORCH-1040, ORCH-3014: orchestratord, pools, workers, disk and
-// network fail in every combination, and the rules of check/oracle.h hold; afterwards everything accepted ends.
+// OC-CORE-1003#arrival-order, OC-CORE-1004, OC-CORE-1005, OC-CORE-1010, ORCH-1040, ORCH-3014: orchestratord, pools, workers,
+// disk and network fail in every combination, and the rules of check/oracle.h hold; afterwards everything accepted ends.
 TEST(Schedules, EveryRuleHoldsAndEveryProbeIsReached) {
   const std::uint64_t seed = first_seed();
   std::cout << "first seed " << seed << ", " << kSchedules << " schedules; LLORCH_TEST_SEED replays\n";
@@ -39,6 +39,8 @@ TEST(Schedules, AreReplayedBitForBit) {
 }
 
 // A bug put in on purpose at the seam of a core is found.
+// Control of SYS-6.1.2, SYS-6.1.3, SYS-7.5.1, OC-CORE-1003#arrival-order, OC-CORE-1004, SYS-6.2.5, POOL-2043, ORCH-1072
+// Control of SYS-5.2.2#missing, SYS-8.3.2, POOLREG-18010, ORCH-3903, OC-CORE-1022, ORCH-3099
 class Planted : public testing::TestWithParam<int> {};
 TEST_P(Planted, IsFound) {
   const auto plant = static_cast<Plant>(GetParam());

@@ -41,7 +41,7 @@ class ConfigTest : public testing::Test {
   std::map<std::string, std::string> env_;
 };
 
-// SYS-11.1.1, SYS-3.1.1: defaults of omitted keys; home mode listens on loopback.
+// SYS-11.1.1, SYS-3.1.1, SYS-8.2.2#capacity: defaults of omitted keys; home mode listens on loopback.
 TEST_F(ConfigTest, DefaultsOfAnEmptyFile) {
   const Config c = load("").value();
   EXPECT_EQ(c.orchestratord.bind, "127.0.0.1:8080");

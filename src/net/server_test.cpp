@@ -333,7 +333,7 @@ TEST_F(ServerTest, ClientThatGoesIsNoticedWhileIdle) {
     exchange->on_close([&](CloseReason reason) { closed.set_value(reason); });
     socket.close();
     std::future<CloseReason> reason = closed.get_future();
-    ASSERT_EQ(reason.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+    ASSERT_EQ(reason.wait_for(std::chrono::minutes(3)), std::future_status::ready);
     EXPECT_EQ(reason.get(), CloseReason::kPeerGone);
     EXPECT_FALSE(exchange->write("x"));
     EXPECT_FALSE(exchange->respond({}));
@@ -361,12 +361,16 @@ TEST_F(ServerTest, SlowRequestsEnd) {
   EXPECT_EQ(status_of(ask("GET /hel")), 408);
 }
 
-TEST_F(ServerTest, IdleConnectionsAndStalledResponsesEnd) {
+TEST_F(ServerTest, IdleConnectionsEnd) {
   options.idle_timeout_ms = 50;
+  start();
+  EXPECT_EQ(TestSocket(server->port()).read_all(), "");
+}
+
+TEST_F(ServerTest, StalledResponsesEnd) {
   options.write_stall_timeout_ms = 50;
   options.send_buffer_bytes = 16 << 10;
   start();
-  EXPECT_EQ(TestSocket(server->port()).read_all(), "");
   for (const bool streamed : {false, true}) {
     TestSocket socket(server->port(), 4096);
     socket.send(get("/keep"));

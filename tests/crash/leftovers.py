@@ -12,8 +12,6 @@ import sqlite3
 import struct
 import tempfile
 
-# From the terminal event to a key that is overwritten and synced (DECISIONS §5).
-KEY_DELAY_S = 1.0
 PIECE_CHARS = 24
 KEY_BYTES, TAG_BYTES = 32, 16
 STRIDE = 8

@@ -40,7 +40,7 @@ class Storm:
     def start_load(self):
         for client in self.clients:
             client.start()
-        wait_for("the first jobs", lambda: self.ledger.counts["terminal events read"] > len(self.clients), 60)
+        wait_for("the first jobs", lambda: self.ledger.counts["terminal events read"] > len(self.clients))
 
     def kill(self, orchestrator, worker, pool, progress=lambda done: None):
         kills = ["o"] * orchestrator + ["w"] * worker + ["p"] * pool
@@ -119,7 +119,6 @@ def run(seed, orchestrator, worker, pool, clients=10, requests=24, state_dir=Non
         storm.start_load()
         storm.kill(orchestrator, worker, pool, lambda done: progress(storm, done))
         storm.drain()
-        time.sleep(leftovers.KEY_DELAY_S)
         storm.look_for_leftovers(stack.dir)
         stack.stop_daemons()
         storm.judge(stack.dir)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from stack import BIN, MODEL, Stack, llorch, process_runs, wait_for
+from stack import BIN, HANG_S, MODEL, Gate, Stack, llorch, process_runs, wait_for
 from workload import SETTINGS
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
@@ -50,17 +50,17 @@ def stack(tmp_path):
 def test_a_crashed_daemon_writes_no_core_file(crashes_are_kept, tmp_path, stack):
     """SYS-9.2.3 DECISIONS §3: worker, pool manager and orchestrator, each crashed in the middle of a job."""
     for name in ("worker", "pool", "orchestrator"):
-        stack.submit(max_tokens=400, on_disconnect="resume")
-        worker = wait_for("a worker", stack.ready_worker, 20)["pid"]
+        stack.submit_held(max_tokens=400, on_disconnect="resume")
+        worker = stack.ready_worker()["pid"]
         pid = {"worker": worker, "pool": stack.pool.pid, "orchestrator": stack.orchestrator.pid}[name]
         limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
         assert [line.split()[4:6] for line in limits.splitlines() if line.startswith("Max core file size")] == [["0", "0"]], name
         os.kill(pid, signal.SIGSEGV)
         if name == "worker":
-            wait_for("the worker to die", lambda p=pid: not process_runs(p), 10)
+            wait_for("the worker to die", lambda p=pid: not process_runs(p))
         else:
             process = getattr(stack, name)
-            assert process.wait(10) == -signal.SIGSEGV, name
+            assert process.wait(HANG_S) == -signal.SIGSEGV, name
             stack.start_pool() if name == "pool" else stack.start_orchestrator()
     assert core_files(tmp_path / "cwd") == [] and core_files(tmp_path / "state") == []
 
@@ -93,15 +93,19 @@ def test_no_other_process_of_the_user_may_read_a_daemon(tmp_path):
 
 def test_the_front_door_writes_no_core_file(crashes_are_kept, tmp_path):
     """`llorch run` holds the prompt, `llorch up` starts who holds more."""
+    gate = Gate()
+    gate.hold()
+    gate.let_pass(8)
     process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(tmp_path / "state"), "--set", "orchestratord.bind=127.0.0.1:0",
                                 "--set", "pool-managerd.bind=127.0.0.1:0", "up", "--cpu", "--model", str(MODEL)],
-                               cwd=tmp_path, preexec_fn=cores_allowed, stdout=subprocess.PIPE)
+                               cwd=tmp_path, preexec_fn=cores_allowed, stdout=subprocess.PIPE, env={**os.environ, **gate.env})
     assert b"orchestratord" in process.stdout.readline()
     run = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(tmp_path / "state"), "run", MODEL.stem, "Once", "--max-tokens", "500"],
                            cwd=tmp_path, preexec_fn=cores_allowed, stdout=subprocess.PIPE)
     assert run.stdout.read(1)
     for one in (run, process):
         one.send_signal(signal.SIGSEGV)
-        assert one.wait(10) == -signal.SIGSEGV
+        assert one.wait(HANG_S) == -signal.SIGSEGV
+    gate.remove()
     llorch("down", state_dir=tmp_path / "state")
     assert {path.parent for path in core_files(tmp_path)} == {tmp_path / "control"}

@@ -90,7 +90,7 @@ def read_all(stack, secrets):
     """Every stream to its terminal event; some are cancelled first."""
     for secret in secrets:
         if secret.kind == "cancelled":
-            wait_for("the cancel to be answered", lambda s=secret: ask(stack, "DELETE", f"/v2/tasks/{s.job_id}"), 20)
+            wait_for("the cancel to be answered", lambda s=secret: ask(stack, "DELETE", f"/v2/tasks/{s.job_id}"))
     for secret in secrets:
         client = ResumingClient(stack, secret.job_id).run()
         secret.output = client.text()
@@ -103,7 +103,7 @@ def read_all(stack, secrets):
 def seal_and_kill(watched, secrets):
     """Submits while nothing can run, kills orchestratord and then the worker. What the dead process left of each job."""
     stack = watched.stack
-    stalled = wait_for("a worker", stack.ready_worker, 20)["pid"]
+    stalled = wait_for("a worker", stack.ready_worker)["pid"]
     os.kill(stalled, signal.SIGSTOP)
     for secret in secrets:
         secret.job_id = stack.submit(**secret.body)["job_id"]
@@ -140,7 +140,7 @@ def test_nothing_of_a_job_is_left(watched):
         assert leftovers.openable(at_rest, keys) == [], "a death right after the terminal event must not save a key"
         stack.start_orchestrator()
         secrets, sealed = secrets + batch, sealed + at_rest
-    time.sleep(leftovers.KEY_DELAY_S)
+    wait_for("the last keys to be destroyed", lambda: leftovers.openable(sealed, keys) == [], every_s=0.2)
 
     forms = forms_of(secrets, tokens)
     forms += [part for one in sealed for part in (one.key[:16], one.key[16:], one.key.hex().encode(), one.key.hex().upper().encode())]
@@ -213,7 +213,6 @@ def test_the_front_door_keeps_no_prompt(tmp_path):
     try:
         done = llorch("run", MODEL.stem, f"Once upon a time a {word} went", "--max-tokens", "40", state_dir=state, env=env, cwd=home)
         assert done.returncode == 0 and len(done.stdout) > 40
-        time.sleep(leftovers.KEY_DELAY_S)
         output = done.stdout.decode(errors="replace").replace("\ufffd", "")
         forms = leftovers.text_forms(word) + [form for piece in leftovers.pieces(output) for form in leftovers.text_forms(piece)]
         assert leftovers.search([tmp_path], forms) == []

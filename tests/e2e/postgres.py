@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from stack import wait_for
+from stack import HANG_S, wait_for
 
 
 def server_programs():
@@ -54,7 +54,7 @@ class PostgresServer:
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGQUIT)
-        self.process.wait(20)
+        self.process.wait(HANG_S)
         self.log.close()
         shutil.rmtree(self.dir, ignore_errors=True)
 

@@ -8,19 +8,20 @@ import tempfile
 import threading
 import time
 
-from stack import Stack, llorch, wait_for
+from stack import HANG_S, Stack, llorch, wait_for
 
 
 def test_waiting_jobs_move_with_a_backup():
     """SYS-6.1.3: what waits goes on from a backup, with its prompt; a running stack is not overwritten."""
-    with Stack(slow=True) as stack, tempfile.TemporaryDirectory() as folder:
+    with Stack() as stack, tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/jobs.backup"
-        stack.submit(max_tokens=300)
+        stack.submit_held(max_tokens=300)
         jobs = [stack.submit(prompt=f"job {n}", max_tokens=8, seed=n)["job_id"] for n in range(3)]
         refused = llorch("restore", file, state_dir=stack.dir)
         assert refused.returncode == 1 and b"ALREADY_RUNNING" in refused.stderr, refused.stderr
         stack.orchestrator.terminate()
-        stack.orchestrator.wait(20)
+        stack.orchestrator.wait(HANG_S)
+        stack.gate.open()  # the stack that is restored knows the same pool
         written = llorch("--json", "backup", file, state_dir=stack.dir)
         assert written.returncode == 0, written.stderr
         assert json.loads(written.stdout)["live_jobs"] == 4
@@ -29,7 +30,7 @@ def test_waiting_jobs_move_with_a_backup():
         with tempfile.TemporaryDirectory() as elsewhere:
             restored = llorch("restore", file, state_dir=elsewhere)
             assert restored.returncode == 0, restored.stderr
-            with Stack(slow=True, state_dir=elsewhere) as other:
+            with Stack(state_dir=elsewhere) as other:
                 for job in jobs:
                     assert other.wait_terminal(job)["status"] == "completed"
         stack.start_orchestrator()
@@ -38,7 +39,7 @@ def test_waiting_jobs_move_with_a_backup():
 
 
 class Load:
-    """Submits short jobs, fifty a second, until it is told to stop; none may be refused."""
+    """Submits short jobs until it is told to stop, more than the held workers end; none may be refused."""
 
     def __init__(self, stack):
         self.stack = stack
@@ -50,6 +51,8 @@ class Load:
         while not self.over:
             number = len(self.jobs)
             self.jobs.append(self.stack.submit(prompt=f"job {number} ", max_tokens=2, seed=number)["job_id"])
+            if number % 4 == 0:
+                self.stack.gate.let_pass(1)
             time.sleep(0.02)
 
     def __enter__(self):
@@ -73,11 +76,11 @@ def small_files():
 
 def test_a_backup_while_the_stack_serves():
     """SYS-6.1.3: jobs come and end while it is made; all that live in it run from it, and the stack goes on."""
-    with Stack({"orchestratord.queue.capacity": "5000"}, slow=True) as stack, tempfile.TemporaryDirectory() as folder:
+    with Stack({"orchestratord.queue.capacity": "5000", "orchestratord.worker_slots": "4"}) as stack, tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/jobs.backup"
-        long_job = stack.submit(max_tokens=300)["job_id"]
+        long_job = stack.submit_held(max_tokens=300)
         with Load(stack) as load:
-            wait_for("some jobs", lambda: len(load.jobs) >= 30, 20)
+            wait_for("some jobs", lambda: len(load.jobs) >= 30)
             full = llorch("backup", file, state_dir=stack.dir, preexec_fn=small_files)
             assert full.returncode == 1 and b"IO_ERROR" in full.stderr, full.stderr
             assert left_beside(file) == []
@@ -88,7 +91,9 @@ def test_a_backup_while_the_stack_serves():
         assert left_beside(file) == ["jobs.backup"]
         assert not (stack.dir / "backup.request").exists()
         live = json.loads(written.stdout)["live_jobs"]
-        assert live > 0
+        assert live > 10
+        assert any(stack.job(job)["status"] == "completed" for job in load.jobs)
+        stack.gate.open()
         for job in [long_job, *load.jobs]:
             assert stack.wait_terminal(job)["status"] == "completed"
         stack.stop_daemons()
@@ -97,7 +102,7 @@ def test_a_backup_while_the_stack_serves():
             restored = llorch("--json", "restore", file, state_dir=elsewhere)
             assert restored.returncode == 0, restored.stderr
             assert json.loads(restored.stdout)["live_jobs"] == live
-            with Stack({"orchestratord.queue.capacity": "5000"}, slow=True, state_dir=elsewhere) as other:
+            with Stack({"orchestratord.queue.capacity": "5000"}, state_dir=elsewhere) as other:
                 jobs = [job["job_id"] for job in other.request("GET", "/v2/tasks?limit=1000").json["tasks"]]
                 assert long_job in jobs
                 for job in jobs:

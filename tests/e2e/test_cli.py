@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from stack import BIN, MODEL, clean_env, llorch, process_runs, slow_model, wait_for
+from stack import BIN, HANG_S, MODEL, Gate, clean_env, llorch, process_runs, wait_for
 
 UP = ["--set", "orchestratord.bind=127.0.0.1:0", "--set", "pool-managerd.bind=127.0.0.1:0"]
 # Where nothing answers, whatever else runs on this machine.
@@ -15,11 +15,17 @@ NOWHERE = ["--url", "http://127.0.0.1:1"]
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory):
-    """A detached stack, started and stopped by the CLI."""
+def gate():
+    one = Gate()
+    yield one
+    one.remove()
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory, gate):
+    """A detached stack, started and stopped by the CLI; `gate` holds its workers' steps."""
     state = tmp_path_factory.mktemp("state")
-    slow = ["--set", f"models.aliases.slow=file:{slow_model()}", "--set", f"models.allowed_roots={slow_model().parent}"]
-    done = llorch(*UP, *slow, "up", "--cpu", "--detach", "--model", str(MODEL), state_dir=state)
+    done = llorch(*UP, "up", "--cpu", "--detach", "--model", str(MODEL), state_dir=state, env=gate.env)
     assert done.returncode == 0, done.stderr
     yield state
     done = llorch("down", state_dir=state)
@@ -58,22 +64,23 @@ def test_ls_names_the_model(box):
     assert NAME.encode() in llorch("ls", state_dir=box).stdout
 
 
-def test_ctrl_c_cancels_the_job(box):
-    process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "run", "slow", "Once", "--max-tokens", "2000"],
+def test_ctrl_c_cancels_the_job(box, gate):
+    gate.hold()
+    gate.let_pass(8)
+    process = subprocess.Popen([str(BIN / "llorch"), "--state-dir", str(box), "run", NAME, "Once", "--max-tokens", "400"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_env(box))
     process.stdout.read(1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
-    jobs = json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"]
+    assert process.wait(HANG_S) == 130
     wait_for("the job to be cancelled", lambda: any(
-        j["status"] == "cancelled" for j in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"]), 5)
-    assert jobs
+        j["status"] == "cancelled" for j in json.loads(llorch("--json", "ps", state_dir=box).stdout)["tasks"]))
+    gate.open()
 
 
 def test_a_crashed_daemon_is_started_again(box):
     record = json.loads((box / "run/orchestratord.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
-    wait_for("it to be gone", lambda: not process_runs(record["pid"]), 15)
+    wait_for("it to be gone", lambda: not process_runs(record["pid"]))
     done = llorch("ps", state_dir=box)
     assert done.returncode == 0 or b"starts it again" in done.stderr, done.stderr
 
@@ -83,7 +90,7 @@ def test_a_crashed_daemon_is_started_again(box):
         except (OSError, ValueError):
             return False
 
-    wait_for("the supervisor to restart orchestratord", restarted, 15)
+    wait_for("the supervisor to restart orchestratord", restarted)
     done = llorch("run", NAME, "Once", "--max-tokens", "3", state_dir=box)
     assert done.returncode == 0, done.stderr
 
@@ -135,5 +142,5 @@ def test_sigterm_of_a_foreground_up_stops_everything(tmp_path):
     assert b"orchestratord" in process.stdout.readline()
     pids = [json.loads(p.read_text())["pid"] for p in (tmp_path / "run").glob("*.json")]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(HANG_S) == 0
     assert not [pid for pid in pids if process_runs(pid)]

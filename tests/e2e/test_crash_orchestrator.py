@@ -4,11 +4,10 @@ import os
 import random
 import sqlite3
 import threading
-import time
 
 import pytest
 
-from stack import ResumingClient, Stack, wait_for
+from stack import HANG_S, ResumingClient, Stack, wait_for
 
 ROUNDS = int(os.environ.get("LLORCH_CRASH_ROUNDS", "20"))
 JOBS = 30
@@ -24,7 +23,7 @@ def prompt_of(n):
 def undisturbed():
     """What each request answers when nothing goes wrong."""
     answers = {}
-    with Stack(slow=True) as stack:
+    with Stack() as stack:
         jobs = {n: stack.submit(prompt=prompt_of(n), max_tokens=TOKENS, seed=100 + n)["job_id"] for n in range(JOBS)}
         for n, job in jobs.items():
             client = ResumingClient(stack, job).run()
@@ -42,6 +41,7 @@ def state_bytes(stack):
 
 
 def crash_round(stack, rng, undisturbed):
+    stack.gate.hold()
     jobs = {
         n: stack.submit(prompt=prompt_of(n), max_tokens=TOKENS, seed=100 + n, on_disconnect="resume")["job_id"] for n in range(JOBS)
     }
@@ -49,18 +49,20 @@ def crash_round(stack, rng, undisturbed):
     readers = [threading.Thread(target=clients[n].run) for n in range(0, JOBS, 3)]
     for reader in readers:
         reader.start()
-    time.sleep(rng.uniform(0.0, 2.0))
+    # Killed when so many tokens have been said: before the first, or in the middle of one of the jobs.
+    tokens = rng.randrange(sum(len(said) for said, _ in undisturbed.values()))
+    stack.gate.let_pass(tokens)
+    wait_for("the jobs to come so far", lambda: stack.gate.steps_left() == 0)
     stack.orchestrator.kill()
     stack.orchestrator.wait()
-    restarted = time.monotonic()
+    stack.gate.open()
     stack.start_orchestrator()
-    wait_for("service after the restart", lambda: stack.request("GET", "/v2/health").status == 200, 10)
-    assert time.monotonic() - restarted < 10
+    wait_for("service after the restart", lambda: stack.request("GET", "/v2/health").status == 200)
     for reader in readers:
-        reader.join(120)
+        reader.join(HANG_S)
         assert not reader.is_alive()
     for n, job in jobs.items():
-        ended = stack.wait_terminal(job, 120)
+        ended = stack.wait_terminal(job)
         assert ended["status"] == "completed", (n, ended)
         assert ended["receipt"]["output_sha256"] == undisturbed[n][1]
         if n % 3 == 0:
@@ -74,7 +76,7 @@ def test_thirty_queued_jobs_survive_kill_9(undisturbed):
     seed = int(os.environ.get("LLORCH_TEST_SEED", "20261121"))
     rng = random.Random(seed)
     print("seed", seed)
-    with Stack(slow=True) as stack:
+    with Stack() as stack:
         seen = set()
         for _ in range(ROUNDS):
             jobs = crash_round(stack, rng, undisturbed)
@@ -93,13 +95,14 @@ def test_thirty_queued_jobs_survive_kill_9(undisturbed):
 
 
 def test_the_queue_resumes_in_order_after_a_restart():
-    """OC-CORE-1003 OC-CORE-1004: arrival order within a class, interactive before batch, also across a restart."""
-    with Stack(slow=True) as stack:
-        stack.submit(prompt="first", max_tokens=200)
+    """OC-CORE-1003#arrival-order OC-CORE-1004: arrival order within a class, interactive before batch, also across a restart."""
+    with Stack() as stack:
+        stack.submit_held(prompt="first", max_tokens=200)
         batch = [stack.submit(prompt=f"b{n}", max_tokens=4, priority="batch", seed=n)["job_id"] for n in range(4)]
         interactive = [stack.submit(prompt=f"i{n}", max_tokens=4, seed=n)["job_id"] for n in range(4)]
         stack.orchestrator.kill()
         stack.orchestrator.wait()
+        stack.gate.open()
         stack.start_orchestrator()
         ended = {job: stack.wait_terminal(job) for job in batch + interactive}
         assert all(job["status"] == "completed" for job in ended.values())
@@ -110,7 +113,7 @@ def test_the_queue_resumes_in_order_after_a_restart():
 
 
 def test_two_orchestrators_cannot_share_a_state_folder():
-    with Stack(slow=True) as stack:
+    with Stack() as stack:
         second = stack._spawn("orchestratord", "127.0.0.1:0")
-        assert second.wait(10) != 0
+        assert second.wait(HANG_S) != 0
         assert "ALREADY_RUNNING" in stack.log("orchestratord")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from stack import ALIAS, BIN, MODEL, MODEL_F16, Stack, clean_env, llorch, request, wait_for
+from stack import ALIAS, BIN, HANG_S, MODEL, MODEL_F16, Stack, clean_env, llorch, request, wait_for
 
 SPLIT = "demo-f16"
 
@@ -97,7 +97,7 @@ def test_every_device_of_a_worker_has_a_budget_of_its_own(split, tmp_path):
               "--memory-budget-bytes"]
 
     def fails(budgets):
-        return subprocess.run(worker + [budgets], env=clean_env(tmp_path), capture_output=True, text=True, timeout=60)
+        return subprocess.run(worker + [budgets], env=clean_env(tmp_path), capture_output=True, text=True, timeout=HANG_S)
 
     short = fails(f"{1 << 40},{exact[1] // 2}")
     logged = [json.loads(line) for line in (short.stdout + short.stderr).splitlines() if line.startswith("{")]
@@ -152,7 +152,7 @@ def test_run_shows_the_load_beside_the_answer(held, form):
                                env=clean_env(held.dir))
     first = next(line.decode() for line in process.stderr if b"load" in line)  # a slow machine waits for its start first
     held.go.touch()
-    out, rest = process.communicate(timeout=60)
+    out, rest = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, rest
     if form == "json":
         assert json.loads(first) == {"event": "load_progress", "percent": 25}

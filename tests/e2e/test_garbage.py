@@ -14,7 +14,7 @@ import tempfile
 
 import pytest
 
-from stack import ALIAS, BIN, MODEL, Stack, clean_env, llorch, wait_for
+from stack import ALIAS, BIN, HANG_S, MODEL, Stack, clean_env, llorch, wait_for
 
 GOOD = {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 4, "seed": 1}
 
@@ -71,10 +71,9 @@ def test_same_task_id_same_body_is_one_job(stack):
 
 
 def test_a_full_queue_answers_429_with_the_contract():
-    """ORCH-2007 OC-CTRL-2011 ORCH-3005 OC-CORE-1002: Retry-After, X-Backoff-Ms, policy label, retriable."""
-    with Stack(slow=True, settings={"orchestratord.queue.capacity": "2"}) as stack:
-        jobs = [stack.submit(max_tokens=400)["job_id"]]
-        wait_for("the first job to leave the queue", lambda: stack.job(jobs[0])["status"] == "running")
+    """ORCH-2007 OC-CTRL-2011 ORCH-3005 OC-CORE-1002 SYS-8.2.2#full: Retry-After, X-Backoff-Ms, policy label, retriable."""
+    with Stack(settings={"orchestratord.queue.capacity": "2"}) as stack:
+        jobs = [stack.submit_held(max_tokens=400)]
         jobs += [stack.submit(max_tokens=2)["job_id"] for _ in range(2)]
         response = stack.request("POST", "/v2/tasks", GOOD)
         assert response.status == 429 and response.code == "QUEUE_FULL"
@@ -112,7 +111,7 @@ def test_ten_thousand_mutated_bodies_never_crash_anything(stack):
     # The model is unknown, so that what happens to be well-formed is refused instead of run.
     base = {**GOOD, "model": "nobody-knows-this"}
     host, port = stack.bind.split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=HANG_S)
     for _ in range(10_000):
         connection.request("POST", "/v2/tasks", body=mutate(rng, base))
         response = connection.getresponse()
@@ -172,7 +171,7 @@ def test_a_port_in_use_is_said(tmp_path):
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
         for name in ("orchestratord", "pool-managerd"):
             done = subprocess.run([str(BIN / name), "--state-dir", str(tmp_path / name), "--bind", bind] +
-                                  (["--cpu"] if name == "pool-managerd" else []), capture_output=True, timeout=20,
+                                  (["--cpu"] if name == "pool-managerd" else []), capture_output=True, timeout=HANG_S,
                                   env=clean_env(tmp_path))
             assert done.returncode != 0 and b"PORT_IN_USE" in done.stderr
 
@@ -185,16 +184,18 @@ def test_non_loopback_needs_a_token(tmp_path):
         "worker-orcd": ["--model", str(MODEL), "--gpu-device", "cpu", "--bind", "0.0.0.0", "--self-test-dir", str(tmp_path)],
     }
     for name, args in commands.items():
-        done = subprocess.run([str(BIN / name), *args], capture_output=True, timeout=30, env=clean_env(tmp_path))
+        done = subprocess.run([str(BIN / name), *args], capture_output=True, timeout=HANG_S, env=clean_env(tmp_path))
         assert done.returncode != 0, name
         assert b"NON_LOOPBACK_WITHOUT_TOKEN" in done.stderr, (name, done.stderr[-500:])
 
 
 def test_a_token_is_needed_when_one_is_set():
-    """AUTH-1001 AUTH-1003 SEC-AUTH-3001 MISSING_TOKEN BAD_TOKEN: also between the daemons."""
+    """AUTH-1001 AUTH-1003 SEC-AUTH-3001 SYS-5.2.1#authenticated MISSING_TOKEN BAD_TOKEN: also between the daemons."""
     token = "t" * 40
     with Stack(token=token) as stack:
         assert stack.request("GET", "/v2/pools", headers={}).code == "MISSING_TOKEN"
+        pool = {"pool_id": "stranger", "endpoint": "http://127.0.0.1:9", "gpus": [], "workers": []}
+        assert stack.request("POST", "/v2/pools/register", pool, headers={}).code == "MISSING_TOKEN"
         assert stack.request("GET", "/v2/pools", headers={"Authorization": "Bearer " + "x" * 40}).code == "BAD_TOKEN"
         assert stack.wait_terminal(stack.submit(max_tokens=4)["job_id"])["status"] == "completed"
         for log in stack.dir.rglob("*.log"):
@@ -231,7 +232,7 @@ def test_a_full_disk_gives_503_and_never_a_false_202():
                 refused += 1
         assert refused > 0
         filler.unlink()
-        wait_for("service with space", lambda: stack.request("POST", "/v2/tasks", GOOD).status == 202, 20, 0.2)
+        wait_for("service with space", lambda: stack.request("POST", "/v2/tasks", GOOD).status == 202, every_s=0.2)
         for job in accepted:
             assert stack.wait_terminal(job)["status"] == "completed"
     finally:
@@ -249,7 +250,7 @@ def test_a_read_only_state_folder_is_said():
         for name in ("orchestratord", "pool-managerd"):
             done = subprocess.run(
                 ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(BIN / name), "--state-dir", f"{folder}/state",
-                 "--bind", "127.0.0.1:0"] + (["--cpu"] if name == "pool-managerd" else []), capture_output=True, timeout=20,
+                 "--bind", "127.0.0.1:0"] + (["--cpu"] if name == "pool-managerd" else []), capture_output=True, timeout=HANG_S,
                 env=clean_env(folder),
             )
             if b"Permission denied" in done.stderr and b"setpriv" in done.stderr:
@@ -264,6 +265,6 @@ def test_raw_garbage_on_the_socket(stack):
     rng = random.Random(5)
     host, port = stack.bind.split(":")
     for _ in range(200):
-        with socket.create_connection((host, int(port)), timeout=5) as connection:
+        with socket.create_connection((host, int(port)), timeout=HANG_S) as connection:
             connection.sendall(rng.randbytes(rng.randrange(1, 400)))
     assert stack.request("GET", "/v2/health").status == 200

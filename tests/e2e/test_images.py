@@ -153,7 +153,7 @@ def test_a_replay_sees_the_same_image_and_nothing_is_kept(stack):
     assert picture[50:90] not in stored and base64.b64encode(picture)[60:120] not in stored, "sealed at rest"
     stack.start_orchestrator()
     os.kill(worker["pid"], signal.SIGKILL)
-    ended = stack.wait_terminal(job, 60)
+    ended = stack.wait_terminal(job)
     assert ended["status"] == "completed", ended
     assert ended["receipt"] == calm["receipt"]
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 from stack import Stack, wait_for
 
@@ -19,20 +18,24 @@ def test_logs_and_metrics_are_for_machines():
     cancel have codes of their own and the correlation id of their job.
 
     ORCH-3027: what a job was, where it ran and how long it took is in the lines of its admission and its end."""
-    with Stack(slow=True) as stack:
+    with Stack() as stack:
         done = stack.submit(max_tokens=3, session_id="a-session")["job_id"]
         stack.wait_terminal(done)
-        retried = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 600, "on_disconnect": "resume"},
+        stack.gate.hold()
+        retried = stack.request("POST", "/v2/tasks", {"model": "demo", "prompt": "Once", "max_tokens": 400, "on_disconnect": "resume"},
                                 headers={"X-Correlation-Id": "corr-retried"}).json["job_id"]
-        wait_for("the job to run", lambda: stack.job(retried)["tokens_out"] > 0, 20)
+        stack.gate.let_pass(1)
+        wait_for("the job to run", lambda: stack.job(retried)["tokens_out"] > 0)
         os.kill(stack.ready_worker()["pid"], signal.SIGKILL)
+        stack.gate.open()
         stack.wait_terminal(retried)
-        late = stack.submit(max_tokens=2000, timeout_ms=200)["job_id"]
+        stack.gate.hold()
+        late = stack.submit(max_tokens=400, timeout_ms=500)["job_id"]
         stack.wait_terminal(late)
-        cancelled = stack.submit(max_tokens=2000)["job_id"]
+        cancelled = stack.submit(max_tokens=400)["job_id"]
         stack.request("DELETE", f"/v2/tasks/{cancelled}")
         stack.wait_terminal(cancelled)
-        time.sleep(0.3)
+        stack.stop_daemons()  # every line is written
         logs = {"orchestratord": lines(stack.log("orchestratord")), "pool-managerd": lines(stack.log("pool-managerd"))}
         logs["worker-orcd"] = [entry for path in (stack.dir / "logs").glob("worker-*.log")
                                for entry in lines(path.read_text(errors="replace"))]

@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from stack import BIN, clean_env, request
+from stack import BIN, HANG_S, clean_env, request
 
 MODEL = Path(__file__).resolve().parents[2] / "models/demo/fairytale-5m-f16.gguf"
 TOKENS = "1,17,400,33,250,9,77,301"
@@ -57,6 +57,6 @@ def test_a_worker_on_two_devices_says_so_and_repeats_itself(tmp_path):
             outcomes.add(tuple(tokens))
         finally:
             worker.terminate()
-            log = worker.communicate(timeout=20)[1].decode()
+            log = worker.communicate(timeout=HANG_S)[1].decode()
         assert log.count('"model_load_device"') == 2, log
     assert len(outcomes) == 1

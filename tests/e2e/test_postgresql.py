@@ -3,7 +3,7 @@
 import tempfile
 
 from postgres import PostgresServer
-from stack import ResumingClient, Stack, request, wait_for
+from stack import HANG_S, ResumingClient, Stack, request, wait_for
 
 NEEDLE = "zanzibar marmalade"
 
@@ -13,13 +13,14 @@ def test_jobs_in_postgresql_survive_kill_9_of_both():
     with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
         settings = {"orchestratord.persistence.store": "postgresql",
                     "orchestratord.persistence.postgresql.connection_file": str(server.connection_file(folder))}
-        with Stack(settings, slow=True) as stack:
+        with Stack(settings) as stack:
             undisturbed = ResumingClient(stack, stack.submit(prompt=NEEDLE, max_tokens=40)["job_id"]).run()
-            jobs = [stack.submit(prompt=NEEDLE, max_tokens=40, on_disconnect="resume")["job_id"] for _ in range(4)]
-            wait_for("the first one to run", lambda: stack.job(jobs[0])["status"] == "running")
+            jobs = [stack.submit_held(prompt=NEEDLE, max_tokens=40, on_disconnect="resume")]
+            jobs += [stack.submit(prompt=NEEDLE, max_tokens=40, on_disconnect="resume")["job_id"] for _ in range(3)]
             stack.orchestrator.kill()
             stack.orchestrator.wait()
             assert server.sql("SELECT count(*) FROM llorch.jobs WHERE completed_at IS NULL") == "4"
+            stack.gate.open()
             stack.start_orchestrator()
             for job_id in jobs:
                 client = ResumingClient(stack, job_id).run()
@@ -27,13 +28,14 @@ def test_jobs_in_postgresql_survive_kill_9_of_both():
                 assert client.tokens() == undisturbed.tokens()
 
             # The server dies under the running stack: refused meanwhile, and it recovers without help.
-            waiting = stack.submit(prompt=NEEDLE, max_tokens=200)["job_id"]
+            waiting = stack.submit_held(prompt=NEEDLE, max_tokens=200)
             server.process.kill()
             server.process.wait()
             # Its last backend may still finish a commit; what is asked after that is refused at once.
             wait_for("the store to notice", lambda: request(stack.url, "GET", "/v2/tasks/no-such-job").status == 503)
             refused = request(stack.url, "POST", "/v2/tasks", {"model": "demo", "prompt": "x", "max_tokens": 2, "seed": 1})
             assert (refused.status, refused.code) == (503, "STORE_UNAVAILABLE")
+            stack.gate.open()
             wait_for("the server to start again", lambda: restarted(server))
             wait_for("admissions", lambda: request(stack.url, "POST", "/v2/tasks",
                                                    {"model": "demo", "prompt": "x", "max_tokens": 2, "seed": 1}).status == 202)
@@ -43,7 +45,7 @@ def test_jobs_in_postgresql_survive_kill_9_of_both():
             with tempfile.TemporaryDirectory() as other:
                 second = Stack(settings, state_dir=other)
                 process = second._spawn("orchestratord", "127.0.0.1:0")
-                assert process.wait(60) == 1
+                assert process.wait(HANG_S) == 1
                 assert "ALREADY_RUNNING" in second.log("orchestratord")
                 assert str(server.dir) not in second.log("orchestratord"), "the connection string is in a log"
         assert server.sql("SELECT count(*) FROM llorch.job_payloads") in ("0", "1")

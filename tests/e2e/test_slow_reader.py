@@ -9,15 +9,15 @@ import subprocess
 import time
 import urllib.parse
 
-from slow_model import write_slow_model
-from stack import BIN, clean_env, request, wait_for
+from long_model import write_long_model
+from stack import BIN, HANG_S, clean_env, request, wait_for
 
 TOKENS = 3600
 
 
 @contextlib.contextmanager
 def worker(tmp_path):
-    model = write_slow_model(tmp_path / "long.gguf", layers=1)
+    model = write_long_model(tmp_path / "long.gguf")
     process = subprocess.Popen(
         [str(BIN / "worker-orcd"), "--model", str(model), "--gpu-device", "cpu", "--slots", "2",
          "--self-test-dir", str(tmp_path)],
@@ -27,7 +27,7 @@ def worker(tmp_path):
         yield process.pid, "http://" + json.loads(process.stdout.readline())["bind"]
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(HANG_S)
 
 
 def execute(url, job_id, tokens, receive_buffer=None):
@@ -45,7 +45,7 @@ def execute(url, job_id, tokens, receive_buffer=None):
 
 def read_to_end(client):
     data = bytearray()
-    client.settimeout(120)
+    client.settimeout(HANG_S)
     while not re.search(rb"event: (end|error)\n.*\n\n", data[-4096:], re.S):
         part = client.recv(1 << 20)
         assert part, data[-400:]

@@ -2,7 +2,7 @@
 
 import re
 
-from stack import Stack, wait_for
+from stack import OFTEN_HEARD, Stack, wait_for
 
 
 def secret(folder, name, character):
@@ -23,24 +23,28 @@ def test_tenants_are_bounded_by_their_configuration(tmp_path):
     config.write_text(f"orchestratord:\n  tenants:\n    - id: small\n      token_file: {tmp_path / 'a'}\n"
                       "      quotas: {max_concurrent_jobs: 1, token_budget_daily: 400}\n")
     config.chmod(0o600)
-    with Stack(slow=True, token="o" * 32, env={"LLORCH_CONFIG": str(config)},
+    with Stack(token="o" * 32, env={"LLORCH_CONFIG": str(config)},
                settings={"orchestratord.worker_slots": "4"}) as stack:
         def submit(who, max_tokens):
             body = {"model": "demo", "prompt": "Once upon a time", "max_tokens": max_tokens, "seed": 7}
             return stack.request("POST", "/v2/tasks", body, headers=bearer(who))
 
+        stack.gate.hold()
         first, second = submit("a", 150), submit("a", 20)
         assert first.status == second.status == 202
         first, second = first.json["job_id"], second.json["job_id"]
         wait_for("the quota to hold the second job", lambda: (stack.job(second).get("reason") or {}).get("code")
-                 == "WAITING_FOR_QUOTA", 20)
+                 == "WAITING_FOR_QUOTA")
         refused = submit("a", 300)
         assert refused.status == 429 and refused.code == "QUOTA_EXCEEDED" and int(refused.headers["retry-after"]) >= 1
         assert submit("x", 1).status == 401
         other = submit("o", 10)
         assert other.status == 202
+        stack.wait_running(other.json["job_id"])
+        stack.gate.let_pass(12)  # its ten tokens, and what the first job may take before it
         stack.wait_terminal(other.json["job_id"])
         assert stack.job(second)["status"] == "queued"  # the operator's job has overtaken it
+        stack.gate.open()
         for job in (first, second):
             assert stack.wait_terminal(job)["status"] == "completed"
         used = sum(job["tokens_in"] + job["tokens_out"] for job in map(stack.job, (first, second)))
@@ -53,20 +57,21 @@ def test_tenants_are_bounded_by_their_configuration(tmp_path):
 
 def test_the_pressure_on_the_cache_is_a_metric():
     """ORCH-3022: the cache of a worker is bounded, and how much of it running jobs hold is kv_cache_usage_ratio."""
-    settings = {"pool-managerd.worker_health_interval_ms": "50", "orchestratord.heartbeat.interval_ms": "200",
+    settings = {**OFTEN_HEARD, "pool-managerd.worker_health_interval_ms": "1000",
                 "orchestratord.worker_context_tokens": "512"}
-    with Stack(slow=True, settings=settings) as stack:
+    with Stack(settings=settings) as stack:
         def ratio():
             text = stack.request("GET", "/metrics").body.decode()
             found = re.findall(r'^kv_cache_usage_ratio\{([^}]*)\} (\S+)$', text, re.M)
             return found[0] if found else ("", "-1")
 
-        job = stack.submit(max_tokens=300)["job_id"]
-        labels, value = wait_for("the cache to be used", lambda: ratio() if float(ratio()[1]) > 0 else None, 30)
+        job = stack.submit_held(max_tokens=300)
+        labels, value = wait_for("the cache to be used", lambda: (told := ratio()) and float(told[1]) > 0 and told)
         assert 0 < float(value) <= 1
         worker = stack.ready_worker()
         for label in ('engine="llama-orch"', f'engine_version="{worker["engine_build"]}"', 'pool_id="pool-1"',
                       f'replica_id="{worker["worker_id"]}"'):
             assert label in labels, labels
+        stack.gate.open()
         stack.wait_terminal(job)
-        wait_for("the pages to be given back", lambda: float(ratio()[1]) == 0, 20)
+        wait_for("the pages to be given back", lambda: float(ratio()[1]) == 0)

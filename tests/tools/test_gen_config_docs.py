@@ -19,7 +19,7 @@ def test_the_page_follows_the_schema(tool):
     assert result.returncode == 0, result.stdout
 
 
-# OC-CONFIG-6010: every key of the schema is explained.
+# OC-CONFIG-6010 SYS-8.4.3#documented: every key of the schema is explained.
 def test_every_key_has_a_row_and_a_meaning(repository):
     schema = json.loads((repository / "contracts/schema/config.json").read_text(encoding="utf-8"))
     page = (repository / "docs/guide/configuration.md").read_text(encoding="utf-8")
@@ -31,14 +31,14 @@ def test_every_key_has_a_row_and_a_meaning(repository):
     assert set(rows) == set(keys)
 
 
-# OC-CONFIG-6030: the keys of the minimal auth seam, one of each.
+# OC-CONFIG-6030#bind OC-CONFIG-6030#token OC-CONFIG-6030#optional: keys of the minimal auth seam, one of each.
 def test_the_auth_seam_has_its_keys(repository):
     keys = list(leaves(json.loads((repository / "contracts/schema/config.json").read_text(encoding="utf-8"))))
     for key in ("orchestratord.bind", "pool-managerd.bind", "auth.token_file", "auth.optional_on_loopback"):
         assert keys.count(key) == 1, key
 
 
-# SYS-8.4.3: what bounds scaling can be set and is described.
+# SYS-8.4.3#set: what bounds scaling can be set.
 def test_scaling_can_be_set(repository):
     keys = set(leaves(json.loads((repository / "contracts/schema/config.json").read_text(encoding="utf-8"))))
     scaling = ("limits.workers_per_gpu", "worker_slots", "pool_managers", "queue.capacity", "heartbeat.interval_ms",

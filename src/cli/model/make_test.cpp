@@ -78,8 +78,8 @@ TEST_F(MakeModels, AStopSignalLeavesNothing) {
   SynthOptions large{.architecture = "llama", .preset = "llama-8b"};
   large.shape.layers = 8;
   const auto stop_and_exit = [&] {
-    std::thread([] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::thread([this] {
+      while (files_count() == 0) std::this_thread::yield();  // until it writes
       ::kill(::getpid(), SIGINT);
     }).detach();
     std::_Exit(make("b.gguf", large));

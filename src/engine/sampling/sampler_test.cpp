@@ -108,7 +108,7 @@ TEST(Sampler, EqualsTheNaiveDefinitionOnALargeVocabulary) {
   }
 }
 
-// SYS-8.2.2: a draw does not depend on the draws before it.
+// A draw does not depend on the draws before it.
 TEST(Sampler, DrawsAreIndependentOfWhatWasDrawnBefore) {
   Request r{.params = {.temperature = 1.5f, .repetition_penalty = 1.2f, .seed = 3},
             .logits = make_logits(5, 500, 0),

@@ -79,7 +79,7 @@ class CatalogTest : public testing::Test {
   std::vector<net::ExchangePtr> kept_;
 };
 
-// ORCH-3091: never hang; say what is missing.
+// ORCH-3091#said: never hang; say what is missing.
 TEST_F(CatalogTest, WithoutAPoolItSaysSo) {
   const auto result = find();
   EXPECT_EQ(result.error().code, ErrorCode::kPoolUnready);

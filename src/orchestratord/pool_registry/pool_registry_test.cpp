@@ -115,7 +115,7 @@ TEST(WorkerStatusTable, IsTheSpecs) {
   }
 }
 
-// SYS-5.2.1, POOLREG-19010: registration by full state; a second one is an update.
+// POOLREG-19010: registration by full state; a second one is an update.
 TEST_F(RegistryTest, RegistersAndUpdates) {
   state.workers = {worker("w1")};
   const Changes first = report();
@@ -127,7 +127,7 @@ TEST_F(RegistryTest, RegistersAndUpdates) {
   EXPECT_EQ(registry.workers_of("sha256:a").size(), 1u);
 }
 
-// SYS-5.2.1: another live process may not take a pool's name; it may once the first is unhealthy.
+// SYS-5.2.1#unique: another live process may not take a pool's name; it may once the first is unhealthy.
 TEST_F(RegistryTest, RefusesAConflictingRegistration) {
   report();
   state.endpoint = "http://127.0.0.1:9300";

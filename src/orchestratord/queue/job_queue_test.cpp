@@ -37,7 +37,7 @@ std::vector<std::uint64_t> drain(JobQueue& queue) {
   return out;
 }
 
-// ORCH-1010, ORCH-3004, OC-CORE-1001, OC-CORE-1003, OC-CORE-1004, SYS-7.1.1: interactive first, FIFO inside a class.
+// ORCH-1010, ORCH-3004, OC-CORE-1001, OC-CORE-1003#arrival-order, OC-CORE-1004, SYS-7.1.1: interactive first, FIFO inside a class.
 TEST(JobQueue, ServesInteractiveFirstAndKeepsArrivalOrder) {
   JobQueue queue(QueueConfig{});
   admit(queue, entry(1, Priority::kBatch));
@@ -173,7 +173,7 @@ struct NaiveQueue {
   }
 };
 
-// OC-CORE-1003, OC-CORE-1004, OC-CORE-1005: any interleaving agrees with the naive queue.
+// OC-CORE-1003#arrival-order, OC-CORE-1004, OC-CORE-1005: any interleaving agrees with the naive queue.
 TEST(JobQueue, AgreesWithANaiveModel) {
   EXPECT_TRUE(rc::check([] {
     JobQueue queue(QueueConfig{.capacity = 12, .batch_promotion_ms = 0});

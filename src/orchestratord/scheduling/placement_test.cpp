@@ -233,7 +233,7 @@ TEST(Placement, LaterJobsStartNothingOnADeviceThatIsBeingCleared) {
 }
 
 // ORCH-1103: devices of different sizes work together: the model goes where it fits, with most room first.
-// OC-POOL-3021: nothing is ever split over devices unasked: their sum does not count.
+// OC-POOL-3021#explicit: nothing is ever split over devices unasked: their sum does not count.
 TEST(Placement, MixedDevicesAreEachTheirOwn) {
   Case c;
   c.devices = {device(0, 12 * kGb, 12 * kGb), device(1, 24 * kGb, 24 * kGb)};

@@ -21,7 +21,7 @@ struct StartControlTest : testing::Test {
   }
 };
 
-// ORCH-1042: one retry, then the waiting jobs fail; the backoff grows over rounds (ORCH-3053, OC-POOL-3010, OC-POOL-3011).
+// ORCH-1042: one retry, then the waiting jobs fail; the backoff grows over rounds (ORCH-3053#storms, OC-POOL-3010#backoff, OC-POOL-3011).
 TEST_F(StartControlTest, RetriesOnceAndBacksOffMoreEachTime) {
   EXPECT_EQ(fail_at(0), Verdict::kRetry);
   EXPECT_TRUE(round.failed_on(pool, "0"));

@@ -18,7 +18,7 @@ bool has(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
 }
 
-// OC-METRICS-7101, SYS-10.1.1, ORCH-1013: both families, with exactly the labels of the contract.
+// OC-METRICS-7101#orchestratord, SYS-10.1.1, ORCH-1013: both families, with exactly the labels of the contract.
 TEST(Metrics, BothFamiliesWithTheirLabels) {
   Metrics m = metrics();
   m.count({Metric::kEnqueued, "accepted", contract::Priority::kBatch, 1});
@@ -60,7 +60,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
             std::string::npos);
 }
 
-// ORCH-3022, OC-METRICS-7101: pressure on the caches of the workers, from the facts of their pools.
+// ORCH-3022, OC-METRICS-7101#orchestratord: pressure on the caches of the workers, from the facts of their pools.
 TEST(Metrics, CacheAndMemoryByWorker) {
   Metrics m = metrics();
   brain::Gauges gauges;

@@ -157,7 +157,7 @@ TEST(HostMemory, HostileTextIsNoNumber) {
   EXPECT_FALSE(parse_cgroup_path("0::relative\n"));
 }
 
-// ORCH-3039: how a kill by the kernel for lack of host memory is told.
+// ORCH-3039#told-apart: how a kill by the kernel for lack of host memory is told.
 TEST(HostMemory, OomKills) {
   EXPECT_EQ(parse_oom_kills("low 0\noom 3\noom_kill 2\noom_group_kill 1\n"), 2);
   EXPECT_EQ(parse_oom_kills("oom 3\n"), 0);

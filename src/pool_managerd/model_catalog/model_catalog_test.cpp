@@ -39,7 +39,7 @@ struct Folder : testing::Test {
   std::string ref(const std::string& name) const { return "file:" + (folder / name).string(); }
 };
 
-// SYS-6.2.3, SYS-2.1.2, C-17: where the resolved path lies is what counts.
+// SYS-6.2.3, SYS-2.1.2#file, C-17: where the resolved path lies is what counts.
 TEST_F(Folder, ReferencesStayInside) {
   write("models/a.gguf", "a");
   write("elsewhere/b.gguf", "b");

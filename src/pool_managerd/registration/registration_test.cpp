@@ -45,7 +45,7 @@ struct Harness {
   }
 };
 
-// POOLREG-18010, SYS-5.2.1: registration is tried after 1, 2, 4, ... 30 s, for ever.
+// POOLREG-18010: registration is tried after 1, 2, 4, ... 30 s, for ever.
 TEST(Registration, BacksOff) {
   Harness h;
   h.run(Started{});
@@ -63,7 +63,7 @@ TEST(Registration, BacksOff) {
   EXPECT_EQ(h.core.counters().registrations_by_outcome.at("failure"), 7);
 }
 
-// SYS-6.2.4, SYS-5.2.2, POOLREG-18040: a beat every interval, also without change; replies may change the interval.
+// SYS-6.2.4, SYS-5.2.2#interval, POOLREG-18040: a beat every interval, also without change; replies may change the interval.
 TEST(Registration, BeatsAtTheIntervalItIsTold) {
   Harness h;
   h.connect();

@@ -33,7 +33,7 @@ using base::ErrorCode;
 using contract::FailureCategory;
 using contract::WorkerStatus;
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPatience = std::chrono::minutes(3);
 
 fs::path demo_model() {
   for (const char* folder : {LLORCH_SOURCE_DIR "/models/demo", LLORCH_SOURCE_DIR "/../shared/models/demo"}) {
@@ -314,7 +314,7 @@ TEST_F(DaemonTest, WorkersDieWithTheDaemon) {
 // POOL-2041, WLIFE-10010: the ways a start can fail.
 TEST_F(DaemonTest, StartsThatFail) {
   NEEDS_MODEL();
-  run({"--set", "pool-managerd.worker_start_timeout_ms=1500"});
+  run();
   EXPECT_EQ(start("worker-crash", model_ref()).status, 202);
   auto report = expect_gone("worker-crash");
   EXPECT_EQ(report.error_code, "MODEL_LOAD_FAILED");
@@ -323,8 +323,14 @@ TEST_F(DaemonTest, StartsThatFail) {
   EXPECT_EQ(start("worker-greedy", model_ref()).status, 202);
   report = expect_gone("worker-greedy");
   EXPECT_EQ(report.error_code, "INSUFFICIENT_VRAM");
+}
+
+// POOL-2041: nobody waits for a worker that never says a word.
+TEST_F(DaemonTest, AStartThatIsNeverReported) {
+  NEEDS_MODEL();
+  run({"--set", "pool-managerd.worker_start_timeout_ms=1000"});
   EXPECT_EQ(start("worker-mute", model_ref()).status, 202);
-  report = expect_gone("worker-mute");
+  const auto report = expect_gone("worker-mute");
   EXPECT_EQ(report.error_code, "WORKER_START_TIMEOUT");
   EXPECT_EQ(report.category, FailureCategory::kTimeout);
 }
@@ -345,7 +351,6 @@ TEST_F(DaemonTest, StubbornWorker) {
   run({"--set", "pool-managerd.worker_drain_grace_ms=200"});
   start_ready("worker-stubborn");
   EXPECT_EQ(call("POST", "/v2/workers/worker-stubborn/drain").status, 202);
-  EXPECT_EQ(worker("worker-stubborn")->status, WorkerStatus::kDraining);
   EXPECT_EQ(call("POST", "/v2/workers/stop", R"({"worker_id":"worker-stubborn"})").status, 200);
   const auto report = expect_gone("worker-stubborn");
   EXPECT_EQ(report.category, FailureCategory::kExplicitStop);

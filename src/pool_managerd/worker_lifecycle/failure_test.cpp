@@ -30,7 +30,7 @@ TEST(Classify, EveryWay) {
   is(classify(killed, Cause::kNone, false), FailureCategory::kCrash, "WORKER_RESET");
 }
 
-// ORCH-3039: host memory and device memory are told apart.
+// ORCH-3039#told-apart: host memory and device memory are told apart.
 TEST(Classify, MemoryShortages) {
   const auto host = classify({.exit_code = 137, .signal = 9, .host_oom_kill = true}, Cause::kNone, false);
   EXPECT_EQ(host.category, FailureCategory::kOom);

@@ -10,7 +10,7 @@ namespace {
 
 class AdmissionTest : public DaemonTest {};
 
-// ORCH-2001, SYS-5.1.1, SYS-5.1.3, SYS-7.1.1: one prompt from admission to its terminal event.
+// ORCH-2001#accepted, SYS-5.1.1, SYS-5.1.3, SYS-7.1.1: one prompt from admission to its terminal event.
 TEST_F(AdmissionTest, AJobRunsFromSubmissionToItsEnd) {
   start_with_pool();
   const net::Response accepted = client_->post("/v2/tasks", task(7));
@@ -159,7 +159,7 @@ TEST_F(AdmissionTest, GarbageIsRefusedWithAStableCode) {
   EXPECT_EQ(client_->get("/v1/replicasets").status, 404);
 }
 
-// ORCH-3091: nothing to ask is said at once, never waited for.
+// ORCH-3091#said: nothing to ask is said at once, never waited for.
 TEST_F(AdmissionTest, WithoutAPoolTheAnswerIsPoolUnready) {
   start();
   const net::Response response = client_->post("/v2/tasks", task(1));

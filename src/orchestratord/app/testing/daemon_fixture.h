@@ -30,7 +30,7 @@ inline std::filesystem::path fresh_directory() {
 }
 
 inline void wait_until(const std::function<bool()>& condition, const char* what) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);  // bounds a hang
   while (!condition()) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "waited in vain for: " << what;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

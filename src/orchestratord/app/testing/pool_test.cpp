@@ -21,7 +21,7 @@ class PoolTest : public DaemonTest {
   }
 };
 
-// SYS-5.2.1, SYS-5.2.2, POOLREG-18010/18020/18050
+// SYS-5.2.1#inventory, POOLREG-19010, POOLREG-19030: a pool registers with its facts, beats and leaves.
 TEST_F(PoolTest, RegistersBeatsAndLeaves) {
   start();
   const std::string body = contract::encode(state("pool-a", "http://127.0.0.1:9/"));

@@ -99,7 +99,7 @@ TEST_F(StreamTest, AReplayThatDiffersIsAnErrorNotASplice) {
   EXPECT_EQ(status_of(job_id), "failed");
 }
 
-// ORCH-1122, ORCH-3058: the worker's own code ends the stream; what is not transient is not tried again.
+// ORCH-1122: the worker's own code ends the stream; what is not transient is not tried again.
 TEST_F(StreamTest, AWorkersErrorReachesTheClient) {
   start_with_pool();
   pool_->refuse_with("VRAM_OOM");

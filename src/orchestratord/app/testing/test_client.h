@@ -30,12 +30,12 @@ class TestClient {
   struct ReadOptions {
     std::string last_event_id;
     std::size_t count = SIZE_MAX;
-    std::int64_t timeout_ms = 20'000;
+    std::int64_t timeout_ms = 180'000;
   };
   Reading read(const std::string& path, const ReadOptions& options);
   Reading read(const std::string& path) { return read(path, {}); }
   // Reads to the end through any number of broken connections and restarts of the server.
-  std::vector<net::sse::Event> read_through(const std::string& path, std::int64_t timeout_ms = 60'000);
+  std::vector<net::sse::Event> read_through(const std::string& path, std::int64_t timeout_ms = 180'000);
 
   const std::string& url() const { return url_; }
 

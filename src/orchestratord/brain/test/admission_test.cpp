@@ -157,7 +157,7 @@ TEST(Admission, PredictsTheStartFromMeasuredRuns) {
   EXPECT_EQ(d.only<AnswerSubmit>().result.error().code, ErrorCode::kDeadlineUnmet);
 }
 
-// OC-CORE-1003, OC-CORE-1004: interactive before batch, FIFO inside, no head-of-line blocking by another model.
+// OC-CORE-1003#arrival-order, OC-CORE-1004: interactive before batch, FIFO inside, no head-of-line blocking by another model.
 TEST(Admission, DispatchOrder) {
   Driver d;
   d.add_worker();

@@ -99,10 +99,15 @@ TEST_F(PostgresFaultTest, KillingTheServerUnderLoadKeepsEveryAnswerTrue) {
       ended.emplace(id, done);
     }
   };
+  const auto answers_count = [&] {
+    const std::lock_guard lock(mutex);
+    return answers.size();
+  };
   std::vector<std::thread> clients;
   for (const char* name : {"a", "b", "c"}) clients.emplace_back(client, name);
   for (int round = 0; round < 5; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(60 + 37 * round % 100));
+    const std::size_t before = answers_count();
+    while (answers_count() < before + 10 + static_cast<std::size_t>(7 * round)) std::this_thread::sleep_for(1ms);
     PostgresServer::instance()->kill();
     PostgresServer::instance()->start();
     while (!admit(*store, admission("round-" + std::to_string(round), std::nullopt))) std::this_thread::sleep_for(5ms);
@@ -204,7 +209,7 @@ TEST_F(PostgresFaultTest, ATerminalTransitionIsRepeatedUntilItIsDurable) {
 // Stopping while the server is away answers what is in doubt with exactly that.
 TEST_F(PostgresFaultTest, ASilentServerCountsAsGone) {
   PostgresStoreOptions opts = options();
-  opts.reply_timeout = 1s;
+  opts.reply_timeout = 3s;
   auto store = open_postgres_store(opts).value();
   ASSERT_TRUE(admit(*store, admission("before")));
   PostgresServer::instance()->freeze_sessions(true);
@@ -228,6 +233,7 @@ TEST_F(PostgresFaultTest, ASecondOrchestratorIsRefused) {
   EXPECT_EQ(refused.error().code, ErrorCode::kAlreadyRunning);
   EXPECT_NE(refused.error().message.find("another orchestratord"), std::string::npos);
   first.reset();
+  second.lock_wait = 3min;  // the server lets go of it when it has seen the connection end
   EXPECT_TRUE(open_postgres_store(second));
 }
 

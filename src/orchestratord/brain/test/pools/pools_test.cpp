@@ -295,7 +295,7 @@ TEST(Workers, AReplacedModelFileFailsTheJobsOfTheOldBytes) {
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kModelNotFound);
 }
 
-// SYS-8.3.2, SYS-6.2.4: three missed heartbeats make a pool unhealthy: no new work; its return makes it healthy again.
+// SYS-8.3.2, SYS-6.2.4, SYS-5.2.2#missing: three missed heartbeats make a pool unhealthy: no new work; its return makes it healthy again.
 TEST(Pools, MissedHeartbeats) {
   Driver d;
   d.add_worker();
@@ -322,7 +322,7 @@ TEST(Pools, ForgottenAfterTheGrace) {
   EXPECT_TRUE(d.only<AnswerQueryPools>().pools.empty());
 }
 
-// SYS-5.2.1: a conflicting registration is refused and its holder asked; goodbye removes the pool.
+// SYS-5.2.1#unique: a conflicting registration is refused and its holder asked; goodbye removes the pool.
 TEST(Pools, ConflictAndGoodbye) {
   Driver d;
   d.see(d.pool_state());

@@ -22,8 +22,8 @@ std::string tail(const std::string& transcript) {
   return transcript.size() <= kBytes ? transcript : transcript.substr(transcript.size() - kBytes);
 }
 
-// Promise 2, SYS-6.1.2, SYS-6.1.6, SYS-7.1.1, SYS-7.2.1, SYS-7.3.1, SYS-7.4.1, OC-CORE-1003, OC-CORE-1004, OC-CORE-1005,
-// OC-CORE-1010, ORCH-1040: whatever fails, every accepted job ends exactly once, and the rules of World hold throughout.
+// Promise 2, SYS-6.1.2, SYS-6.1.6, SYS-7.1.1, SYS-7.2.1, SYS-7.3.1, SYS-7.4.1, OC-CORE-1003#arrival-order, OC-CORE-1004,
+// OC-CORE-1005, OC-CORE-1010, ORCH-1040: whatever fails, every accepted job ends exactly once, and the rules of World hold throughout.
 TEST(Simulation, EveryAcceptedJobEndsExactlyOnce) {
   const std::uint64_t seed = first_seed();
   std::cout << "first seed " << seed << ", " << kSchedules << " schedules; LLORCH_TEST_SEED replays\n";

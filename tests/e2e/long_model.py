@@ -1,7 +1,6 @@
-"""A model that is slow enough to be interrupted: random Q8_0 weights of about 90 MB behind the demo model's tokenizer.
+"""A model whose context is longer than the demo model's: one layer of random Q8_0 weights behind the demo model's tokenizer.
 
-The demo model answers a whole request within a few scheduler ticks; tests that kill or cancel something in the middle need
-a middle. Weights are a repeating bank of random blocks: nothing about them needs to mean anything.
+Weights are a repeating bank of random blocks: nothing about them needs to mean anything.
 """
 
 import random
@@ -9,7 +8,7 @@ import struct
 
 from stack import MODEL
 
-WIDTH, LAYERS, HEADS, KV_HEADS, FFN, CONTEXT = 768, 12, 12, 4, 2304, 4096
+WIDTH, LAYERS, HEADS, KV_HEADS, FFN, CONTEXT = 768, 1, 12, 4, 2304, 4096
 U32, F32, STRING, ARRAY = 4, 6, 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TYPE_F32, TYPE_Q8_0 = 0, 8
@@ -58,11 +57,11 @@ def gguf_string(text):
     return struct.pack("<Q", len(text)) + text
 
 
-def write_slow_model(path, layers=LAYERS):
-    """Writes the model and returns its path. Fewer layers make it quicker; its context stays longer than the demo model's."""
+def write_long_model(path):
+    """Writes the model and returns its path."""
     data = MODEL.read_bytes()
     changed = {
-        b"llama.embedding_length": WIDTH, b"llama.block_count": layers, b"llama.attention.head_count": HEADS,
+        b"llama.embedding_length": WIDTH, b"llama.block_count": LAYERS, b"llama.attention.head_count": HEADS,
         b"llama.attention.head_count_kv": KV_HEADS, b"llama.feed_forward_length": FFN, b"llama.context_length": CONTEXT,
         b"llama.rope.dimension_count": WIDTH // HEADS,
     }
@@ -73,7 +72,7 @@ def write_slow_model(path, layers=LAYERS):
 
     tensors = [(b"token_embd.weight", (WIDTH, vocab)), (b"output_norm.weight", (WIDTH,))]
     kv_width = WIDTH // HEADS * KV_HEADS
-    for n in range(layers):
+    for n in range(LAYERS):
         shapes = {
             "attn_norm": (WIDTH,), "attn_q": (WIDTH, WIDTH), "attn_k": (WIDTH, kv_width), "attn_v": (WIDTH, kv_width),
             "attn_output": (WIDTH, WIDTH), "ffn_norm": (WIDTH,), "ffn_gate": (WIDTH, FFN), "ffn_up": (WIDTH, FFN), "ffn_down": (FFN, WIDTH),
