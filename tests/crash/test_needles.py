@@ -101,15 +101,16 @@ def read_all(stack, secrets):
 
 
 def seal_and_kill(watched, secrets):
-    """Submits while nothing can run, kills orchestratord and then the worker. What the dead process left of each job."""
+    """Submits while no job gets on, kills orchestratord and then the worker. What the dead process left of each job."""
     stack = watched.stack
-    stalled = wait_for("a worker", stack.ready_worker)["pid"]
-    os.kill(stalled, signal.SIGSTOP)
+    held = wait_for("a worker", stack.ready_worker)["pid"]
+    stack.gate.hold()
     for secret in secrets:
         secret.job_id = stack.submit(**secret.body)["job_id"]
     stack.orchestrator.kill()
     stack.orchestrator.wait()
-    os.kill(stalled, signal.SIGKILL)
+    os.kill(held, signal.SIGKILL)
+    stack.gate.open()
     sealed = leftovers.live_payloads(watched.state)
     assert {one.job_id for one in sealed} == {secret.job_id for secret in secrets}
     return sealed

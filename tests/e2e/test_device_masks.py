@@ -131,7 +131,7 @@ def held(tmp_path):
 
 
 def test_a_wait_for_a_load_says_how_far_it_is(held):
-    """DECISIONS 2: a job that waits says what for; here in numbers."""
+    """SYS-7.2.1 ORCH-1040: a start is commanded and awaited, and a job that waits for it says so in numbers."""
     job_id = held.submit(max_tokens=4)["job_id"]
     reason = wait_for("the progress", lambda: held.job(job_id).get("reason", {}).get("load_percent") and
                       held.job(job_id)["reason"])

@@ -47,7 +47,7 @@ def is_envelope(response):
     ],
 )
 def test_every_code_a_client_can_trigger(stack, method, path, body, status, code):
-    """SYS-5.5.1 ORCH-1011 ORCH-3014 OC-CORE-1020 OC-CORE-1021: one request per code."""
+    """SYS-5.5.1 ORCH-1011 ORCH-3014 OC-CTRL-2030 OC-CORE-1020 OC-CORE-1021: one request per code."""
     response = stack.request(method, path, body)
     assert (response.status, response.code) == (status, code), response.body
     assert is_envelope(response)
@@ -71,7 +71,7 @@ def test_same_task_id_same_body_is_one_job(stack):
 
 
 def test_a_full_queue_answers_429_with_the_contract():
-    """ORCH-2007 OC-CTRL-2011 ORCH-3005 OC-CORE-1002 SYS-8.2.2#full: Retry-After, X-Backoff-Ms, policy label, retriable."""
+    """ORCH-2007 OC-CTRL-2011 ORCH-3005 OC-CORE-1002 SYS-8.2.2#full AAPI-15060: Retry-After, X-Backoff-Ms, policy label, retriable."""
     with Stack(settings={"orchestratord.queue.capacity": "2"}) as stack:
         jobs = [stack.submit_held(max_tokens=400)]
         jobs += [stack.submit(max_tokens=2)["job_id"] for _ in range(2)]
@@ -82,6 +82,21 @@ def test_a_full_queue_answers_429_with_the_contract():
         assert error["policy_label"] == "reject" and error["retriable"] is True and error["retry_after_ms"] > 0
         for job in jobs:
             stack.request("DELETE", f"/v2/tasks/{job}")
+
+
+def test_a_full_queue_may_drop_the_oldest_batch_job():
+    """ORCH-3904 ORCH-3005 SCHED-11023: policy drop-lru: the oldest batch job makes room, and is told so."""
+    settings = {"orchestratord.queue.capacity": "3", "orchestratord.queue.policy": "drop-lru"}
+    with Stack(settings=settings) as stack:
+        stack.submit_held(max_tokens=400)
+        waiting = [stack.submit(max_tokens=2, priority=priority)["job_id"] for priority in ("interactive", "batch", "batch")]
+        newest = stack.submit(max_tokens=2)["job_id"]
+        dropped = stack.wait_terminal(waiting[1])
+        assert dropped["status"] == "failed" and dropped["error"]["code"] == "QUEUE_FULL_DROP_LRU", dropped
+        assert {stack.job(job)["status"] for job in (waiting[0], waiting[2], newest)} == {"queued"}
+        stack.gate.open()
+        for job in (waiting[0], waiting[2], newest):
+            assert stack.wait_terminal(job)["status"] == "completed"
 
 
 def mutate(rng, body):

@@ -145,7 +145,7 @@ def test_a_replay_sees_the_same_image_and_nothing_is_kept(stack):
     picture = png(40, 24, 7)
     calm, _ = run(stack, messages=asking(url_of(picture)))
     worker = next(w for w in stack.workers() if "tiny-vl" in w["model_ref"])
-    os.kill(worker["pid"], signal.SIGSTOP)
+    stack.gate.hold()
     job = post(stack, messages=asking(url_of(picture)), on_disconnect="resume").json["job_id"]
     stack.orchestrator.kill()
     stack.orchestrator.wait()
@@ -153,6 +153,7 @@ def test_a_replay_sees_the_same_image_and_nothing_is_kept(stack):
     assert picture[50:90] not in stored and base64.b64encode(picture)[60:120] not in stored, "sealed at rest"
     stack.start_orchestrator()
     os.kill(worker["pid"], signal.SIGKILL)
+    stack.gate.open()
     ended = stack.wait_terminal(job)
     assert ended["status"] == "completed", ended
     assert ended["receipt"] == calm["receipt"]

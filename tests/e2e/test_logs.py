@@ -14,7 +14,7 @@ def lines(text):
 
 
 def test_logs_and_metrics_are_for_machines():
-    """SYS-8.3.4: every line of every daemon is a JSON object with time, level, component and event code; crash, retry, timeout and
+    """SYS-8.3.4 SYS-10.2.1 SYS-10.2.2: every line of every daemon is a JSON object with time, level, component and event code; crash, retry, timeout and
     cancel have codes of their own and the correlation id of their job.
 
     ORCH-3027: what a job was, where it ran and how long it took is in the lines of its admission and its end."""
@@ -43,7 +43,8 @@ def test_logs_and_metrics_are_for_machines():
             assert entries
             for entry in entries:
                 assert {"ts", "level", "component", "event"} <= entry.keys(), entry
-                assert entry["component"] == component
+                assert entry["component"] == component and entry["v"] == 1
+                assert entry["level"] in ("error", "warn", "info", "debug", "trace"), entry
 
         def events_of(job):
             return {e["event"]: e for e in logs["orchestratord"] if e.get("job_id") == job}

@@ -5,11 +5,12 @@ import http.client
 import json
 import uuid
 
-from stack import ALIAS, HANG_S, EventStream, ResumingClient, Stack, request
+from stack import ALIAS, HANG_S, MODEL, EventStream, ResumingClient, Stack, request
 
 
 def test_a_job_runs_and_its_stream_is_in_order(stack):
-    """SYS-5.1.1 SYS-5.1.2 SYS-5.1.3 OC-CTRL-2020 OC-CTRL-2022 SYS-4.3.1 SYS-4.3.2 ORCH-3310 ORCH-2002 ORCH-3029 OC-CTRL-2050:
+    """SYS-5.1.1 SYS-5.1.2 SYS-5.1.3 OC-CTRL-2020 OC-CTRL-2022 SYS-4.3.1 SYS-4.3.2 ORCH-3310 ORCH-2002 ORCH-3029 OC-CTRL-2050
+    SYS-7.1.1 OC-CTRL-2021 ORCH-2001#accepted:
     queued, started with the position and the predicted start of the admission, token*, end."""
     reply = stack.submit(max_tokens=12)
     assert reply["status"] == "queued" and reply["job_id"] and reply["task_id"]
@@ -97,6 +98,21 @@ def test_status_pools_health_capabilities_and_metrics(stack):
     assert stack.request("GET", "/v1/replicasets").status == 404
 
 
+def test_aliases_end_at_orchestratord(stack):
+    """SYS-2.1.2#alias: a job that names an alias runs on a worker that was started for what it stands for."""
+    view = stack.wait_terminal(stack.submit(max_tokens=2)["job_id"])
+    assert view["model"] == ALIAS and view["model_ref"] == f"file:{MODEL}" == stack.ready_worker()["model_ref"]
+
+
+def test_a_seed_is_kept_or_chosen_and_recorded(stack):
+    """OC-CORE-1034: with the seed that was chosen the same request says the same."""
+    body = {"model": ALIAS, "prompt": "Once upon a time", "max_tokens": 12, "temperature": 1.0}
+    first = stack.request("POST", "/v2/tasks", body)
+    chosen = stack.wait_terminal(first.json["job_id"])["receipt"]
+    again = stack.wait_terminal(stack.request("POST", "/v2/tasks", {**body, "seed": chosen["seed"]}).json["job_id"])["receipt"]
+    assert again["seed"] == chosen["seed"] and again["output_sha256"] == chosen["output_sha256"]
+
+
 def test_every_job_has_an_id_of_its_own(stack):
     """ORCH-3024: unguessable, and never given twice."""
     jobs = {stack.submit(max_tokens=1, seed=1)["job_id"] for _ in range(20)}
@@ -120,7 +136,7 @@ def test_streams_are_plain_http_1_1_and_never_compressed(stack):
 
 
 def test_correlation_id_is_echoed_everywhere(stack):
-    """SYS-5.6.1 OC-CTRL-2052 SYS-10.3.1: accepted or made, echoed, in error bodies, and in the logs of who worked on the job."""
+    """SYS-5.6.1 OC-CTRL-2052 SYS-10.3.1 ORCH-1092: accepted or made, echoed, in error bodies, and in the logs of who worked on the job."""
     made = stack.request("GET", "/v2/health").headers["x-correlation-id"]
     assert uuid.UUID(made).version == 4
     response = stack.request("POST", "/v2/tasks", {"model": ALIAS, "prompt": "x", "max_tokens": 2},

@@ -107,12 +107,12 @@ def test_what_cannot_be_verified_says_why(stack, verify, job, tmp_path):
     assert verify("no/such/file", "--prompt", PROMPT)[0] == 2
     code, said = verify("no-such-job", "--prompt", PROMPT)
     assert code == 1 and said["error"]["code"] == "JOB_NOT_FOUND"
-    cancelled = stack.submit(max_tokens=400)["job_id"]
+    cancelled = stack.submit_held(max_tokens=400)
     stack.request("POST", f"/v2/tasks/{cancelled}/cancel")
-    stack.wait_terminal(cancelled)
-    if stack.job(cancelled)["status"] == "cancelled":
-        code, said = verify(cancelled, "--prompt", "Once upon a time")
-        assert code == 2 and "no receipt" in said["error"]["message"]
+    assert stack.wait_terminal(cancelled)["status"] == "cancelled"
+    stack.gate.open()
+    code, said = verify(cancelled, "--prompt", "Once upon a time")
+    assert code == 2 and "no receipt" in said["error"]["message"]
     done = llorch("--url", "http://127.0.0.1:1", "verify", "some-job", "--prompt", "x", state_dir=tmp_path)
     assert done.returncode == 3
 

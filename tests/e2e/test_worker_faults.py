@@ -113,7 +113,7 @@ def test_memory_accounting_returns_to_zero():
 
 
 def test_delete_mid_stream_stops_at_once_and_frees_the_slot():
-    """ORCH-3026 OC-CTRL-2012 SYS-7.4.1 SYS-5.4.2: no token after the 202; the slot takes the next job at once."""
+    """ORCH-3026 OC-CTRL-2012 SYS-7.4.1 SYS-5.4.2 ORCH-2003 SSE-1002 SYS-6.3.5: no token after the 202; the slot takes the next job at once."""
     with Stack() as stack:
         job = stack.submit_held(max_tokens=LONG)
         stream = stack.events(job)
@@ -133,7 +133,7 @@ def test_delete_mid_stream_stops_at_once_and_frees_the_slot():
 
 
 def test_cancel_of_a_queued_job_by_post():
-    """OC-CORE-1005 OC-CTRL-2012 SYS-8.2.2#one-job: a waiting job ends at once and never starts."""
+    """OC-CORE-1005 OC-CTRL-2012 SYS-8.2.2#one-job M0-W-1301: a waiting job ends at once and never starts."""
     with Stack() as stack:
         running = stack.submit_held(max_tokens=LONG)
         waiting = stack.submit(max_tokens=2)["job_id"]
@@ -212,7 +212,7 @@ def test_kill_9_of_the_pool_takes_its_workers_along_and_jobs_survive():
 
 
 def test_a_worker_used_alone(tmp_path):
-    """ORCH-3001 M0-W-1310 M0-W-1320 M0-W-1330 SYS-6.3.1: one model in memory of its own; execute, health, cancel, shutdown.
+    """ORCH-3001 M0-W-1302 M0-W-1310 M0-W-1320 M0-W-1330 SYS-6.3.1: one model in memory of its own; execute, health, cancel, shutdown.
 
     SYS-5.4.1: started, tokens and metrics, one terminal event; the correlation id comes back."""
     worker = subprocess.Popen(
