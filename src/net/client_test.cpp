@@ -19,9 +19,14 @@ namespace {
 
 using base::ErrorCode;
 
+const std::string kToken(32, 's');
+
 struct ClientTest : testing::Test {
   IoRuntime runtime;
-  Server server{runtime, {.component = "test"}};
+  Server server{runtime,
+                {.component = "test",
+                 .auth = {.credentials = {http::make_credential(kToken, http::Role::kOperator).value()},
+                          .optional_on_loopback = true}}};
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<ExchangePtr> kept;
@@ -100,14 +105,14 @@ struct Recorder {
 };
 
 TEST_F(ClientTest, CallCarriesTokenAndCorrelationId) {
-  Client client(runtime, {.token = "secret"});
+  Client client(runtime, {.token = kToken});
   const std::string body(1 << 20, 'x');
   const auto response =
       client.call({.method = "POST", .url = url("/echo"), .body = body, .correlation_id = base::CorrelationId("c-9")});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->status, 202);
   EXPECT_EQ(response->body, body);
-  EXPECT_EQ(response->headers.get("X-Got"), "Bearer secret,c-9");
+  EXPECT_EQ(response->headers.get("X-Got"), "Bearer " + kToken + ",c-9");
   EXPECT_EQ(response->headers.get("X-Correlation-Id"), "c-9");
   EXPECT_EQ(client.call({.url = url("/big")})->body.size(), std::size_t{3 << 20});
 }

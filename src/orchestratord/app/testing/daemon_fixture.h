@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -40,9 +41,9 @@ inline void wait_until(const std::function<bool()>& condition, const char* what)
 inline bool any_file_holds(const std::filesystem::path& dir, const std::string& needle) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir)) {
     if (!entry.is_regular_file()) continue;
-    std::ifstream in(entry.path(), std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-    if (bytes.find(needle) != std::string::npos) return true;
+    std::ostringstream bytes;
+    bytes << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+    if (bytes.view().find(needle) != std::string_view::npos) return true;
   }
   return false;
 }
