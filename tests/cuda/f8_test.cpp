@@ -53,7 +53,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 void add_f8(const engine::io::FileTensor& tensor, std::uint64_t of_scale, std::vector<Entry>& entries) {
   const std::uint64_t rows = tensor.dims[0], cols = tensor.dims[1], across = (cols + of_scale - 1) / of_scale;
   std::vector<float> values(rows * cols), scales((rows + kBlock - 1) / kBlock * across);
-  engine::io::dequantize_row(*engine::io::dtype_of(tensor.type), tensor.data, values);
+  engine::io::dequantize_row(*engine::io::dtype_of(tensor.type), tensor.data.read_all().value(), values);
   const auto scale_of = [&](std::uint64_t i) -> float& {
     return scales[i / cols / kBlock * across + i % cols / of_scale];
   };
@@ -77,10 +77,8 @@ Model in_f8(const std::string& name, std::uint64_t of_scale = kBlock) {
       add_f8(tensor, of_scale, entries);
       continue;
     }
-    entries.push_back({std::string(tensor.name),
-                       std::string(engine::io::stored_type_info(tensor.type).name),
-                       fmt::format("[{}]", fmt::join(tensor.shape(), ",")),
-                       {tensor.data.begin(), tensor.data.end()}});
+    entries.push_back({std::string(tensor.name), std::string(engine::io::stored_type_info(tensor.type).name),
+                       fmt::format("[{}]", fmt::join(tensor.shape(), ",")), tensor.data.read_all().value()});
   }
   std::string header;
   std::uint64_t at = 0;

@@ -245,7 +245,7 @@ def test_a_worker_believes_a_digest_of_the_files_as_they_are(tmp_path):
     model.write_bytes(MODEL.read_bytes())
     now = model.stat()
     times = " ".join(f"{ns // 10**9} {ns % 10**9}" for ns in (now.st_mtime_ns, now.st_ctime_ns))
-    stamp = hashlib.sha256(f"m.gguf {now.st_ino} {now.st_size} {times}\n".encode()).hexdigest()
+    stamp = hashlib.sha256(f"m.gguf {now.st_dev} {now.st_ino} {now.st_size} {times}\n".encode()).hexdigest()
     computed = hashlib.sha256(model.read_bytes()).hexdigest()
     for told, digest in ((stamp, "a" * 64), ("b" * 64, computed)):
         worker = subprocess.Popen(

@@ -1,5 +1,6 @@
 // Arbitrary bytes as a model file: parsing and every getter must neither crash nor read out of bounds, and what is
 // accepted must keep the reader's promises (in bounds, aligned, unique, no overlap).
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -30,12 +31,13 @@ void check_tensors(const io::GgufFile& file, std::span<const std::byte> bytes) {
   unsigned sum = 0;
   for (const auto& tensor : file.tensors()) {
     ASSERT(file.find_tensor(tensor.name) == &tensor);
-    ASSERT(tensor.file_offset % file.alignment() == 0);
-    ASSERT(tensor.data.data() == bytes.data() + tensor.file_offset);
-    for (const auto byte : tensor.data) sum += static_cast<unsigned>(byte);
+    ASSERT(tensor.data.offset() % file.alignment() == 0);
+    const auto data = tensor.data.read_all();
+    ASSERT(data && std::ranges::equal(*data, bytes.subspan(tensor.data.offset(), tensor.data.size())));
+    for (const auto byte : *data) sum += static_cast<unsigned>(byte);
     for (const auto& other : file.tensors()) {
-      ASSERT(&other == &tensor || other.file_offset >= tensor.file_offset + tensor.data.size() ||
-             other.file_offset + other.data.size() <= tensor.file_offset);
+      ASSERT(&other == &tensor || other.data.offset() >= tensor.data.offset() + tensor.data.size() ||
+             other.data.offset() + other.data.size() <= tensor.data.offset());
     }
   }
   volatile unsigned sink = sum;

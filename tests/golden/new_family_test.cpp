@@ -109,7 +109,8 @@ class LadderFile {
     const engine::io::GgufTensor* tensor = nullptr;
     for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
       tensor = llama_.find_tensor(fmt::format("blk.{}.{}.weight", block, part));
-      joined.insert(joined.end(), tensor->data.begin(), tensor->data.end());
+      const std::vector<std::byte> rows_of_part = tensor->data.read_all().value();
+      joined.insert(joined.end(), rows_of_part.begin(), rows_of_part.end());
       rows += tensor->dims[1];
     }
     writer_.add_tensor({fmt::format("rung.{}.qkv", 2 * block), tensor->dtype, {tensor->dims[0], rows}}, joined);

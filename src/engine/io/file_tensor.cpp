@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstring>
-
 namespace llorch::engine::io {
 
 std::optional<contract::DType> dtype_of(StoredType type) {
@@ -34,13 +32,6 @@ std::uint64_t FileTensor::elements_count() const {
   std::uint64_t count = 1;
   for (const std::uint64_t dim : shape()) count *= dim;
   return count;
-}
-
-base::Result<> FileTensor::read(std::uint64_t begin, std::span<std::byte> out) const {
-  const auto wanted = data.subspan(begin, out.size());
-  if (file != nullptr) return file->read(wanted, out);
-  std::memcpy(out.data(), wanted.data(), out.size());
-  return {};
 }
 
 std::string describe(const FileTensor& tensor) {

@@ -8,9 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
 #include "engine/contract/dtype.h"
-#include "engine/io/tensor_file.h"
+#include "engine/io/stored_file.h"
 
 namespace llorch::engine::io {
 
@@ -60,14 +59,11 @@ struct FileTensor {
   StoredType type = StoredType::kF32;
   std::uint32_t rank = 0;                          // 0 (one element) to kFileRankMax
   std::array<std::uint64_t, kFileRankMax> dims{};  // row-major: dims[rank - 1] is contiguous; 0 past the rank
-  std::span<const std::byte> data;                 // exactly the tensor's bytes, at any alignment
-  const TensorFile* file = nullptr;                // that data is a view of; null: of memory
+  FileRange data;                                  // exactly the tensor's bytes, at any alignment
 
   std::span<const std::uint64_t> shape() const { return std::span(dims).first(rank); }
   // Does not overflow: every reader checked it.
   std::uint64_t elements_count() const;
-  // Bytes [begin, begin + out.size()) of data, read from the file. Errors: IO_ERROR.
-  base::Result<> read(std::uint64_t begin, std::span<std::byte> out) const;
 };
 
 // "BF16 [151936, 1024]", for messages.

@@ -163,12 +163,12 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 
 Result<const GgufValue*> GgufFile::require(std::string_view key) const {
   if (const auto* value = find(key)) return value;
-  return fail(ErrorCode::kConfigKeyMissing, fmt::format("{}: the metadata key {} is missing", source_, key));
+  return fail(ErrorCode::kConfigKeyMissing, fmt::format("{}: the metadata key {} is missing", source(), key));
 }
 
 Error GgufFile::wrong_type(std::string_view key, const GgufValue& value, std::string_view wanted) const {
   return {ErrorCode::kConfigKeyInvalid,
-          fmt::format("{}: the metadata key {} is {} {}, wanted {}", source_, key, name_of(type_of(value)),
+          fmt::format("{}: the metadata key {} is {} {}, wanted {}", source(), key, name_of(type_of(value)),
                       to_text(value, 40), wanted),
           {}};
 }

@@ -2,9 +2,9 @@
 // Reader of GGUF model files, versions 2 and 3 (little-endian). Format: ggml's docs/gguf.md.
 //
 // The file is untrusted: every count, length and offset is checked against the bytes that are left before anything is
-// allocated or read, and what passes is in bounds, aligned, unique and free of overlap. Metadata and tensors are views
-// into the mapping, nothing is copied but the tables of keys and tensors; opening a file with 128k tokens costs one
-// walk over them. A mapped file must not be truncated by others while it is in use (the kernel answers with SIGBUS).
+// allocated or read, and what passes is in bounds, aligned, unique and free of overlap. The header (metadata and the table
+// of tensors) is read into memory that the object owns, and metadata are views of it; opening a file with 128k tokens costs
+// one walk over them. The data of tensors stays in the file until it is asked for.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 #include "base/result.h"
 #include "engine/contract/dtype.h"
-#include "engine/io/tensor_file.h"
+#include "engine/io/stored_file.h"
 
 namespace llorch::engine::io {
 
@@ -64,16 +64,18 @@ struct GgufTensor {
   contract::DType dtype = contract::DType::kF32;
   std::uint32_t rank = 0;                         // 1..4
   std::array<std::uint64_t, 4> dims{1, 1, 1, 1};  // ne0 (contiguous) first; 1 past the rank
-  std::uint64_t file_offset = 0;                  // of data, from the start of the file
-  std::span<const std::byte> data;                // exactly the tensor's blocks
+  FileRange data;                                 // exactly the tensor's blocks
 
   std::uint64_t elements_count() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
 };
 
 // Bounds on what a file may claim, beyond what its own size proves. From the loader limits of the worker contract,
 // except where real models pass them: files over 100 GB and fused expert tensors over 1e9 elements exist, and both are
-// already bounded by the mapping; one embedded tokenizer.json exceeds 64 KiB.
+// already bounded by the file; one embedded tokenizer.json exceeds 64 KiB.
 struct GgufLimits {
+  // Of metadata and tensor table: the memory of an open file. The largest in use, vocabularies of 262,144 tokens with an
+  // embedded tokenizer.json, have about 50 MB.
+  std::uint64_t header_bytes_max = 256u << 20;
   std::uint64_t metadata_count_max = 1'000;
   std::uint64_t tensors_count_max = 10'000;
   std::uint64_t name_bytes_max = 64;              // of a tensor's name, as the format states
@@ -82,24 +84,24 @@ struct GgufLimits {
   std::uint64_t string_bytes_max = 64u << 20;     // of a string value
 };
 
-// One opened file; a part of a split model too, which model_files.h joins. Views handed out live as long as the object they came from or was moved into (for parse(): as
-// long as the caller's bytes). Immutable after opening, so any thread may read it.
+// One opened file; a part of a split model too, which model_files.h joins. Views and ranges handed out live as long as the
+// object they came from or was moved into. Immutable after opening, so any thread may read it.
 class GgufFile {
  public:
-  // Maps `path`. Errors: IO_ERROR; CORRUPT_FILE (wrong magic, truncated, out of bounds, duplicate, overlapping,
-  // misaligned: the message names the offset); UNSUPPORTED_FORMAT_VERSION (version, byte order);
+  // Errors: IO_ERROR; CORRUPT_FILE (wrong magic, truncated, out of bounds, duplicate, overlapping, misaligned, a header
+  // beyond its limit: the message names the offset); UNSUPPORTED_FORMAT_VERSION (version, byte order);
   // UNSUPPORTED_QUANT_TYPE (names tensor and type); CONFIG_KEY_INVALID (nested array, impossible general.alignment).
   static base::Result<GgufFile> open(const std::filesystem::path& path);
+  static base::Result<GgufFile> read(std::unique_ptr<StoredFile> file, const GgufLimits& limits = {});
   // The same for bytes the caller owns and keeps. `source` stands for the path in messages.
   static base::Result<GgufFile> parse(std::span<const std::byte> bytes, std::string source = "<memory>",
                                       const GgufLimits& limits = {});
 
   std::uint32_t version() const { return version_; }
   std::uint64_t alignment() const { return alignment_; }
-  std::uint64_t file_bytes() const { return bytes_.size(); }
-  const TensorFile* file() const { return file_.get(); }  // that the tensors lie in; null for parse()
+  std::uint64_t file_bytes() const { return file_->size(); }
   // The path or label this was opened with, for messages.
-  const std::string& source() const { return source_; }
+  const std::string& source() const { return file_->source(); }
 
   std::span<const GgufEntry> metadata() const { return metadata_; }  // in file order
   std::span<const GgufTensor> tensors() const { return tensors_; }   // in file order
@@ -133,9 +135,8 @@ class GgufFile {
   base::Result<const GgufValue*> require(std::string_view key) const;
   base::Error wrong_type(std::string_view key, const GgufValue& value, std::string_view wanted) const;
 
-  std::unique_ptr<TensorFile> file_;  // null for parse()
-  std::span<const std::byte> bytes_;
-  std::string source_;
+  std::unique_ptr<StoredFile> file_;
+  std::unique_ptr<std::byte[]> header_;  // what metadata and names are views of
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
   std::vector<GgufEntry> metadata_;

@@ -25,6 +25,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "values are read as they lie in the file");
 
 constexpr std::string_view kMagic = "GGUF";
+constexpr std::uint64_t kFirstReadBytes = 64u << 10;
 constexpr std::uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;  // key length, key, type, value
 constexpr std::uint64_t kTensorBytesMin =
     8 + 1 + 4 + 8 + 4 + 8;  // name length, name, rank, one dimension, type, offset
@@ -58,8 +59,12 @@ bool add(std::uint64_t a, std::uint64_t b, std::uint64_t& sum) { return !__built
 
 class GgufParser {
  public:
-  GgufParser(std::span<const std::byte> bytes, const GgufLimits& limits, GgufFile& file)
-      : bytes_(bytes), limits_(limits), file_(file) {}
+  // `header`: the first bytes of the file.
+  GgufParser(std::span<const std::byte> header, const GgufLimits& limits, GgufFile& file)
+      : header_(header), limits_(limits), file_(file) {}
+
+  // After a failure: the bytes of the header that it takes to go on; 0 when more of them would not help.
+  std::uint64_t header_bytes_wanted() const { return header_bytes_wanted_; }
 
   Result<> run() {
     TRY(read_preamble());
@@ -71,14 +76,15 @@ class GgufParser {
   }
 
  private:
-  std::uint64_t left() const { return bytes_.size() - position_; }
+  std::uint64_t left() const { return file_.file_bytes() - position_; }
 
   tl::unexpected<Error> refuse(ErrorCode code, std::string_view what) const {
-    return fail(code, fmt::format("{}: {}", file_.source_, what));
+    return fail(code, fmt::format("{}: {}", file_.source(), what));
   }
   tl::unexpected<Error> corrupt(std::uint64_t offset, std::string_view what) const {
-    return fail(Error{ErrorCode::kCorruptFile, fmt::format("{}: at byte {}: {}", file_.source_, offset, what), {}}.with(
-        "offset", static_cast<std::int64_t>(offset)));
+    return fail(
+        Error{ErrorCode::kCorruptFile, fmt::format("{}: at byte {}: {}", file_.source(), offset, what), {}}.with(
+            "offset", static_cast<std::int64_t>(offset)));
   }
   tl::unexpected<Error> truncated(std::string_view what, std::uint64_t wanted) const {
     return corrupt(position_,
@@ -87,15 +93,25 @@ class GgufParser {
                                what, wanted, left()));
   }
   std::uint64_t offset_of(std::string_view view) const {
-    return static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(view.data()) - bytes_.data());
+    return static_cast<std::uint64_t>(reinterpret_cast<const std::byte*>(view.data()) - header_.data());
   }
 
+  // The next `bytes`, which it steps over.
+  Result<std::span<const std::byte>> take(std::string_view what, std::uint64_t bytes) {
+    if (bytes > left()) return truncated(what, bytes);
+    if (bytes > header_.size() - position_) {
+      header_bytes_wanted_ = position_ + bytes;
+      return corrupt(position_, fmt::format("the header goes on with {} bytes of {}; more than {} are no header", bytes,
+                                            what, limits_.header_bytes_max));
+    }
+    const auto taken = header_.subspan(position_, bytes);
+    position_ += bytes;
+    return taken;
+  }
   template <class T>
   Result<T> read(std::string_view what) {
-    if (left() < sizeof(T)) return truncated(what, sizeof(T));
     T value;
-    std::memcpy(&value, bytes_.data() + position_, sizeof(T));
-    position_ += sizeof(T);
+    std::memcpy(&value, TRY(take(what, sizeof(T))).data(), sizeof(T));
     return value;
   }
 
@@ -104,10 +120,8 @@ class GgufParser {
     const auto length = TRY(read<std::uint64_t>(what));
     if (length > bytes_max)
       return corrupt(start, fmt::format("{} claims {} bytes, the limit is {}", what, length, bytes_max));
-    if (length > left()) return truncated(what, length);
-    const std::string_view text(reinterpret_cast<const char*>(bytes_.data() + position_), length);
-    position_ += length;
-    return text;
+    const auto text = TRY(take(what, length));
+    return std::string_view(reinterpret_cast<const char*>(text.data()), text.size());
   }
 
   // A key or a tensor's name.
@@ -128,9 +142,9 @@ class GgufParser {
   }
 
   Result<> read_preamble() {
-    if (bytes_.size() < kMagic.size() || std::memcmp(bytes_.data(), kMagic.data(), kMagic.size()) != 0) {
-      const std::string_view found(reinterpret_cast<const char*>(bytes_.data()),
-                                   std::min<std::size_t>(4, bytes_.size()));
+    if (header_.size() < kMagic.size() || std::memcmp(header_.data(), kMagic.data(), kMagic.size()) != 0) {
+      const std::string_view found(reinterpret_cast<const char*>(header_.data()),
+                                   std::min<std::size_t>(4, header_.size()));
       return corrupt(
           0, found.empty()
                  ? std::string("the file is empty; a GGUF file starts with 'GGUF'")
@@ -237,9 +251,9 @@ class GgufParser {
     } else if (type == GgufType::kBool) {
       for (std::uint64_t i = 0; i < count; ++i) TRY(read_bool(what));
     } else {
-      position_ += count * element_bytes_min;
+      TRY(take(what, count * element_bytes_min));
     }
-    return GgufArray{type, count, bytes_.subspan(start, position_ - start)};
+    return GgufArray{type, count, header_.subspan(start, position_ - start)};
   }
 
   Result<> read_alignment() {
@@ -269,7 +283,7 @@ class GgufParser {
     return corrupt(offset_of(name), fmt::format("the tensor name {} occurs twice", printable(name)));
   }
 
-  // file_offset is relative to the data section until place_tensors(), and data holds nothing yet.
+  // Without its data, which place_tensors() finds.
   Result<GgufTensor> read_tensor() {
     GgufTensor tensor;
     tensor.name = TRY(read_identifier("a tensor name", limits_.name_bytes_max));
@@ -281,15 +295,16 @@ class GgufParser {
     }
     for (std::uint32_t d = 0; d < tensor.rank; ++d) tensor.dims[d] = TRY(read<std::uint64_t>(what));
     const auto type_id = TRY(read<std::uint32_t>(what));
-    tensor.file_offset = TRY(read<std::uint64_t>(what));
+    const auto offset = TRY(read<std::uint64_t>(what));
     if (std::find(tensor.dims.begin(), tensor.dims.end(), 0u) != tensor.dims.end()) {
       return corrupt(start, fmt::format("{} has a dimension of 0", what));
     }
     tensor.dtype = TRY(stored_dtype(what, type_id));
-    if (tensor.file_offset % file_.alignment_ != 0) {
-      return corrupt(start, fmt::format("{} lies at offset {}, which is no multiple of the alignment {}", what,
-                                        tensor.file_offset, file_.alignment_));
+    if (offset % file_.alignment_ != 0) {
+      return corrupt(start, fmt::format("{} lies at offset {}, which is no multiple of the alignment {}", what, offset,
+                                        file_.alignment_));
     }
+    offsets_.push_back(offset);
     return tensor;
   }
 
@@ -302,7 +317,7 @@ class GgufParser {
     }
     return fail(Error{
         ErrorCode::kUnsupportedQuantType,
-        fmt::format("{}: {} has {}, which this build does not read; it reads {}", file_.source_, what,
+        fmt::format("{}: {} has {}, which this build does not read; it reads {}", file_.source(), what,
                     row == nullptr ? fmt::format("the unknown type {}", type_id) : fmt::format("type {}", row->name),
                     known),
         {}}.with("type_id", std::int64_t{type_id}));
@@ -331,23 +346,23 @@ class GgufParser {
     if (!add(position_, file_.alignment_ - 1, data_start))
       return corrupt(position_, "general.alignment overflows 64 bits");
     data_start &= ~(file_.alignment_ - 1);
-    for (auto& tensor : file_.tensors_) {
+    for (std::size_t i = 0; i < file_.tensors_.size(); ++i) {
+      GgufTensor& tensor = file_.tensors_[i];
       const auto bytes = TRY(bytes_of(tensor));
       std::uint64_t begin = 0, end = 0;
-      if (!add(data_start, tensor.file_offset, begin) || !add(begin, bytes, end)) {
+      if (!add(data_start, offsets_[i], begin) || !add(begin, bytes, end)) {
         return corrupt(offset_of(tensor.name),
                        fmt::format("tensor {} lies at offset {} with {} bytes, which overflows 64 bits",
-                                   printable(tensor.name), tensor.file_offset, bytes));
+                                   printable(tensor.name), offsets_[i], bytes));
       }
-      if (end > bytes_.size()) {
+      if (end > file_.file_bytes()) {
         return corrupt(
             offset_of(tensor.name),
             fmt::format("tensor {} occupies bytes {} to {}, but the file has {}; it is truncated or damaged, "
                         "fetch it again",
-                        printable(tensor.name), begin, end, bytes_.size()));
+                        printable(tensor.name), begin, end, file_.file_bytes()));
       }
-      tensor.file_offset = begin;
-      tensor.data = bytes_.subspan(begin, bytes);
+      tensor.data = FileRange(*file_.file_, begin, bytes);
     }
     return refuse_overlap();
   }
@@ -356,38 +371,54 @@ class GgufParser {
     std::vector<std::uint32_t> order(file_.tensors_.size());
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(),
-              [&](auto a, auto b) { return file_.tensors_[a].file_offset < file_.tensors_[b].file_offset; });
+              [&](auto a, auto b) { return file_.tensors_[a].data.offset() < file_.tensors_[b].data.offset(); });
     for (std::size_t i = 1; i < order.size(); ++i) {
       const auto& before = file_.tensors_[order[i - 1]];
       const auto& after = file_.tensors_[order[i]];
-      if (before.file_offset + before.data.size() <= after.file_offset) continue;
-      return corrupt(after.file_offset, fmt::format("the data of tensors {} and {} overlaps", printable(before.name),
-                                                    printable(after.name)));
+      if (before.data.offset() + before.data.size() <= after.data.offset()) continue;
+      return corrupt(after.data.offset(), fmt::format("the data of tensors {} and {} overlaps", printable(before.name),
+                                                      printable(after.name)));
     }
     return {};
   }
 
-  std::span<const std::byte> bytes_;
+  std::span<const std::byte> header_;
   const GgufLimits& limits_;
   GgufFile& file_;
   std::uint64_t position_ = 0;
+  std::uint64_t header_bytes_wanted_ = 0;
   std::uint64_t tensors_count_ = 0;
   std::uint64_t metadata_count_ = 0;
+  std::vector<std::uint64_t> offsets_;  // of the tensors, in the data section
 };
 
-Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string source, const GgufLimits& limits) {
-  GgufFile file;
-  file.bytes_ = bytes;
-  file.source_ = std::move(source);
-  TRY(GgufParser(bytes, limits, file).run());
-  return file;
+// How long a header is shows when it has been read. So it is read as far as most of them go, and where that is not enough
+// once more and twice as far: at most four times its length in all.
+Result<GgufFile> GgufFile::read(std::unique_ptr<StoredFile> stored, const GgufLimits& limits) {
+  const std::uint64_t bytes_max = std::min(stored->size(), limits.header_bytes_max);
+  for (std::uint64_t bytes = std::min(bytes_max, kFirstReadBytes);;) {
+    GgufFile file;
+    file.file_ = std::move(stored);
+    file.header_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    const std::span header(file.header_.get(), bytes);
+    TRY(file.file_->read(0, header));
+    GgufParser parser(header, limits, file);
+    const Result<> parsed = parser.run();
+    if (parsed) {
+      TRY(file.file_->check_unchanged());
+      return file;
+    }
+    const std::uint64_t wanted = parser.header_bytes_wanted();
+    if (wanted == 0 || wanted > bytes_max) return fail(parsed.error());
+    bytes = std::min(bytes_max, std::max(wanted, 2 * bytes));
+    stored = std::move(file.file_);
+  }
 }
 
-Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
-  auto opened = TRY(TensorFile::open(path));
-  auto file = TRY(parse(opened->bytes(), path.string()));
-  file.file_ = std::move(opened);
-  return file;
+Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string source, const GgufLimits& limits) {
+  return read(StoredFile::of_memory(bytes, std::move(source)), limits);
 }
+
+Result<GgufFile> GgufFile::open(const std::filesystem::path& path) { return read(TRY(StoredFile::open(path))); }
 
 }  // namespace llorch::engine::io

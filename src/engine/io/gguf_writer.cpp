@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -22,6 +23,7 @@ using base::Result;
 namespace {
 
 constexpr std::uint32_t kDefaultAlignment = 32;
+constexpr std::uint64_t kPieceBytes = 8u << 20;  // of a tensor that is copied from a file
 
 void append_bytes(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(data);
@@ -158,6 +160,18 @@ void GgufWriter::add_tensor(TensorSpec spec, Stream stream) {
 
 void GgufWriter::add_tensor(TensorSpec spec, std::span<const std::byte> data) {
   add_tensor(std::move(spec), Stream([data](const Sink& sink) { return sink(data); }));
+}
+
+void GgufWriter::add_tensor(TensorSpec spec, FileRange data) {
+  add_tensor(std::move(spec), Stream([data](const Sink& sink) -> Result<> {
+               std::vector<std::byte> piece;
+               for (std::uint64_t at = 0; at < data.size(); at += piece.size()) {
+                 piece.resize(std::min<std::uint64_t>(data.size() - at, kPieceBytes));
+                 TRY(data.read(at, piece));
+                 TRY(sink(piece));
+               }
+               return {};
+             }));
 }
 
 std::vector<std::byte> GgufWriter::header() const {

@@ -45,6 +45,8 @@ class GgufWriter {
   void add_tensor(TensorSpec spec, Stream stream);
   // The same for bytes that outlive the writer.
   void add_tensor(TensorSpec spec, std::span<const std::byte> data);
+  // The same for bytes of a file that outlives it, read while it writes.
+  void add_tensor(TensorSpec spec, FileRange data);
 
   // Writes beside `path`, syncs and renames: readers never see a part. Errors: IO_ERROR, or what a producer returned.
   base::Result<> write(const std::filesystem::path& path) const;

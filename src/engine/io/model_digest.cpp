@@ -1,10 +1,8 @@
 #include "engine/io/model_digest.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +13,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "engine/io/model_layout.h"
+#include "engine/io/stored_file.h"
 
 namespace llorch::engine::io {
 namespace {
@@ -49,26 +48,18 @@ struct Work {
   std::vector<std::byte> buffer = std::vector<std::byte>(std::size_t{8} << 20);
 
   Result<std::string> digest_of(const std::filesystem::path& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return base::fail(base::io_error("cannot open", path, errno));
-    ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    auto digest = hash(fd, path);
-    ::close(fd);
-    return digest;
-  }
-
- private:
-  Result<std::string> hash(int fd, const std::filesystem::path& path) {
+    const auto file = TRY(StoredFile::open(path));
     base::Sha256 sha;
-    for (;;) {
-      const ssize_t got = ::read(fd, buffer.data(), buffer.size());
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return base::fail(base::io_error("cannot read", path, errno));
-      if (got == 0) return base::to_hex(sha.digest());
-      sha.update(std::span(buffer).first(static_cast<std::size_t>(got)));
-      bytes_done += static_cast<std::uint64_t>(got);
+    for (std::uint64_t at = 0; at < file->size();) {
+      const auto piece = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), file->size() - at));
+      TRY(file->read(at, piece));
+      sha.update(piece);
+      TRY(file->check_unchanged());  // else the rest is read in vain, of a file that may be gone
+      at += piece.size();
+      bytes_done += piece.size();
       if (progress) TRY(progress(bytes_done, bytes_total));
     }
+    return base::to_hex(sha.digest());
   }
 };
 
@@ -78,9 +69,15 @@ Result<std::string> model_digest(const std::filesystem::path& path, const Digest
   const auto files = TRY(model_file_list(path));
   Work work{progress};
   for (const ModelFile& file : files) {
-    std::error_code ec;
-    work.bytes_total += std::filesystem::file_size(file.path, ec);
-    if (ec) return base::fail(base::io_error("cannot read", file.path, ec.value()));
+    struct stat status {};
+    if (::stat(file.path.c_str(), &status) != 0) return base::fail(base::io_error("cannot read", file.path, errno));
+    const auto bytes = static_cast<std::uint64_t>(status.st_size);
+    if (bytes > kModelBytesMax - work.bytes_total) {
+      return base::fail(base::ErrorCode::kCorruptFile,
+                        fmt::format("{} has {} bytes, the limit of a model is {}; a file with holes claims any size",
+                                    file.path.string(), bytes, kModelBytesMax));
+    }
+    work.bytes_total += bytes;
   }
   if (files.size() == 1) return work.digest_of(files[0].path);
   std::string lines;
@@ -92,8 +89,8 @@ Result<std::string> model_stamp(const std::filesystem::path& path) {
   std::string lines;
   for (const ModelFile& file : TRY(model_file_list(path))) {
     const struct stat status = TRY(settled(file.path));
-    lines += fmt::format("{} {} {} {} {} {} {}\n", file.name, status.st_ino, status.st_size, status.st_mtim.tv_sec,
-                         status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+    lines += fmt::format("{} {} {} {} {} {} {} {}\n", file.name, status.st_dev, status.st_ino, status.st_size,
+                         status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
   }
   return base::to_hex(base::sha256(lines));
 }

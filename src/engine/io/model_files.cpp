@@ -18,13 +18,9 @@ using base::Result;
 
 namespace {
 
-FileTensor file_tensor(const GgufTensor& tensor, const TensorFile* file) {
-  FileTensor out{.name = tensor.name,
-                 .type = stored_type(tensor.dtype),
-                 .rank = tensor.rank,
-                 .dims = {},
-                 .data = tensor.data,
-                 .file = file};
+FileTensor file_tensor(const GgufTensor& tensor) {
+  FileTensor out{
+      .name = tensor.name, .type = stored_type(tensor.dtype), .rank = tensor.rank, .dims = {}, .data = tensor.data};
   for (std::uint32_t d = 0; d < tensor.rank; ++d) out.dims[d] = tensor.dims[tensor.rank - 1 - d];
   return out;
 }
@@ -66,6 +62,10 @@ Result<std::vector<GgufFile>> open_parts(const std::filesystem::path& path) {
                     "and stands beside the others",
                     path.string(), count, count));
   }
+  if (count > kModelFilesMax) {
+    return fail(ErrorCode::kCorruptFile, fmt::format("{} is a part of a model split into {} files, the limit is {}",
+                                                     path.string(), count, kModelFilesMax));
+  }
   parts.clear();
   for (const auto& part : gguf_parts(path, *name)) parts.push_back(TRY(GgufFile::open(part)));
   return parts;
@@ -93,10 +93,8 @@ Result<> check_index(const SafetensorsIndex& index, std::span<const SafetensorsF
 
 // transformers 4 writes the first file, 5 the second.
 Result<std::optional<HfConfig>> image_processor_of(const std::filesystem::path& folder) {
-  std::error_code ec;
-  if (std::filesystem::exists(folder / kImageProcessorName, ec))
-    return TRY(HfConfig::open(folder / kImageProcessorName));
-  if (!std::filesystem::exists(folder / kProcessorName, ec)) return std::nullopt;
+  if (is_present(folder / kImageProcessorName)) return TRY(HfConfig::open(folder / kImageProcessorName));
+  if (!is_present(folder / kProcessorName)) return std::nullopt;
   const HfConfig processor = TRY(HfConfig::open(folder / kProcessorName));
   if (!processor.contains("image_processor")) return std::nullopt;
   return TRY(processor.object("image_processor"));
@@ -111,7 +109,7 @@ Result<ModelFiles> ModelFiles::open(const std::filesystem::path& path) {
     files.source_ = path.string();
     return files;
   }
-  if (!std::filesystem::exists(path / kHfConfigName, ec)) {
+  if (!is_present(path / kHfConfigName)) {
     return fail(ErrorCode::kUnsupportedFormatVersion,
                 fmt::format("{} is a folder without {}; give a GGUF file or the folder of a Hugging Face model",
                             path.string(), kHfConfigName));
@@ -135,7 +133,7 @@ Result<ModelFiles> ModelFiles::from_gguf(std::vector<GgufFile> parts) {
   files.source_ = files.parts_.front().source();
   for (const GgufFile& part : files.parts_) {
     files.file_bytes_ += part.file_bytes();
-    for (const GgufTensor& tensor : part.tensors()) files.tensors_.push_back(file_tensor(tensor, part.file()));
+    for (const GgufTensor& tensor : part.tensors()) files.tensors_.push_back(file_tensor(tensor));
   }
   TRY(files.index_tensors());
   return files;
@@ -173,7 +171,7 @@ Result<> ModelFiles::add_projector(GgufFile projector) {
   }
   projector_ = std::move(projector);
   file_bytes_ += projector_->file_bytes();
-  for (const GgufTensor& tensor : projector_->tensors()) tensors_.push_back(file_tensor(tensor, projector_->file()));
+  for (const GgufTensor& tensor : projector_->tensors()) tensors_.push_back(file_tensor(tensor));
   return index_tensors();
 }
 

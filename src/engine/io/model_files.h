@@ -18,8 +18,12 @@ namespace llorch::engine::io {
 
 enum class ModelFormat : std::uint8_t { kGguf, kHuggingFace };
 
-// The metadata and all tensors of one model, whatever files they lie in. Views handed out live as long as the object they
-// came from or was moved into. Immutable after opening, so any thread may read it.
+// The metadata and all tensors of one model, whatever files they lie in. Metadata, names and the tables of tensors are in
+// memory that the object owns, bounded by GgufLimits, SafetensorsLimits and HfConfigLimits; the data of tensors stays in the
+// files and is read by FileTensor::data. Nothing is mapped, so a file that is cut short, replaced or unreadable is IO_ERROR
+// where it is read; that bytes of two states of a file were read is for model_stamp() to tell.
+// Views and ranges handed out live as long as the object they came from or was moved into. Immutable after opening, so any
+// thread may read it.
 class ModelFiles {
  public:
   // `path` is

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/file.h"
+#include "engine/io/stored_file.h"
 
 namespace llorch::engine::io {
 
@@ -16,13 +17,19 @@ using base::Result;
 namespace {
 
 // Of a Hugging Face folder, beside the weights: all that a model's behaviour is read from.
-constexpr std::string_view kSideFiles[] = {kHfConfigName,    "chat_template.jinja",   "generation_config.json",
-                                           "tokenizer.json", "tokenizer_config.json", kImageProcessorName,
+constexpr std::string_view kSideFiles[] = {kHfConfigName,
+                                           "chat_template.jinja",
+                                           "chat_template.json",
+                                           "generation_config.json",
+                                           "special_tokens_map.json",
+                                           "tokenizer.json",
+                                           "tokenizer_config.json",
+                                           kImageProcessorName,
                                            kProcessorName};
 
-bool is_file(const std::filesystem::path& path) {
-  std::error_code ec;
-  return std::filesystem::is_regular_file(path, ec);
+tl::unexpected<base::Error> too_many(const std::filesystem::path& path, std::size_t count) {
+  return fail(ErrorCode::kCorruptFile,
+              fmt::format("{}: the model has {} files, the limit is {}", path.string(), count, kModelFilesMax));
 }
 
 // Five digits.
@@ -54,15 +61,40 @@ std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& path,
   return parts;
 }
 
+bool is_present(const std::filesystem::path& path) {
+  std::error_code ec;
+  return std::filesystem::symlink_status(path, ec).type() != std::filesystem::file_type::not_found;
+}
+
+Result<std::vector<ModelFile>> more_chat_templates(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<ModelFile> files;
+  const fs::path templates = folder / kMoreTemplatesFolder;
+  if (!is_present(templates)) return files;
+  std::error_code ec;
+  for (fs::directory_iterator it(templates, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
+    const fs::path& path = it->path();
+    if (path.extension() != ".jinja") continue;
+    if (files.size() >= kModelFilesMax) return too_many(templates, files.size() + 1);
+    files.push_back({fmt::format("{}/{}", kMoreTemplatesFolder, path.filename().string()), path});
+  }
+  if (ec) return fail(base::io_error("cannot list", templates, ec.value()));
+  std::ranges::sort(files, {}, &ModelFile::name);  // folders have no order of their own
+  return files;
+}
+
 Result<SafetensorsIndex> safetensors_of(const std::filesystem::path& folder) {
-  if (is_file(folder / kSafetensorsName)) return SafetensorsIndex{.files = {std::string(kSafetensorsName)}};
+  if (is_present(folder / kSafetensorsName)) return SafetensorsIndex{.files = {std::string(kSafetensorsName)}};
   const auto index = folder / kSafetensorsIndexName;
-  if (!is_file(index)) {
+  if (!is_present(index)) {
     return fail(ErrorCode::kUnsupportedFormatVersion,
                 fmt::format("{} has neither {} nor {}; give a GGUF file or a Hugging Face model saved as safetensors",
                             folder.string(), kSafetensorsName, kSafetensorsIndexName));
   }
-  return SafetensorsIndex::parse(TRY(base::read_file(index, SafetensorsLimits().header_bytes_max)), index.string());
+  SafetensorsIndex parsed =
+      TRY(SafetensorsIndex::parse(TRY(read_text_file(index, SafetensorsLimits().header_bytes_max)), index.string()));
+  if (parsed.files.size() > kModelFilesMax) return too_many(index, parsed.files.size());
+  return parsed;
 }
 
 Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path) {
@@ -74,10 +106,12 @@ Result<std::vector<ModelFile>> model_file_list(const std::filesystem::path& path
     for (const auto& name : kSideFiles) files.push_back({std::string(name), path / name});
     if (!weights.holds.empty()) files.push_back({std::string(kSafetensorsIndexName), path / kSafetensorsIndexName});
     std::erase_if(files, [](const ModelFile& file) {
-      return file.name != kHfConfigName && !file.name.ends_with(".safetensors") && !is_file(file.path);
+      return file.name != kHfConfigName && !file.name.ends_with(".safetensors") && !is_present(file.path);
     });
-    std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    for (ModelFile& file : TRY(more_chat_templates(path))) files.push_back(std::move(file));
+    std::ranges::sort(files, {}, &ModelFile::name);
   } else if (const auto part = gguf_part_name(path); part && part->count > 1) {
+    if (part->count > kModelFilesMax) return too_many(path, part->count);
     for (const auto& file : gguf_parts(path, *part)) {
       files.push_back({fmt::format("{:05}-of-{:05}.gguf", files.size() + 1, part->count), file});
     }

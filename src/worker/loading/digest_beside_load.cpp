@@ -39,8 +39,8 @@ Result<DigestBesideLoad> DigestBesideLoad::start(const std::filesystem::path& mo
 DigestBesideLoad::~DigestBesideLoad() { stop_.request_stop(); }
 
 Result<std::string> DigestBesideLoad::finish() {
-  std::string digest = TRY(digest_.get());
-  if (TRY(engine::io::model_stamp(model_)) == stamp_) return digest;
+  Result<std::string> digest = digest_.get();
+  if (TRY(engine::io::model_stamp(model_)) == stamp_) return digest;  // else it is nobody's, and so is its error
   return base::fail(
       ErrorCode::kIoError,
       fmt::format("{} was changed while it was loaded; load it again when it is complete", model_.string()));

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/file.h"
 #include "engine/io/printable.h"
+#include "engine/io/stored_file.h"
 
 namespace llorch::engine::io {
 
@@ -249,7 +249,7 @@ Result<HfConfig> HfConfig::parse(std::string_view json, std::string source, cons
 }
 
 Result<HfConfig> HfConfig::open(const std::filesystem::path& path) {
-  return parse(TRY(base::read_file(path, HfConfigLimits().bytes_max)), path.string());
+  return parse(TRY(read_text_file(path, HfConfigLimits().bytes_max)), path.string());
 }
 
 const std::string& HfConfig::source() const { return document_->source; }

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "engine/io/huggingface/json_events.h"
@@ -165,14 +165,14 @@ class SafetensorsHeader final : public JsonEvents {
 
 class SafetensorsParser {
  public:
-  SafetensorsParser(std::span<const std::byte> bytes, const SafetensorsLimits& limits, SafetensorsFile& file)
-      : bytes_(bytes), limits_(limits), file_(file) {}
+  SafetensorsParser(const SafetensorsLimits& limits, SafetensorsFile& file)
+      : stored_(*file.file_), limits_(limits), file_(file) {}
 
   Result<> run() {
-    const std::string_view json = TRY(header_text());
-    SafetensorsHeader header(file_.source_, limits_);
-    TRY(walk_json(json, file_.source_, {}, header));
-    data_ = bytes_.subspan(kLengthBytes + json.size());
+    const std::string json = TRY(header_text());
+    SafetensorsHeader header(stored_.source(), limits_);
+    TRY(walk_json(json, stored_.source(), {}, header));
+    data_begin_ = kLengthBytes + json.size();
     std::sort(header.entries.begin(), header.entries.end(),
               [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
     TRY(check_tiling(header.entries));
@@ -185,29 +185,32 @@ class SafetensorsParser {
 
  private:
   tl::unexpected<Error> corrupt(std::string_view what) const {
-    return fail(ErrorCode::kCorruptFile, fmt::format("{}: {}", file_.source_, what));
+    return fail(ErrorCode::kCorruptFile, fmt::format("{}: {}", stored_.source(), what));
   }
 
-  Result<std::string_view> header_text() const {
-    if (bytes_.size() < kLengthBytes) {
-      return corrupt(fmt::format("{} bytes are no safetensors file; it is truncated, fetch it again", bytes_.size()));
+  Result<std::string> header_text() const {
+    if (stored_.size() < kLengthBytes) {
+      return corrupt(fmt::format("{} bytes are no safetensors file; it is truncated, fetch it again", stored_.size()));
     }
     std::uint64_t length = 0;
-    std::memcpy(&length, bytes_.data(), sizeof length);
+    TRY(stored_.read(0, std::as_writable_bytes(std::span(&length, 1))));
     if (length > limits_.header_bytes_max) {
       return corrupt(fmt::format("not a safetensors file: its header claims {} bytes, the limit is {}", length,
                                  limits_.header_bytes_max));
     }
-    if (length > bytes_.size() - kLengthBytes) {
+    if (length > stored_.size() - kLengthBytes) {
       return corrupt(
           fmt::format("the file ends inside its header ({} bytes wanted, {} left); it is truncated, fetch it "
                       "again",
-                      length, bytes_.size() - kLengthBytes));
+                      length, stored_.size() - kLengthBytes));
     }
-    const std::string_view json(reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes, length);
+    std::string json(length, '\0');
+    TRY(stored_.read(kLengthBytes, std::as_writable_bytes(std::span(json))));
     if (json.empty() || json.front() != '{') return corrupt("not a safetensors file: its header is no JSON object");
     return json;
   }
+
+  std::uint64_t data_bytes() const { return stored_.size() - data_begin_; }
 
   // Every byte of the data belongs to exactly one tensor. `entries` are sorted by their offsets.
   Result<> check_tiling(std::span<const Entry> entries) const {
@@ -220,16 +223,16 @@ class SafetensorsParser {
                         "ranges must neither overlap nor leave holes",
                         printable(entry.name), from, to, end));
       }
-      if (to > data_.size()) {
+      if (to > data_bytes()) {
         return corrupt(
             fmt::format("tensor {} has bytes {} to {} of the data, but there are {}; the file is truncated, "
                         "fetch it again",
-                        printable(entry.name), from, to, data_.size()));
+                        printable(entry.name), from, to, data_bytes()));
       }
       end = to;
     }
-    if (end == data_.size()) return {};
-    return corrupt(fmt::format("{} bytes follow the last tensor", data_.size() - end));
+    if (end == data_bytes()) return {};
+    return corrupt(fmt::format("{} bytes follow the last tensor", data_bytes() - end));
   }
 
   Result<> add(Entry& entry) {
@@ -245,7 +248,7 @@ class SafetensorsParser {
       return corrupt(
           fmt::format("tensor {} is {} but has {} bytes of data", printable(tensor.name), describe(tensor), bytes));
     }
-    tensor.data = data_.subspan(entry.offsets[0], bytes);
+    tensor.data = FileRange(stored_, data_begin_ + entry.offsets[0], bytes);
     file_.tensors_.push_back(tensor);
     return {};
   }
@@ -262,26 +265,27 @@ class SafetensorsParser {
     return corrupt(fmt::format("the tensor name {} occurs twice", printable(name(*twin))));
   }
 
-  std::span<const std::byte> bytes_, data_;
+  const StoredFile& stored_;
   const SafetensorsLimits& limits_;
   SafetensorsFile& file_;
+  std::uint64_t data_begin_ = 0;
 };
 
-Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, std::string source,
-                                               const SafetensorsLimits& limits) {
+Result<SafetensorsFile> SafetensorsFile::read(std::unique_ptr<StoredFile> stored, const SafetensorsLimits& limits) {
   SafetensorsFile file;
-  file.bytes_ = bytes;
-  file.source_ = std::move(source);
-  TRY(SafetensorsParser(bytes, limits, file).run());
+  file.file_ = std::move(stored);
+  TRY(SafetensorsParser(limits, file).run());
+  TRY(file.file_->check_unchanged());
   return file;
 }
 
+Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, std::string source,
+                                               const SafetensorsLimits& limits) {
+  return read(StoredFile::of_memory(bytes, std::move(source)), limits);
+}
+
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  auto opened = TRY(TensorFile::open(path));
-  auto file = TRY(parse(opened->bytes(), path.string()));
-  for (FileTensor& tensor : file.tensors_) tensor.file = opened.get();
-  file.file_ = std::move(opened);
-  return file;
+  return read(TRY(StoredFile::open(path)));
 }
 
 const FileTensor* SafetensorsFile::find_tensor(std::string_view name) const {

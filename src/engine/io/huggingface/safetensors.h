@@ -2,8 +2,8 @@
 // Reader of safetensors files (format: the safetensors project's README), and of the index of a model in several of them.
 //
 // Files are untrusted: the header's length, every range and every product is checked before it is used, the ranges must
-// tile the data exactly, and nothing is allocated that the header's own bytes do not justify. Tensors are views into the
-// mapping, at any alignment. A mapped file must not be truncated by others while it is in use.
+// tile the data exactly, and nothing is allocated that the header's own bytes do not justify. The header is read and copied;
+// the data of tensors stays in the file until it is asked for.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -24,20 +24,21 @@ struct SafetensorsLimits {
   std::uint64_t name_bytes_max = 256;            // of a tensor's name; the longest in use have about 90
 };
 
-// One opened file. Views handed out live as long as the object they came from or was moved into (for parse(): names
-// likewise, data as long as the caller's bytes). Immutable after opening, so any thread may read it.
+// One opened file. Views and ranges handed out live as long as the object they came from or was moved into. Immutable after
+// opening, so any thread may read it.
 class SafetensorsFile {
  public:
-  // Maps `path`. Errors: IO_ERROR; CORRUPT_FILE (truncated, no JSON header, hole, overlap, size that contradicts the shape,
+  // Errors: IO_ERROR; CORRUPT_FILE (truncated, no JSON header, hole, overlap, size that contradicts the shape,
   // duplicate: the message names the tensor or the byte); UNSUPPORTED_QUANT_TYPE (names tensor and type);
   // UNSUPPORTED_TENSOR_RANK.
   static base::Result<SafetensorsFile> open(const std::filesystem::path& path);
+  static base::Result<SafetensorsFile> read(std::unique_ptr<StoredFile> file, const SafetensorsLimits& limits = {});
   // The same for bytes the caller owns and keeps. `source` stands for the path in messages.
   static base::Result<SafetensorsFile> parse(std::span<const std::byte> bytes, std::string source = "<memory>",
                                              const SafetensorsLimits& limits = {});
 
-  const std::string& source() const { return source_; }
-  std::uint64_t file_bytes() const { return bytes_.size(); }
+  const std::string& source() const { return file_->source(); }
+  std::uint64_t file_bytes() const { return file_->size(); }
   std::span<const FileTensor> tensors() const { return tensors_; }  // in the order of their data
   const FileTensor* find_tensor(std::string_view name) const;       // nullptr when absent
   // The strings of __metadata__, by key.
@@ -47,9 +48,7 @@ class SafetensorsFile {
   friend class SafetensorsParser;
   SafetensorsFile() = default;
 
-  std::unique_ptr<TensorFile> file_;  // null for parse()
-  std::span<const std::byte> bytes_;
-  std::string source_;
+  std::unique_ptr<StoredFile> file_;
   std::map<std::string, std::string, std::less<>> metadata_;
   std::vector<std::string> names_;  // what the tensors' names are views of
   std::vector<FileTensor> tensors_;

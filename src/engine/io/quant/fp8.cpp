@@ -72,7 +72,7 @@ float f8_e5m2_to_f32(std::uint8_t bits) {
 
 float f8_e8m0_to_f32(std::uint8_t bits) { return bits == 0xff ? kNan : std::ldexp(1.0f, bits - 127); }
 
-Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block) {
+Result<> check_fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block) {
   ASSERT(block.rows > 0 && block.cols > 0, "blocks of {} x {}", block.rows, block.cols);
   const auto scale_type = dtype_of(scale_inv.type);
   const bool float_scale = scale_type == contract::DType::kF32 || scale_type == contract::DType::kBF16 ||
@@ -84,27 +84,22 @@ Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_i
                     weight.name, describe(weight), scale_inv.name, describe(scale_inv)));
   }
   if (weight.rank != 2 || weight.elements_count() == 0) return mismatch(weight, scale_inv, block);
-  Fp8Matrix matrix{.type = weight.type,
-                   .rows = weight.dims[0],
-                   .cols = weight.dims[1],
-                   .data = weight.data,
-                   .block = block,
-                   .scales = {}};
   const bool single = scale_inv.elements_count() == 1;
-  if (single) matrix.block = {.rows = matrix.rows, .cols = matrix.cols};
-  if (!single && (scale_inv.rank != 2 || scale_inv.dims[0] != ceil_div(matrix.rows, block.rows) ||
-                  scale_inv.dims[1] != ceil_div(matrix.cols, block.cols))) {
+  if (!single && (scale_inv.rank != 2 || scale_inv.dims[0] != ceil_div(weight.dims[0], block.rows) ||
+                  scale_inv.dims[1] != ceil_div(weight.dims[1], block.cols))) {
     return mismatch(weight, scale_inv, block);
   }
-  matrix.scales.resize(scale_inv.elements_count());
-  dequantize_row(*scale_type, scale_inv.data, matrix.scales);
-  return matrix;
+  return {};
 }
 
-void fp8_row_to_bf16(const Fp8Matrix& matrix, std::uint64_t row, std::span<std::uint16_t> out) {
-  ASSERT(row < matrix.rows && out.size() == matrix.cols, "row {} of {}, {} values of {}", row, matrix.rows, out.size(),
-         matrix.cols);
-  fp8_to_bf16(matrix, row * matrix.cols, matrix.data.subspan(row * matrix.cols, matrix.cols), out);
+Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block) {
+  TRY(check_fp8_matrix(weight, scale_inv, block));
+  Fp8Matrix matrix{.type = weight.type, .rows = weight.dims[0], .cols = weight.dims[1], .block = block, .scales = {}};
+  if (scale_inv.elements_count() == 1) matrix.block = {.rows = matrix.rows, .cols = matrix.cols};
+  const std::vector<std::byte> stored = TRY(scale_inv.data.read_all());
+  matrix.scales.resize(scale_inv.elements_count());
+  dequantize_row(*dtype_of(scale_inv.type), stored, matrix.scales);
+  return matrix;
 }
 
 void fp8_to_bf16(const Fp8Matrix& matrix, std::uint64_t first, std::span<const std::byte> stored,

@@ -22,25 +22,24 @@ struct Fp8BlockShape {
   std::uint64_t cols = 128;
 };
 
-// An FP8 matrix with one f32 scale per block. A view of `data`, which outlives it.
+// An FP8 matrix with one f32 scale per block; its elements stay where they are stored.
 struct Fp8Matrix {
   StoredType type = StoredType::kF8_E4M3;  // or kF8_E5M2
   std::uint64_t rows = 0, cols = 0;
-  std::span<const std::byte> data;  // [rows, cols]
   Fp8BlockShape block;
   std::vector<float> scales;  // [ceil(rows / block.rows), ceil(cols / block.cols)]
 };
 
 // From `weight` [rows, cols] and its `weight_scale_inv` (F32, BF16 or F16 of the shape above; despite the name it is what a
 // value is multiplied by). One scale for the whole matrix is a block as large as the matrix: a tensor of one element, of
-// any rank. Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH.
+// any rank. Reads the scales. Errors: WEIGHT_DTYPE_UNSUPPORTED, WEIGHT_SHAPE_MISMATCH, IO_ERROR.
 base::Result<Fp8Matrix> fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block);
+// Whether they go together, by what the header says: nothing is read. Errors: the first two.
+base::Result<> check_fp8_matrix(const FileTensor& weight, const FileTensor& scale_inv, Fp8BlockShape block);
 
-// One row as bfloat16: value * scale with a single rounding, to nearest, ties to even. (The product has up to 28
-// significant bits, so rounding to f32 on the way would round twice.) REQUIRES: row < rows, out.size() == cols.
-void fp8_row_to_bf16(const Fp8Matrix& matrix, std::uint64_t row, std::span<std::uint16_t> out);
-// The same of the elements from `first` on, row after row, whose stored bytes are `stored`.
-// REQUIRES: stored.size() == out.size(), all of them elements of the matrix.
+// The elements from `first` on, row after row, whose stored bytes are `stored`, as bfloat16: value * scale with a single
+// rounding, to nearest, ties to even. (The product has up to 28 significant bits, so rounding to f32 on the way would round
+// twice.) REQUIRES: stored.size() == out.size(), all of them elements of the matrix.
 void fp8_to_bf16(const Fp8Matrix& matrix, std::uint64_t first, std::span<const std::byte> stored,
                  std::span<std::uint16_t> out);
 

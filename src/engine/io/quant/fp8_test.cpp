@@ -18,6 +18,7 @@ using ::testing::HasSubstr;
 
 struct Stored {
   std::vector<std::byte> bytes;
+  std::unique_ptr<StoredFile> file;
   FileTensor tensor;
 };
 
@@ -26,10 +27,19 @@ Stored stored(std::string_view name, StoredType type, std::vector<std::uint64_t>
   Stored out;
   out.bytes.resize(values.size() * sizeof(T));
   std::memcpy(out.bytes.data(), values.data(), out.bytes.size());
-  out.tensor = {
-      .name = name, .type = type, .rank = static_cast<std::uint32_t>(shape.size()), .dims = {}, .data = out.bytes};
+  out.file = StoredFile::of_memory(out.bytes);
+  out.tensor = {.name = name,
+                .type = type,
+                .rank = static_cast<std::uint32_t>(shape.size()),
+                .dims = {},
+                .data = FileRange(*out.file, 0, out.bytes.size())};
   std::copy(shape.begin(), shape.end(), out.tensor.dims.begin());
   return out;
+}
+
+// One row.
+void to_bf16(const Fp8Matrix& matrix, const Stored& weight, std::uint64_t row, std::span<std::uint16_t> out) {
+  fp8_to_bf16(matrix, row * matrix.cols, std::span(weight.bytes).subspan(row * matrix.cols, matrix.cols), out);
 }
 
 std::vector<std::uint8_t> counting(std::size_t count) {
@@ -58,7 +68,7 @@ TEST(Fp8, EveryBlockHasItsOwnScaleAlsoTheCutOnes) {
   ASSERT_TRUE(matrix) << matrix.error().message;
   std::vector<std::uint16_t> row(kCols);
   for (std::size_t r = 0; r < kRows; ++r) {
-    fp8_row_to_bf16(*matrix, r, row);
+    to_bf16(*matrix, weight, r, row);
     for (std::size_t c = 0; c < kCols; ++c) {
       const double value = f8_e4m3_to_f32(static_cast<std::uint8_t>(weight.bytes[r * kCols + c]));
       if (std::isnan(value)) {
@@ -87,7 +97,7 @@ TEST(Fp8, RoundsOnce) {
   const auto matrix = fp8_matrix(weight.tensor, scale.tensor, {.rows = 1, .cols = 1});
   ASSERT_TRUE(matrix) << matrix.error().message;
   std::vector<std::uint16_t> row(ones.size());
-  fp8_row_to_bf16(*matrix, 0, row);
+  to_bf16(*matrix, weight, 0, row);
   int misled = 0;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const double product = 1.125 * static_cast<double>(scales[i]);
@@ -104,7 +114,7 @@ TEST(Fp8, OneScaleCoversTheWholeMatrix) {
     const auto matrix = fp8_matrix(weight.tensor, scale.tensor, {});
     ASSERT_TRUE(matrix) << matrix.error().message;
     std::vector<std::uint16_t> row(5);
-    fp8_row_to_bf16(*matrix, 2, row);
+    to_bf16(*matrix, weight, 2, row);
     const float wanted = 2 * f8_e5m2_to_f32(static_cast<std::uint8_t>(weight.bytes[14]));
     EXPECT_EQ(bf16_to_f32(row[4]), wanted);
   }

@@ -7,7 +7,8 @@
 #include <optional>
 #include <span>
 
-#include "base/file.h"
+#include "engine/io/model_layout.h"
+#include "engine/io/stored_file.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "engine/text/pre_tokenizer/scanner.h"
 
@@ -187,12 +188,11 @@ GgufTokenizer gguf_tokenizer(const TokenizerData& data, std::string json) { retu
 
 base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& folder) {
   GgufTokenizer out;
-  std::error_code error;
-  if (!std::filesystem::exists(folder / "tokenizer.json", error)) {
+  if (!is_present(folder / "tokenizer.json")) {
     out.notes.push_back("the folder has no tokenizer.json: the new file has no tokenizer and takes token ids only");
     return out;
   }
-  std::string json = TRY(base::read_file(folder / "tokenizer.json", kTokenizerBytesMax));
+  std::string json = TRY(read_text_file(folder / "tokenizer.json", kTokenizerBytesMax));
   const auto data = read_tokenizer_folder(folder);
   if (data) {
     const auto alone = parse_tokenizer_files({.tokenizer = json});

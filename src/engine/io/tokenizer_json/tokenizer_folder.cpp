@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "base/file.h"
 #include "engine/io/huggingface/hf_config.h"
+#include "engine/io/model_layout.h"
+#include "engine/io/stored_file.h"
 #include "engine/io/tokenizer_json/fields.h"
 #include "engine/io/tokenizer_json/gguf_tokenizer.h"
 #include "engine/io/tokenizer_json/sections.h"
@@ -122,22 +123,18 @@ base::Result<bj::value> parse_optional(const std::optional<std::string>& json, s
 }
 
 base::Result<std::optional<std::string>> read_optional(const std::filesystem::path& path) {
-  std::error_code ec;
-  if (!std::filesystem::exists(path, ec)) return std::optional<std::string>();
-  return std::optional<std::string>(TRY(base::read_file(path, kConfigBytesMax)));
+  if (!is_present(path)) return std::optional<std::string>();
+  return std::optional<std::string>(TRY(read_text_file(path, kConfigBytesMax)));
 }
 
 base::Result<std::vector<text::NamedChatTemplate>> read_more_templates(const std::filesystem::path& folder) {
   std::vector<text::NamedChatTemplate> templates;
-  std::error_code ec;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ec)) {
-    if (entry.path().extension() != ".jinja") continue;
+  for (const ModelFile& file : TRY(more_chat_templates(folder))) {
     if (templates.size() >= Limits::kNamedChatTemplatesMax) return base::fail(invalid("too many chat templates"));
-    std::string content = TRY(base::read_file(entry.path(), Limits::kChatTemplateBytesMax));
-    templates.push_back({entry.path().stem().string(), std::move(content)});
+    std::string content = TRY(read_text_file(file.path, Limits::kChatTemplateBytesMax));
+    templates.push_back({file.path.stem().string(), std::move(content)});
   }
-  // Folders have no order of their own.
-  std::sort(templates.begin(), templates.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::ranges::sort(templates, {}, &text::NamedChatTemplate::name);
   return templates;
 }
 
@@ -175,14 +172,14 @@ base::Result<TokenizerData> parse_tokenizer_files(const TokenizerFiles& files) {
 
 base::Result<TokenizerData> read_tokenizer_folder(const std::filesystem::path& folder) {
   TokenizerFiles files;
-  files.tokenizer = TRY(base::read_file(folder / "tokenizer.json", kTokenizerBytesMax));
+  files.tokenizer = TRY(read_text_file(folder / "tokenizer.json", kTokenizerBytesMax));
   files.tokenizer_config = TRY(read_optional(folder / "tokenizer_config.json"));
   files.special_tokens_map = TRY(read_optional(folder / "special_tokens_map.json"));
   files.generation_config = TRY(read_optional(folder / "generation_config.json"));
   files.config = TRY(read_optional(folder / "config.json"));
   files.chat_template_jinja = TRY(read_optional(folder / "chat_template.jinja"));
   files.chat_template_json = TRY(read_optional(folder / "chat_template.json"));
-  files.more_chat_templates = TRY(read_more_templates(folder / "additional_chat_templates"));
+  files.more_chat_templates = TRY(read_more_templates(folder));
   return parse_tokenizer_files(files);
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstring>
+#include <span>
 
 namespace llorch::engine::models {
 
@@ -82,6 +82,9 @@ Result<ModelConfig> read_gguf_basics(const GgufKeys& keys) {
 
 namespace {
 
+// One for every two elements of a head, of which the widest in use have 512: what a file can make the reader allocate.
+constexpr std::uint64_t kDivisorsMax = 65'536;
+
 // A tensor of R/2 divisors; empty when the file has none.
 Result<std::vector<float>> read_divisors(const io::ModelFiles& files, std::string_view name) {
   const io::FileTensor* tensor = files.find_tensor(name);
@@ -90,8 +93,12 @@ Result<std::vector<float>> read_divisors(const io::ModelFiles& files, std::strin
     return base::fail(ErrorCode::kWeightDTypeUnsupported,
                       fmt::format("{} is {}; it must be F32", name, io::describe(*tensor)));
   }
-  std::vector<float> divisors(tensor->data.size() / sizeof(float));
-  std::memcpy(divisors.data(), tensor->data.data(), divisors.size() * sizeof(float));
+  if (tensor->elements_count() > kDivisorsMax) {
+    return base::fail(ErrorCode::kWeightShapeMismatch, fmt::format("{} is {}; a rotation has at most {} divisors", name,
+                                                                   io::describe(*tensor), kDivisorsMax));
+  }
+  std::vector<float> divisors(tensor->elements_count());
+  TRY(tensor->data.read(0, std::as_writable_bytes(std::span(divisors))));
   return divisors;
 }
 

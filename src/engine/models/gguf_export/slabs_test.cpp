@@ -14,17 +14,19 @@ using contract::DType;
 struct Stored {
   Stored(std::uint64_t rows, std::uint64_t cols) : values(rows * cols) {
     std::iota(values.begin(), values.end(), 0.0F);
+    memory = io::StoredFile::of_memory(std::as_bytes(std::span(values)));
     file = {.name = "w",
             .type = io::StoredType::kF32,
             .rank = 2,
             .dims = {rows, cols},
-            .data = std::as_bytes(std::span(values))};
+            .data = io::FileRange(*memory, 0, memory->size())};
     tensor.name = "w";
     tensor.stored.rank = 2;
     tensor.stored.shape = {static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(cols)};
     tensor.parts = {{.source = &file, .counts = {1, rows, cols}, .strides = {0, cols, 1}}};
   }
   std::vector<float> values;
+  std::unique_ptr<io::StoredFile> memory;
   io::FileTensor file;
   BoundTensor tensor;
 };

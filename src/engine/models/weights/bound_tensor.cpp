@@ -44,11 +44,13 @@ class PartReader {
         source_(*part.source),
         info_(contract::dtype_info(tensor.stored.dtype)),
         step_(tensor.step),
-        row_(row_elements(tensor.stored)) {
-    if ((step_ != TensorStep::kWiden && step_ != TensorStep::kF8Blocks) || part.scales == nullptr) return;
-    auto matrix = io::fp8_matrix(source_, *part.scales, tensor.scale_block);
-    ASSERT(matrix.has_value(), "{} was checked when it was described", source_.name);
-    fp8_ = *std::move(matrix);
+        row_(row_elements(tensor.stored)) {}
+
+  // First of all.
+  Result<> read_scales(io::Fp8BlockShape block) {
+    if ((step_ != TensorStep::kWiden && step_ != TensorStep::kF8Blocks) || part_.scales == nullptr) return {};
+    fp8_ = TRY(io::fp8_matrix(source_, *part_.scales, block));
+    return {};
   }
 
   std::uint64_t bytes_of_units(std::uint64_t units) const {
@@ -84,7 +86,7 @@ class PartReader {
   // Elements of the source that follow each other.
   Result<> read_run(std::uint64_t at, std::uint64_t count, std::byte* out) {
     switch (step_) {
-      case TensorStep::kGather: return source_.read(bytes_of(at), {out, bytes_of(count)});
+      case TensorStep::kGather: return source_.data.read(bytes_of(at), {out, bytes_of(count)});
       case TensorStep::kWiden: return part_.scales != nullptr ? widen_fp8(at, count, out) : dequantise(at, count, out);
       case TensorStep::kNegExp: {
         TRY(dequantise(at, count, out));
@@ -105,7 +107,7 @@ class PartReader {
   }
   Result<> widen_fp8(std::uint64_t at, std::uint64_t count, std::byte* out) {
     stored_.resize(count);
-    TRY(source_.read(at, stored_));
+    TRY(source_.data.read(at, stored_));
     halves_.resize(count);
     io::fp8_to_bf16(fp8_, at, stored_, halves_);
     std::memcpy(out, halves_.data(), count * sizeof halves_[0]);
@@ -116,7 +118,7 @@ class PartReader {
     const contract::DTypeInfo info = contract::dtype_info(dtype);
     const std::uint64_t first = at / info.block_elements, last = ceil_div(at + count, info.block_elements);
     stored_.resize((last - first) * info.block_bytes);
-    TRY(source_.read(first * info.block_bytes, stored_));
+    TRY(source_.data.read(first * info.block_bytes, stored_));
     values_.resize((last - first) * info.block_elements);
     io::dequantize_row(dtype, stored_, values_);
     std::memcpy(out, values_.data() + (at - first * info.block_elements), count * sizeof values_[0]);
@@ -182,9 +184,9 @@ class PartReader {
     const auto place = [&](std::uint64_t unit) { return base + unit / cols * part_.strides[1] + unit % cols; };
     const std::uint64_t begin_at = place(first), blocks = place(end - 1) + 1 - begin_at;
     stored_.resize(blocks * kNibbleBytes);
-    TRY(source_.read(begin_at * kNibbleBytes, stored_));
+    TRY(source_.data.read(begin_at * kNibbleBytes, stored_));
     exponents_.resize(blocks);
-    TRY(part_.scales->read(begin_at, exponents_));
+    TRY(part_.scales->data.read(begin_at, exponents_));
     for (std::uint64_t run = 0; first < end; first += run) {
       run = std::min(cols - first % cols, end - first);
       const std::uint64_t at = place(first) - begin_at;
@@ -253,6 +255,7 @@ base::Result<> BoundTensor::read(std::uint64_t begin, std::span<std::byte> out) 
     if (left == 0) break;
     const std::uint64_t from = std::exchange(at, 0), count = std::min(of_part - from, left);
     PartReader reader(*this, part);
+    TRY(reader.read_scales(scale_block));
     TRY(reader.read(from, count, to));
     to += reader.bytes_of_units(count);
     left -= count;

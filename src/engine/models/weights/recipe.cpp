@@ -142,7 +142,7 @@ class Builder {
       }
     }
     part.scales = TRY(require(std::string(tensor.name) + "_scale_inv"));
-    TRY(io::fp8_matrix(tensor, *part.scales, tensor_.scale_block));
+    TRY(io::check_fp8_matrix(tensor, *part.scales, tensor_.scale_block));
     return {};
   }
 

@@ -237,8 +237,12 @@ TEST(Recipe, KeysOfLatentAttentionInBlocks) {
     for (unsigned i = 0; i < kRank; ++i) block.qs[i] = static_cast<std::int8_t>(20 * row + i);
     std::memcpy(stored.data() + row * sizeof block, &block, sizeof block);
   }
-  const io::FileTensor source{
-      .name = "kv_b", .type = io::StoredType::kQ8_0, .rank = 2, .dims = {6, kRank}, .data = stored};
+  const auto memory = io::StoredFile::of_memory(stored);
+  const io::FileTensor source{.name = "kv_b",
+                              .type = io::StoredType::kQ8_0,
+                              .rank = 2,
+                              .dims = {6, kRank},
+                              .data = io::FileRange(*memory, 0, stored.size())};
   BoundTensor keys;  // of two heads with two rows of keys and one of values
   keys.stored = {.dtype = DType::kF32, .rank = 3, .shape = {2, kRank, 2}};
   keys.step = TensorStep::kWiden;

@@ -18,13 +18,15 @@ using Values = std::vector<float>;
 struct Stored {
   explicit Stored(std::uint64_t count) : values(count) {
     std::iota(values.begin(), values.end(), 0.0F);
+    memory = io::StoredFile::of_memory(std::as_bytes(std::span(values)));
     file = {.name = "t",
             .type = io::StoredType::kF32,
             .rank = 1,
             .dims = {count},
-            .data = std::as_bytes(std::span(values))};
+            .data = io::FileRange(*memory, 0, count * sizeof(float))};
   }
   Values values;
+  std::unique_ptr<io::StoredFile> memory;
   io::FileTensor file;
 };
 
@@ -119,8 +121,12 @@ TEST(Slice, CutsEveryTensorOfAStack) {
 // Rows of two blocks of Q8_0.
 struct Blocks {
   std::vector<contract::BlockQ8_0> blocks = std::vector<contract::BlockQ8_0>(8);
-  io::FileTensor file{
-      .name = "q", .type = io::StoredType::kQ8_0, .rank = 2, .dims = {4, 64}, .data = std::as_bytes(std::span(blocks))};
+  std::unique_ptr<io::StoredFile> memory = io::StoredFile::of_memory(std::as_bytes(std::span(blocks)));
+  io::FileTensor file{.name = "q",
+                      .type = io::StoredType::kQ8_0,
+                      .rank = 2,
+                      .dims = {4, 64},
+                      .data = io::FileRange(*memory, 0, memory->size())};
   BoundTensor tensor() const {
     BoundTensor result = bound({"q", {4, 64}, {{.counts = {1, 4, 64}, .strides = {0, 64, 1}}}}, file);
     result.stored.dtype = DType::kQ8_0;
@@ -142,7 +148,7 @@ TEST(Slice, BlocksAreMovedWhole) {
 }
 
 TEST(Slice, ABlockIsNeverCut) {
-  const Blocks stored;
+  const Blocks stored{};
   BoundTensor tensor = stored.tensor();
   const auto refused = cut({.kind = TensorShare::Kind::kSlice, .axis = 1, .begin = 16, .count = 16}, tensor);
   ASSERT_FALSE(refused);
