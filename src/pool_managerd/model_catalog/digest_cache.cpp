@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "pool_managerd/model_catalog/one_state.h"
 
 namespace llorch::pool_managerd::model_catalog {
 namespace {
@@ -22,20 +23,18 @@ bool is_sha256(std::string_view text) {
 
 DigestCache::DigestCache(std::filesystem::path cache_file) : cache_file_(std::move(cache_file)) { load(); }
 
-base::Result<std::string> DigestCache::digest_of(const std::filesystem::path& model) {
-  if (auto kept = known(model)) return std::move(kept->digest);
-  const std::string before = TRY(engine::io::model_stamp(model));
-  std::string digest = TRY(engine::io::model_digest(model, [&](std::uint64_t, std::uint64_t) -> base::Result<> {
-    if (!stopped_) return {};
-    return base::fail(base::ErrorCode::kCancelled, "the pool manager is stopping");
-  }));
-  if (TRY(engine::io::model_stamp(model)) != before) {
-    return base::fail(base::ErrorCode::kConflict,
-                      "the model file changed while it was read; try again when it is complete");
-  }
+base::Result<engine::io::StampedDigest> DigestCache::digest_of(const std::filesystem::path& model) {
+  if (auto kept = known(model)) return *std::move(kept);
+  const auto hash = [&] {
+    return engine::io::model_digest(model, [&](std::uint64_t, std::uint64_t) -> base::Result<> {
+      if (!stopped_) return {};
+      return base::fail(base::ErrorCode::kCancelled, "the pool manager is stopping");
+    });
+  };
+  auto [digest, stamp] = TRY(of_one_state(model, hash));
   const std::lock_guard lock(mutex_);
-  keep(model, {.digest = digest, .stamp = before});
-  return digest;
+  keep(model, {.digest = digest, .stamp = stamp});
+  return engine::io::StampedDigest{.digest = std::move(digest), .stamp = std::move(stamp)};
 }
 
 base::Result<bool> DigestCache::confirms(const std::filesystem::path& model, const engine::io::StampedDigest& told) {

@@ -18,9 +18,9 @@ class DigestCache {
   // Reads `cache_file` if it exists; one that is damaged is as good as empty, digests can be computed again.
   explicit DigestCache(std::filesystem::path cache_file);
 
-  // 64 hex digits, of a GGUF file, a part of a split one or a Hugging Face folder. Errors: those of io::model_digest; CONFLICT
-  // if a file changed while it was hashed; CANCELLED after stop().
-  base::Result<std::string> digest_of(const std::filesystem::path& model);
+  // Of a GGUF file, a part of a split one or a Hugging Face folder. Errors: those of io::model_digest and model_stamp; CONFLICT if
+  // a file changed while it was hashed; CANCELLED after stop().
+  base::Result<engine::io::StampedDigest> digest_of(const std::filesystem::path& model);
   // The same without hashing: absent unless the files were hashed before and have not changed since.
   std::optional<engine::io::StampedDigest> known(const std::filesystem::path& model) const;
   // Whether what another process says of the files is so: reads them unless it is known. Also when they are others by now, of

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "pool_managerd/model_catalog/model_ref.h"
+#include "pool_managerd/model_catalog/one_state.h"
 
 namespace llorch::pool_managerd::model_catalog {
 namespace {
@@ -21,24 +22,40 @@ ModelCatalog::ModelCatalog(ModelCatalogOptions options, std::unique_ptr<ModelIns
 
 base::Result<ModelPlan> ModelCatalog::plan(const std::string& model_ref, const WorkerShape& shape,
                                            DeviceKind device) const {
-  ModelPlan plan = TRY(inspector_->inspect(TRY(resolve_model_file(model_ref, options_.allowed_roots)), shape, device));
-  plan.digest = digests_.known(plan.path);
-  return plan;
+  const auto path = TRY(resolve_model_file(model_ref, options_.allowed_roots));
+  auto [plan, stamp] = TRY(of_one_state(path, [&] { return inspector_->inspect(path, shape, device); }));
+  plan.digest = digests_.known(path);
+  if (plan.digest && plan.digest->stamp != stamp) plan.digest.reset();
+  return std::move(plan);
+}
+
+// For the device that takes most; of its weights, the type that they have on the first.
+base::Result<ModelPlan> ModelCatalog::inspect(const std::filesystem::path& model, const WorkerShape& shape) const {
+  ModelPlan most = TRY(inspector_->inspect(model, shape, options_.device_kinds.front()));
+  const std::string quant_kind = most.quant_kind;
+  for (const DeviceKind kind : std::span(options_.device_kinds).subspan(1)) {
+    ModelPlan other = TRY(inspector_->inspect(model, shape, kind));
+    if (other.required_bytes() > most.required_bytes()) most = std::move(other);
+  }
+  most.quant_kind = quant_kind;
+  return most;
 }
 
 base::Result<contract::ModelFacts> ModelCatalog::describe(const std::string& model_ref, const WorkerShape& shape) {
+  const auto path = TRY(resolve_model_file(model_ref, options_.allowed_roots));
   // First, so that a bad file is refused before all of it is read.
-  ModelPlan model = TRY(plan(model_ref, shape, options_.device_kinds.front()));
-  const std::string quant_kind = model.quant_kind;
-  for (const DeviceKind kind : std::span(options_.device_kinds).subspan(1)) {
-    ModelPlan other = TRY(plan(model_ref, shape, kind));
-    if (other.required_bytes() > model.required_bytes()) model = std::move(other);
+  const auto [model, stamp] = TRY(of_one_state(path, [&] { return inspect(path, shape); }));
+  const engine::io::StampedDigest digest = TRY(digests_.digest_of(path));
+  if (digest.stamp != stamp) {
+    return base::fail(
+        base::ErrorCode::kConflict,
+        "the model's files changed between what they say and their digest; try again when they are complete");
   }
   contract::ModelFacts facts;
   facts.model_ref = model_ref;
-  facts.digest = std::string(kDigestPrefix) + TRY(digests_.digest_of(model.path));
+  facts.digest = std::string(kDigestPrefix) + digest.digest;
   facts.architecture = model.architecture;
-  facts.quant_kind = quant_kind;
+  facts.quant_kind = model.quant_kind;
   facts.size_bytes = model.size_bytes;
   facts.vocab_size = model.vocab_size;
   facts.context_length = model.shape.context_tokens;
@@ -63,7 +80,14 @@ base::Result<std::shared_ptr<const std::string>> ModelCatalog::tokenizer(const s
       if (known == hex) return blob;
     }
   }
-  auto blob = std::make_shared<const std::string>(TRY(inspector_->tokenizer_blob(*file)));
+  auto [text, stamp] = TRY(of_one_state(*file, [&] { return inspector_->tokenizer_blob(*file); }));
+  const auto now = digests_.known(*file);
+  if (!now || now->digest != hex || now->stamp != stamp) {
+    return base::fail(
+        base::ErrorCode::kConflict,
+        "the model's files changed while its tokenizer was read; ask GET /v2/models/describe for it again");
+  }
+  auto blob = std::make_shared<const std::string>(std::move(text));
   const std::lock_guard lock(mutex_);
   tokenizers_.emplace_front(hex, blob);
   if (tokenizers_.size() > kTokenizersKept) tokenizers_.pop_back();

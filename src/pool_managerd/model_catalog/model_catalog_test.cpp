@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <fstream>
+#include <functional>
+#include <iterator>
 
 #include "base/sha256.h"
 #include "pool_managerd/model_catalog/model_ref.h"
@@ -82,12 +84,12 @@ TEST_F(Folder, DigestsAreKeptUntilTheFileChanges) {
   const std::string first = base::to_hex(base::sha256("first"));
   {
     DigestCache cache(cache_file);
-    EXPECT_EQ(*cache.digest_of(file), first);
+    EXPECT_EQ(cache.digest_of(file)->digest, first);
   }
   DigestCache cache(cache_file);
   EXPECT_EQ(cache.find_file(first), file);
   cache.stop();  // so what follows is from the cache
-  EXPECT_EQ(*cache.digest_of(file), first);
+  EXPECT_EQ(cache.digest_of(file)->digest, first);
   EXPECT_EQ(cache.known(file), (engine::io::StampedDigest{first, engine::io::model_stamp(file).value()}));
   // Same length, other content, other time.
   write("models/a.gguf", "other");
@@ -96,7 +98,7 @@ TEST_F(Folder, DigestsAreKeptUntilTheFileChanges) {
   EXPECT_FALSE(cache.known(file));
   EXPECT_EQ(cache.digest_of(file).error().code, ErrorCode::kCancelled);
   DigestCache anew(cache_file);
-  EXPECT_EQ(*anew.digest_of(file), base::to_hex(base::sha256("other")));
+  EXPECT_EQ(anew.digest_of(file)->digest, base::to_hex(base::sha256("other")));
   EXPECT_EQ(anew.digest_of(folder / "none").error().code, ErrorCode::kIoError);
 }
 
@@ -104,13 +106,13 @@ TEST_F(Folder, AModelInSeveralFilesHasOneDigestUntilAnyOfThemChanges) {
   const fs::path first = write("models/a-00001-of-00002.gguf", "first");
   const fs::path second = write("models/a-00002-of-00002.gguf", "second");
   DigestCache cache(folder / "digests.json");
-  const std::string digest = cache.digest_of(first).value();
-  EXPECT_EQ(cache.digest_of(second).value(), digest);
+  const std::string digest = cache.digest_of(first)->digest;
+  EXPECT_EQ(cache.digest_of(second)->digest, digest);
   EXPECT_NE(digest, base::to_hex(base::sha256("first")));
   EXPECT_TRUE(DigestCache(folder / "digests.json").find_file(digest));
   fs::last_write_time(second, fs::file_time_type::clock::now() + std::chrono::seconds(5));
   EXPECT_FALSE(cache.find_file(digest));
-  EXPECT_EQ(cache.digest_of(first).value(), digest) << "the same bytes at another time";
+  EXPECT_EQ(cache.digest_of(first)->digest, digest) << "the same bytes at another time";
   fs::remove(second);
   EXPECT_EQ(cache.digest_of(first).error().code, ErrorCode::kIoError);
 }
@@ -140,7 +142,7 @@ TEST_F(Folder, AFileThatWasJustChangedIsAnother) {
     std::fstream(file) << content;
     fs::last_write_time(file, written);
     EXPECT_NE(engine::io::model_stamp(file).value(), before);
-    EXPECT_EQ(cache.digest_of(file).value(), base::to_hex(base::sha256(std::string(1, content))));
+    EXPECT_EQ(cache.digest_of(file)->digest, base::to_hex(base::sha256(std::string(1, content))));
   }
 }
 
@@ -153,7 +155,10 @@ TEST_F(Folder, DamagedCacheIsEmpty) {
 }
 
 struct FakeInspector final : ModelInspector {
+  std::function<void()> while_reading = [] {};
+
   base::Result<ModelPlan> inspect(const fs::path& file, const WorkerShape& shape, DeviceKind device) const override {
+    while_reading();
     if (file.filename() == "bad.gguf") return base::fail(ErrorCode::kModelIncompatible, "bad");
     ModelPlan plan;
     plan.path = file;
@@ -168,6 +173,7 @@ struct FakeInspector final : ModelInspector {
     return plan;
   }
   base::Result<std::string> tokenizer_blob(const fs::path& file) const override {
+    while_reading();
     return "blob of " + file.filename().string();
   }
 };
@@ -194,6 +200,47 @@ TEST_F(Folder, DescribesAndServesTokenizers) {
   ModelCatalog narrower({{folder / "elsewhere"}, folder / "digests.json", {DeviceKind::kCpu}},
                         std::make_unique<FakeInspector>());
   EXPECT_EQ(narrower.tokenizer(digest).error().code, ErrorCode::kModelNotFound);
+}
+
+// A writer beside the reader: what was read is of no state of the file, and neither is a refusal of it.
+TEST_F(Folder, FactsDigestAndTokenizerAreOfOneStateOrAConflict) {
+  const fs::path file = write("models/a.gguf", "aa");
+  write("models/bad.gguf", "b");
+  auto inspector = std::make_unique<FakeInspector>();
+  FakeInspector& hook = *inspector;
+  ModelCatalog catalog({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}}, std::move(inspector));
+  const std::string digest = catalog.describe(ref("models/a.gguf"), {})->digest;
+  const std::function<void()> changes[] = {
+      [&] { write("models/a.gguf", "aaa"); },                        // grown
+      [&] { fs::resize_file(file, 1); },                             // cut
+      [&] { write("models/a.gguf", "bb"); },                         // rewritten
+      [&] { fs::rename(write("elsewhere/new.gguf", "aa"), file); },  // replaced by the same
+      [&] { fs::remove(file); },                                     // removed
+      [&] { write("models/bad.gguf", "c"); }};
+  for (std::size_t i = 0; i < std::size(changes); ++i) {
+    const bool bad = i + 1 == std::size(changes);
+    const std::string model = ref(bad ? "models/bad.gguf" : "models/a.gguf");
+    const auto anew = [&] {
+      hook.while_reading = [] {};
+      write("models/a.gguf", "aa");
+      if (!bad) {
+        EXPECT_EQ(catalog.describe(model, {})->digest, digest);
+      }
+      hook.while_reading = changes[i];
+    };
+    anew();
+    EXPECT_EQ(catalog.describe(model, {}).error().code, ErrorCode::kConflict) << i;
+    anew();
+    EXPECT_EQ(catalog.plan(model, {}, DeviceKind::kCpu).error().code, ErrorCode::kConflict) << i;
+    if (bad) continue;
+    anew();
+    ModelCatalog fresh({{folder / "models"}, folder / "digests.json", {DeviceKind::kCpu}}, [&] {
+      auto own = std::make_unique<FakeInspector>();
+      own->while_reading = changes[i];
+      return own;
+    }());
+    EXPECT_EQ(fresh.tokenizer(digest).error().code, ErrorCode::kConflict) << i;
+  }
 }
 
 // What orchestratord plans with must be enough on whichever device it then chooses.
