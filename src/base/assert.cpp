@@ -1,14 +1,18 @@
 #include "base/assert.h"
 
-#include <cstdio>
 #include <cstdlib>
+
+#include "base/log.h"
 
 namespace llorch::base {
 
 void assert_failed(const char* expression, const char* file, int line, const std::string& values) {
-  std::fprintf(stderr,
-               "{\"level\":\"error\",\"event\":\"assert.failed\",\"where\":\"%s:%d\",\"expression\":\"%s\"}\n%s\n",
-               file, line, expression, values.c_str());
+  log_last_line(
+      {.level = LogLevel::kError,
+       .event = "assert.failed",
+       .correlation_id = {},
+       .human = "A bug ends this process.",
+       .fields = {{"where", fmt::format("{}:{}", file, line)}, {"expression", expression}, {"values", values}}});
   std::abort();
 }
 

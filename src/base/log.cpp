@@ -1,29 +1,47 @@
 #include "base/log.h"
 
 #include <fmt/core.h>
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <mutex>
 
+#include "base/assert.h"
 #include "base/clock.h"
+#include "base/log_writer.h"
 #include "base/utf8.h"
 
 namespace llorch::base {
 namespace {
 
+// A reader that has stalled must not hold up the end of a process.
+constexpr std::chrono::milliseconds kLastLinesWait{1000};
+
+// Never destroyed: threads may log until the process is gone, and the writer may hang in a write that nobody reads.
 struct LogState {
-  std::mutex mutex;
-  LogOptions options;
-  std::shared_ptr<spdlog::logger> logger;
+  std::atomic<LogLevel> level{LogLevel::kInfo};
+  std::atomic<LogWriter*> writer{nullptr};
+  std::atomic<bool> captures{false};
+  std::mutex mutex;  // guards the next
   std::function<void(std::string_view)> capture;
 };
 LogState& state() {
-  static LogState s;
+  static LogState& s = *new LogState;
   return s;
+}
+
+std::terminate_handler terminate_before = nullptr;
+
+[[noreturn]] void flush_and_terminate() {
+  flush_log(kLastLinesWait);
+  if (terminate_before != nullptr) terminate_before();
+  std::abort();
 }
 
 constexpr std::string_view kLevelNames[] = {"trace", "debug", "info", "warn", "error"};
@@ -194,12 +212,40 @@ std::string redact(std::string_view text) {
 
 void init_logging(const LogOptions& options) {
   LogState& s = state();
-  const std::lock_guard lock(s.mutex);
-  s.options = options;
-  s.logger = std::make_shared<spdlog::logger>(options.component, std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  s.logger->set_pattern("%v");
-  s.logger->set_level(spdlog::level::trace);
-  s.logger->flush_on(spdlog::level::trace);
+  ASSERT(s.writer.load() == nullptr);
+  s.level.store(options.level);
+  s.writer.store(new LogWriter(options.component, STDOUT_FILENO, STDERR_FILENO));
+  std::atexit([] { flush_log(kLastLinesWait); });
+  terminate_before = std::set_terminate(flush_and_terminate);
+}
+
+void announce(Announce where, std::string line) {
+  line += '\n';
+  const bool out = where == Announce::kOut;
+  if (LogWriter* const writer = state().writer.load()) {
+    return writer->add_text(out ? LogWriter::Stream::kOut : LogWriter::Stream::kError, std::move(line));
+  }
+  std::fputs(line.c_str(), out ? stdout : stderr);
+  std::fflush(out ? stdout : stderr);
+}
+
+bool flush_log(std::chrono::milliseconds limit) {
+  LogWriter* const writer = state().writer.load();
+  return writer == nullptr || writer->flush(limit);
+}
+
+void log_last_line(LogRecord record) {
+  record.unix_ms = SystemClock().now().unix_ms;
+  LogWriter* const writer = state().writer.load();
+  if (writer == nullptr) return announce(Announce::kError, format_log_line("", record));
+  writer->flush(kLastLinesWait / 2);  // a full queue would drop it
+  writer->add(std::move(record));
+  writer->flush(kLastLinesWait / 2);
+}
+
+std::int64_t log_lines_dropped() {
+  const LogWriter* const writer = state().writer.load();
+  return writer == nullptr ? 0 : writer->lines_dropped();
 }
 
 LogLevel parse_log_level(std::string_view text, LogLevel fallback) {
@@ -209,9 +255,12 @@ LogLevel parse_log_level(std::string_view text, LogLevel fallback) {
   return fallback;
 }
 
-void capture_log_lines(std::function<void(std::string_view)> sink) {
-  const std::lock_guard lock(state().mutex);
-  state().capture = std::move(sink);
+void capture_log_lines(std::function<void(std::string_view)> sink, LogLevel level) {
+  LogState& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.level.store(sink ? level : LogLevel::kInfo);
+  s.captures.store(static_cast<bool>(sink));
+  s.capture = std::move(sink);
 }
 
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
@@ -222,18 +271,32 @@ void log_event(LogLevel level, std::string_view event, const CorrelationId& corr
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
                std::span<const LogField> fields) {
   LogState& s = state();
-  if (level < s.options.level) return;
-  std::string line =
-      fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(SystemClock().now().unix_ms),
-                  kLevelNames[static_cast<int>(level)]);
-  append_json_string(line, s.options.component);
+  if (level < s.level.load(std::memory_order_relaxed)) return;
+  LogWriter* const writer = s.writer.load(std::memory_order_acquire);
+  const bool captures = s.captures.load(std::memory_order_acquire);
+  if (writer == nullptr && !captures) return;
+  LogRecord record{.level = level,
+                   .unix_ms = SystemClock().now().unix_ms,
+                   .event = std::string(event),
+                   .correlation_id = correlation_id,
+                   .human = std::string(human),
+                   .fields = {fields.begin(), fields.end()}};
+  if (!captures) return writer->add(std::move(record));
+  const std::lock_guard lock(s.mutex);
+  if (s.capture) s.capture(format_log_line("test", record));
+}
+
+std::string format_log_line(std::string_view component, const LogRecord& record) {
+  std::string line = fmt::format("{{\"v\":1,\"ts\":\"{}\",\"level\":\"{}\",\"component\":", rfc3339(record.unix_ms),
+                                 kLevelNames[static_cast<int>(record.level)]);
+  append_json_string(line, component);
   line += ",\"event\":";
-  append_json_string(line, event);
+  append_json_string(line, record.event);
   line += ",\"correlation_id\":";
-  append_json_string(line, redact(correlation_id.value));
+  append_json_string(line, redact(record.correlation_id.value));
   line += ",\"human\":";
-  append_json_string(line, redact(human));
-  for (const LogField& field : fields) {
+  append_json_string(line, redact(record.human));
+  for (const LogField& field : record.fields) {
     line += ',';
     append_json_string(line, field.name);
     line += ':';
@@ -248,12 +311,7 @@ void log_event(LogLevel level, std::string_view event, const CorrelationId& corr
     }
   }
   line += '}';
-  const std::lock_guard lock(s.mutex);
-  if (s.capture) {
-    s.capture(line);
-  } else if (s.logger) {
-    s.logger->info("{}", line);
-  }
+  return line;
 }
 
 }  // namespace llorch::base

@@ -1,6 +1,8 @@
 #pragma once
-// Structured logs: one JSON object per line, stable event codes, secrets redacted (control-plane §14).
-// Thread-safe. Prompts and outputs are never passed to it: log their hash, length or count.
+// Structured logs: one JSON object per line, stable event codes, secrets redacted.
+// Thread-safe, and nobody who logs waits for whoever reads: lines go to a bounded queue and one thread formats, redacts and
+// writes them (log_writer.h). Prompts and outputs are never passed to it: log their hash, length or count.
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -8,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/id.h"
 
@@ -17,7 +20,7 @@ enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 
 struct LogField {
   using Value = std::variant<std::string, std::int64_t, double, bool>;
-  std::string_view name;
+  std::string_view name;  // a literal: it is read after the caller has gone on
   Value value;
 
   LogField(std::string_view n, std::string v) : name(n), value(std::move(v)) {}
@@ -36,7 +39,8 @@ struct LogOptions {
   LogLevel level = LogLevel::kInfo;
 };
 
-// Call once, before any thread logs. Lines go to standard error.
+// Call once, before any thread logs; lines of before are lost. Lines go to standard error. What waits when the process exits,
+// fails an ASSERT or ends by an uncaught exception is written first, for at most a second.
 void init_logging(const LogOptions& options);
 LogLevel parse_log_level(std::string_view text, LogLevel fallback);
 
@@ -46,11 +50,36 @@ void log_event(LogLevel level, std::string_view event, const CorrelationId& corr
 void log_event(LogLevel level, std::string_view event, const CorrelationId& correlation_id, std::string_view human,
                std::span<const LogField> fields);
 
+// A line of plain text for whoever started this process, behind what was logged before it; standard output or error.
+// Before init_logging() it is written at once.
+enum class Announce { kOut, kError };
+void announce(Announce where, std::string line);
+
+// Waits until what was logged so far is written, at most `limit`. True if it is, or if nothing is logged at all.
+bool flush_log(std::chrono::milliseconds limit);
+// Lines that this process could not write, because nobody read or the disk was full.
+std::int64_t log_lines_dropped();
+
+// One line as the log has it, without its end.
+struct LogRecord {
+  LogLevel level = LogLevel::kInfo;
+  std::int64_t unix_ms = 0;
+  std::string event;
+  CorrelationId correlation_id;
+  std::string human;
+  std::vector<LogField> fields;
+};
+std::string format_log_line(std::string_view component, const LogRecord& record);
+
+// The last line of a process that ends itself, behind those that led here: waits at most a second for a reader. Without
+// init_logging(), as in tools and tests, it goes to standard error at once.
+void log_last_line(LogRecord record);
+
 // Replaces bearer tokens, api keys, JWTs, PEM keys and URL passwords by [REDACTED]; strips control and zero-width
 // characters (NARR-3001..3008, NARR-4002).
 std::string redact(std::string_view text);
 
-// Tests: lines go to `sink` instead of standard error until reset with {}.
-void capture_log_lines(std::function<void(std::string_view line)> sink);
+// Tests: lines of `level` and above go to `sink`, on the thread that logs, instead of standard error until reset with {}.
+void capture_log_lines(std::function<void(std::string_view line)> sink, LogLevel level = LogLevel::kInfo);
 
 }  // namespace llorch::base
