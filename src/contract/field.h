@@ -15,6 +15,7 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
+#include "contract/duplicate_keys.h"
 #include "contract/json.h"
 
 namespace llorch::contract {
@@ -499,6 +500,7 @@ base::Result<T> decode(std::string_view json, UnknownKeys unknown) {
   bj::monotonic_resource memory(first, sizeof first);
   const bj::value value = bj::parse(bj::string_view(json.data(), json.size()), ec, &memory);
   if (ec) return field_error("", "json", fmt::format("the body is not valid JSON: {}", ec.message()));
+  TRY(refuse_duplicate_keys(json, value));
   return Codec<T>::read(value, {}, {}, unknown);
 }
 

@@ -11,7 +11,7 @@ namespace llorch::contract {
 
 enum class UnknownKeys { kRefuse, kIgnore };
 
-// INVALID_PARAMS with details {field, reason} for malformed JSON, a missing, unknown, mistyped or out-of-range field.
+// INVALID_PARAMS with details {field, reason} for malformed JSON, a missing, unknown, mistyped or out-of-range field, a key given twice.
 // Messages never quote values. Requests of clients refuse unknown keys; messages between our daemons ignore them, so
 // that versions can differ.
 template <class T>

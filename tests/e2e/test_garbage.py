@@ -32,6 +32,7 @@ def is_envelope(response):
         ("POST", "/v2/tasks", {**GOOD, "temperature": 3}, 400, "INVALID_PARAMS"),
         ("POST", "/v2/tasks", {**GOOD, "priority": "urgent"}, 400, "INVALID_PARAMS"),
         ("POST", "/v2/tasks", {**GOOD, "colour": 1}, 400, "INVALID_PARAMS"),
+        ("POST", "/v2/tasks", json.dumps(GOOD)[:-1] + ', "max_tokens": 3}', 400, "INVALID_PARAMS"),
         ("POST", "/v2/tasks", {**GOOD, "max_tokens": 5000}, 400, "INVALID_PARAMS"),
         ("POST", "/v2/tasks", {**GOOD, "prompt": "word " * 2000}, 400, "INVALID_PARAMS"),
         ("POST", "/v2/tasks", {**GOOD, "model": "nobody-knows-this"}, 404, "MODEL_NOT_FOUND"),

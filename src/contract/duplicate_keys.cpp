@@ -1,0 +1,91 @@
+#include "contract/duplicate_keys.h"
+
+#include <fmt/core.h>
+
+#include <boost/json.hpp>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace llorch::contract {
+namespace {
+
+namespace bj = boost::json;
+
+// Behind the string that begins at `at`, in valid JSON.
+std::size_t string_end(std::string_view json, std::size_t at) {
+  for (std::size_t from = at + 1;;) {
+    const auto* const found = static_cast<const char*>(std::memchr(json.data() + from, '"', json.size() - from));
+    if (found == nullptr) return json.size();
+    const auto quote = static_cast<std::size_t>(found - json.data());
+    std::size_t backslashes = 0;
+    while (json[quote - 1 - backslashes] == '\\') ++backslashes;
+    if (backslashes % 2 == 0) return quote + 1;
+    from = quote + 1;
+  }
+}
+
+// In valid JSON a colon outside of strings belongs to one member.
+std::size_t members_written(std::string_view json) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < json.size();) {
+    if (json[at] == '"') {
+      at = string_end(json, at);
+    } else {
+      count += json[at++] == ':';
+    }
+  }
+  return count;
+}
+
+std::size_t members_kept(const bj::value& value) {
+  std::size_t count = 0;
+  if (const auto* object = value.if_object()) {
+    count = object->size();
+    for (const auto& member : *object) count += members_kept(member.value());
+  } else if (const auto* array = value.if_array()) {
+    for (const auto& item : *array) count += members_kept(item);
+  }
+  return count;
+}
+
+// The first key that an object already has.
+std::string first_duplicate(std::string_view json) {
+  std::vector<std::set<std::string>> objects;
+  for (std::size_t at = 0; at < json.size();) {
+    const std::size_t begin = at;
+    at = json[at] == '"' ? string_end(json, at) : at + 1;
+    if (json[begin] == '{') objects.emplace_back();
+    if (json[begin] == '}') objects.pop_back();
+    if (json[begin] != '"') continue;
+    const std::size_t next = json.find_first_not_of(" \t\r\n", at);
+    if (next == std::string_view::npos || json[next] != ':') continue;
+    const bj::value key = bj::parse(bj::string_view(json.data() + begin, at - begin));
+    std::string name(key.get_string());
+    if (!objects.back().insert(name).second) return name;
+  }
+  return {};
+}
+
+// A key may be anything a client likes; only a name is repeated to them.
+bool is_name(std::string_view key) {
+  return !key.empty() && key.size() <= 64 &&
+         key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+             std::string_view::npos;
+}
+
+}  // namespace
+
+base::Result<> refuse_duplicate_keys(std::string_view json, const bj::value& parsed) {
+  if (members_written(json) == members_kept(parsed)) return {};
+  const std::string key = first_duplicate(json);
+  const std::string field = is_name(key) ? key : "?";
+  return base::fail(base::Error{
+      base::ErrorCode::kInvalidParams, fmt::format("{} stands twice in one object; give each field once", field), {}}
+                        .with("field", field)
+                        .with("reason", std::string("duplicate")));
+}
+
+}  // namespace llorch::contract
