@@ -249,7 +249,9 @@ bool EngineLoop::step() {
       clock_.now().mono_ms, [&](SequenceId id, std::span<const float> logits) { accept_logits(id, logits); }, draws);
   if (!ran) {
     base::log_event(base::LogLevel::kError, "error", {}, "A step of the engine failed.",
-                    {{"code", ran.error().name()}});
+                    {{"code", ran.error().name()},
+                     {"message", ran.error().message},
+                     {"jobs", static_cast<std::int64_t>(batch_.last_step().size())}});
     if (ran.error().code == ErrorCode::kCudaError) healthy_.store(false);
     say_taken();
     for (const SequenceId id : batch_.last_step())

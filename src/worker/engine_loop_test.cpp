@@ -6,6 +6,7 @@
 #include <future>
 #include <thread>
 
+#include "base/log.h"
 #include "engine/compute/cpu/backend.h"
 #include "engine/inference/testing/recording_backend.h"
 #include "engine/io/gguf.h"
@@ -310,6 +311,31 @@ TEST_F(EngineLoopTest, MemoryThatLeftTheDeviceEndsTheWorker) {
   EXPECT_FALSE(loop_->healthy());
   EXPECT_EQ(start("b", "Once", 8, std::make_shared<Recorder>()).error().code, base::ErrorCode::kShuttingDown);
   loop_->stop(0);
+}
+
+// The reason of a failed step reaches its jobs and the log, and no text of theirs does.
+TEST_F(EngineLoopTest, AFailedStepSaysWhy) {
+  auto backend = std::make_unique<engine::inference::testing::RecordingBackend>();
+  auto& device = *backend;
+  backend_ = std::move(backend);
+  load(1);
+  device.failing = engine::contract::Opcode::kSwiglu;
+  std::mutex mutex;
+  std::string log;
+  base::capture_log_lines([&](std::string_view line) {
+    const std::lock_guard lock(mutex);
+    log += line;
+  });
+  auto sink = std::make_shared<Recorder>();
+  ASSERT_TRUE(start("a", "Once upon a secret time", 8, sink).has_value());
+  sink->wait_done();
+  loop_->stop(0);
+  base::capture_log_lines({});
+  ASSERT_TRUE(sink->error());
+  EXPECT_EQ(sink->error()->code, base::ErrorCode::kCudaError);
+  EXPECT_NE(sink->error()->message.find("failed on recording"), std::string::npos) << sink->error()->message;
+  EXPECT_NE(log.find(sink->error()->message), std::string::npos) << log;
+  EXPECT_EQ(log.find("secret"), std::string::npos) << log;
 }
 
 TEST_F(EngineLoopTest, AJobOverItsTimeEndsWithTimeoutAndTheNumbers) {
