@@ -6,7 +6,9 @@
 #include <future>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/log_limiter.h"
 #include "net/h1/connection.h"
 #include "net/http/router.h"
 #include "net/http/url.h"
@@ -21,6 +23,9 @@ using boost::system::error_code;
 
 constexpr std::size_t kRefusalSlots = 64;  // connections past the limit that are still told why
 constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
+// Anybody can be refused as often as they like; the log says enough of it.
+constexpr std::int64_t kAuthFailureLinesMax = 10;
+constexpr std::int64_t kAuthFailurePeriodMs = 10'000;
 
 base::Result<asio::ip::address> parse_bind_address(std::string_view text) {
   std::string host(text);
@@ -174,14 +179,15 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   void closed(const h1::Connection& connection) override { live_.remove(&connection); }
 
  private:
-  void log_auth(const Head& head, const base::Result<http::Principal>& principal) const {
+  void log_auth(const Head& head, const base::Result<http::Principal>& principal) {
     if (options_.auth.credentials.empty()) return;
     if (principal) {
-      base::log_event(base::LogLevel::kInfo, "auth_success", *head.correlation_id, "a request is authorised",
+      base::log_event(base::LogLevel::kDebug, "auth_success", *head.correlation_id, "a request is authorised",
                       {{"identity", principal->identity}, {"peer", head.peer_address}});
-    } else {
-      base::log_event(base::LogLevel::kWarn, "auth_failed", *head.correlation_id, "a request is not authorised",
-                      {{"code", principal.error().name()}, {"peer", head.peer_address}});
+    } else if (const auto left_out = auth_failures_.admit(base::SystemClock().now().mono_ms)) {
+      base::log_event(
+          base::LogLevel::kWarn, "auth_failed", *head.correlation_id, "a request is not authorised",
+          {{"code", principal.error().name()}, {"peer", head.peer_address}, {"left_out_before", *left_out}});
     }
   }
 
@@ -227,6 +233,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   SteadyTimer retry_;
   std::optional<tcp::endpoint> endpoint_;
   LiveSet<h1::Connection> live_;
+  base::LogLimiter auth_failures_{kAuthFailureLinesMax, kAuthFailurePeriodMs};  // I/O thread
 };
 
 Server::Server(IoRuntime& runtime, ServerOptions options)

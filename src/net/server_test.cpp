@@ -414,11 +414,13 @@ TEST_F(ServerTest, TokenIsCheckedBeforeAnythingElse) {
   options.auth = {.credentials = {http::make_credential(kToken, http::Role::kOperator).value()}};
   std::mutex lines_mutex;
   std::string lines;
-  base::capture_log_lines([&](std::string_view line) {
-    const std::lock_guard lock(lines_mutex);
-    lines += line;
-    lines += '\n';
-  });
+  base::capture_log_lines(
+      [&](std::string_view line) {
+        const std::lock_guard lock(lines_mutex);
+        lines += line;
+        lines += '\n';
+      },
+      base::LogLevel::kDebug);
   start();
   const std::string good = "Authorization: Bearer " + kToken + "\r\n";
   EXPECT_EQ(code_of(ask_and_close("/nothing")), "MISSING_TOKEN");
@@ -439,6 +441,25 @@ TEST_F(ServerTest, TokenIsCheckedBeforeAnythingElse) {
   EXPECT_NE(lines.find("\"event\":\"auth_failed\""), std::string::npos);
   EXPECT_NE(lines.find(identity), std::string::npos);
   EXPECT_EQ(lines.find(kToken), std::string::npos);
+}
+
+// Who asks decides how much is asked: at info neither a good request nor the hundredth bad one is a line.
+TEST_F(ServerTest, RequestsDoNotFillTheLog) {
+  options.auth = {.credentials = {http::make_credential(kToken, http::Role::kOperator).value()}};
+  std::mutex lines_mutex;
+  std::vector<std::string> lines;
+  base::capture_log_lines([&](std::string_view line) {
+    const std::lock_guard lock(lines_mutex);
+    lines.emplace_back(line);
+  });
+  start();
+  for (int i = 0; i < 5; ++i) ask_and_close("/v2/tasks/1/events", "Authorization: Bearer " + kToken + "\r\n");
+  EXPECT_TRUE(lines.empty());
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(code_of(ask_and_close("/v2/tasks/1/events")), "MISSING_TOKEN");
+  server->stop(0);
+  base::capture_log_lines({});
+  EXPECT_LT(lines.size(), 40u);
+  EXPECT_GE(lines.size(), 10u);
 }
 
 // Each role at a route of each scope: what the table permits is answered, the rest is refused before the handler runs.

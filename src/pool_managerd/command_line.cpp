@@ -33,8 +33,7 @@ base::Result<> serve(const CommandLine& command_line) {
   base::log_event(base::LogLevel::kInfo, "startup", {}, "The pool manager starts.",
                   {{"build", base::build_id()}, {"pool_id", options.config.pool_managerd.pool_id}});
   const auto manager = TRY(PoolManager::open(std::move(options)));
-  fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", manager->bind());
-  std::fflush(stdout);
+  base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", manager->bind()));
   manager->run();
   return {};
 }
@@ -111,7 +110,8 @@ int run_pool_managerd(int argc, const char* const* argv) {
   if (outcome) return 0;
   base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,
                   {{"error_code", outcome.error().name()}});
-  fmt::print(stderr, "pool-managerd: {}: {}\n", outcome.error().name(), outcome.error().message);
+  base::announce(base::Announce::kError,
+                 fmt::format("pool-managerd: {}: {}", outcome.error().name(), outcome.error().message));
   return exit_code_of(outcome.error().code);
 }
 

@@ -241,6 +241,7 @@ base::Result<> PoolManager::Impl::open() {
   host.threads_count = worker_threads(config);
   host.shutdown_grace_ms = config.pool_managerd.worker_drain_grace_ms;
   host.step_counters = config.pool_managerd.worker_step_counters;
+  host.log_level = config.log.level;
   workers_.emplace(
       std::move(host), loop_,
       [this](const WorkerId& id, const wl::ExitFacts& facts, const std::string& tail) { on_exit(id, facts, tail); });
@@ -327,8 +328,11 @@ control_api::Operations PoolManager::Impl::operations() {
   out.metrics = [this](ExchangePtr exchange) {
     on_main([this, exchange] {
       net::Response response{.status = 200, .headers = {{"Content-Type", "text/plain; version=0.0.4"}}};
-      response.body =
-          control_api::metrics_text({state(), lifecycle_.counters(), link_->counters(), link_->connected()});
+      response.body = control_api::metrics_text({.state = state(),
+                                                 .workers = lifecycle_.counters(),
+                                                 .registration = link_->counters(),
+                                                 .connected = link_->connected(),
+                                                 .log_lines_dropped = base::log_lines_dropped()});
       exchange->respond(std::move(response));
     });
   };

@@ -95,7 +95,9 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                "--prefill-chunk",
                                std::to_string(c.model.prefill_chunk),
                                "--shutdown-grace-ms",
-                               std::to_string(options_.shutdown_grace_ms)};
+                               std::to_string(options_.shutdown_grace_ms),
+                               "--log-level",
+                               options_.log_level};
   if (c.model.digest) {
     out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
   }

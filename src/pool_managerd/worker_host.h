@@ -23,6 +23,7 @@ struct WorkerHostOptions {
   std::int64_t threads_count = 1;
   std::int64_t shutdown_grace_ms = 30'000;
   bool step_counters = false;
+  std::string log_level = "info";
 };
 
 class WorkerHost {

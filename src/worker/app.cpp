@@ -273,8 +273,7 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
   if (!o.callback_url.empty()) TRY(report_ready(network.client, o, announcement, server.url()));
   base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.",
                   {{"worker_id", o.worker_id}, {"uri", server.url()}});
-  fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", server.url().substr(7));
-  std::fflush(stdout);
+  base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", server.url().substr(7)));
 
   base::wait_for_stop_signal();
   base::log_event(LogLevel::kInfo, "shutdown", {}, "The worker stops.", {{"worker_id", o.worker_id}});

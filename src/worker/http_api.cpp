@@ -46,7 +46,7 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
     append(bytes, "end", contract::encode(end));
     exchange_->write(std::move(bytes));
     exchange_->end();
-    base::log_event(LogLevel::kInfo, "execute_end", correlation_id_, "The job ended.",
+    base::log_event(LogLevel::kDebug, "execute_end", correlation_id_, "The job ended.",
                     {{"job_id", end.job_id},
                      {"tokens_in", end.tokens_in},
                      {"tokens_out", end.tokens_out},
@@ -57,8 +57,8 @@ class ExecuteStream final : public JobSink, public std::enable_shared_from_this<
     append(bytes, "error", contract::encode(contract::error_body(error, correlation_id_)));
     exchange_->write(std::move(bytes));
     exchange_->end();
-    base::log_event(error.code == base::ErrorCode::kCancelled ? LogLevel::kInfo : LogLevel::kError, "execute_end",
-                    correlation_id_, "The job ended early.", {{"code", error.name()}});
+    base::log_event(error.code == base::ErrorCode::kCancelled ? LogLevel::kDebug : LogLevel::kError, "execute_end",
+                    correlation_id_, "The job ended early.", {{"code", error.name()}, {"message", error.message}});
   }
   bool congested() override {
     if (exchange_->queued_bytes() <= kQueuedBytesMax) return false;
@@ -135,7 +135,7 @@ class HttpApi {
     exchange->on_close([loop = &c_.loop, run = *run](net::CloseReason reason) {
       if (reason != net::CloseReason::kFinished) loop->cancel(run);
     });
-    base::log_event(LogLevel::kInfo, "execute_start", job.correlation_id, "A job started.",
+    base::log_event(LogLevel::kDebug, "execute_start", job.correlation_id, "A job started.",
                     {{"job_id", job_id}, {"tokens_in", tokens_in}, {"max_tokens", max_tokens}});
   }
 
@@ -168,6 +168,7 @@ class HttpApi {
                                                                          .uptime_seconds = uptime_seconds(),
                                                                          .slots_total = c_.loop.slots_total(),
                                                                          .slots_free = c_.loop.slots_free(),
+                                                                         .log_lines_dropped = base::log_lines_dropped(),
                                                                          .counts = c_.loop.counts(),
                                                                          .usage = c_.loop.usage(),
                                                                          .devices = c_.loop.measures()}));

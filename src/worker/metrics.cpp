@@ -63,6 +63,7 @@ std::string metrics_text(const MetricsInput& in) {
   counter("worker_tokens_in_total", "Prompt tokens of all jobs.", in.counts.tokens_in);
   counter("worker_tokens_generated_total", "Sampled tokens of all jobs.", in.counts.tokens_out);
   counter("worker_inference_ms_total", "Time spent in jobs, from acceptance to end.", in.counts.busy_ms);
+  counter("worker_log_lines_dropped_total", "Log lines that nobody read in time.", in.log_lines_dropped);
   const auto& steps = in.usage.counts;
   gauge("worker_sequences_running", "Jobs with a slot of the engine.", in.usage.running);
   gauge("worker_sequences_waiting", "Jobs that wait for a slot or for cache pages.", in.usage.waiting);

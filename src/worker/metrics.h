@@ -13,6 +13,7 @@ struct MetricsInput {
   std::int64_t uptime_seconds = 0;
   std::int64_t slots_total = 0;
   std::int64_t slots_free = 0;
+  std::int64_t log_lines_dropped = 0;  // since the process began
   JobCounts counts;
   engine::inference::BatchUsage usage;
   std::vector<engine::contract::StepMeasures> devices;  // by rank; empty: nobody asked for them

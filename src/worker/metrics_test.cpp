@@ -39,5 +39,12 @@ TEST(Metrics, DevicesAreShownWhereTheyAreMeasured) {
   has("worker_graph_events_total refused", "1", "5");
 }
 
+TEST(Metrics, DroppedLogLinesAreCounted) {
+  EXPECT_NE(
+      metrics_text({.worker_id = "w", .quant_kind = "Q8_0", .log_lines_dropped = 7})
+          .find("worker_log_lines_dropped_total{component=\"worker-orcd\",quant_kind=\"Q8_0\",worker_id=\"w\"} 7\n"),
+      std::string::npos);
+}
+
 }  // namespace
 }  // namespace llorch::worker

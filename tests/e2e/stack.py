@@ -195,6 +195,7 @@ class Stack:
             # A job that is held by the gate is neither silent nor late; who tests these limits sets them.
             "orchestratord.timeout.idle_ms": "1800000",
             "orchestratord.timeout.default_ms": "1800000",
+            "log.level": "debug",  # the way of every job, not only its end
             **(settings or {}),
         }
         self.orchestrator = None
@@ -214,9 +215,13 @@ class Stack:
         return [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
 
     def _spawn(self, name, bind, more=()):
-        log = open(self.dir / f"{name}.log", "ab")
         command = [str(BIN / name), "--state-dir", str(self.dir), "--bind", bind, *more, *self._args()]
-        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, **self.spawn)
+        with self._output(name) as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.env, **self.spawn)
+
+    def _output(self, name):
+        """Where a daemon writes its log."""
+        return open(self.dir / f"{name}.log", "ab")
 
     def _ready(self, name, process):
         def run_file():

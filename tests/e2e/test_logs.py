@@ -1,8 +1,11 @@
 """What the daemons write down: JSON lines with stable codes that lead from a job to all who worked on it."""
 
+import fcntl
 import json
 import os
+import re
 import signal
+import threading
 
 from stack import Stack, wait_for
 
@@ -60,3 +63,66 @@ def test_logs_and_metrics_are_for_machines():
         for field in ("engine", "engine_version", "pool_id", "replica_id", "model_digest", "quant", "ctx", "queue_time_ms",
                       "decode_time_ms", "tokens_in", "tokens_out"):
             assert ended[field] not in ("", None), field
+
+
+class StalledStack(Stack):
+    """Its daemons log into pipes that are full and that nobody reads until release()."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.readers, self.released = {}, {}
+
+    def _output(self, name):
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(writer, b"." * 4095 + b"\n")
+        self.readers[name] = open(reader, "rb")
+        return open(writer, "wb", buffering=0)
+
+    def release(self, name):
+        """Reads until the daemon has ended; then join() and .text."""
+        def read():
+            thread.text = self.readers[name].read().decode().partition("\n")[2]
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        return thread
+
+
+def dropped_lines(metrics):
+    return int(re.search(r"log_lines_dropped_total\{[^}]*\} (\d+)", metrics)[1])
+
+
+def test_a_stalled_log_pipe_holds_up_nobody():
+    """Nobody reads what the daemons log: they start, take jobs, stream them to their ends and answer. No line is lost either,
+    as long as the queue holds them: all of them come, in order, once somebody reads."""
+    with StalledStack() as stack:
+        jobs = [stack.submit(max_tokens=40)["job_id"] for _ in range(20)]
+        for job in jobs:
+            assert stack.read_to_end(job)[-1].name == "end"
+        assert dropped_lines(stack.request("GET", "/metrics").body.decode()) == 0
+        logs = {name: stack.release(name) for name in stack.readers}
+        stack.stop_daemons()
+        for thread in logs.values():
+            thread.join()
+        events = [e for e in lines(logs["orchestratord"].text) if e.get("job_id")]
+        for event in ("admission.accepted", "stream.ended"):
+            assert [e["job_id"] for e in events if e["event"] == event] == jobs, event
+        assert lines(logs["orchestratord"].text)[0]["event"] == "startup"
+        assert "shutdown" in [e["event"] for e in lines(logs["pool-managerd"].text)]
+
+
+def test_at_info_a_job_is_one_line():
+    """Neither a request nor the way of a job is a line at info: each job leaves the one of its end, which says everything countable."""
+    with Stack(settings={"log.level": "info"}, token="a-token-of-the-operator-of-this-stack") as stack:
+        stack.wait_terminal(stack.submit(max_tokens=4)["job_id"])  # the worker has started
+        jobs = [stack.submit(max_tokens=4)["job_id"] for _ in range(10)]
+        for job in jobs:
+            stack.wait_terminal(job)
+        stack.stop_daemons()
+        entries = lines(stack.log("orchestratord"))
+        for job in jobs:
+            assert [e["event"] for e in entries if e.get("job_id") == job] == ["stream.ended"]
+        assert not [e for e in entries if e["event"] == "auth_success"]
+        worker = [e for path in (stack.dir / "logs").glob("worker-*.log") for e in lines(path.read_text())]
+        assert not [e for e in worker if e["event"].startswith("execute_")]

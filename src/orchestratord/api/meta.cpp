@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/build_id.h"
+#include "base/log.h"
 #include "base/version.h"
 #include "contract/json.h"
 #include "contract/meta.h"
@@ -113,10 +114,12 @@ void Meta::metrics(const net::Request&, const net::ExchangePtr& exchange) {
         context_.desk->post([this, exchange, gauges = std::move(answer.gauges)] {
           const auto streams = context_.hub->gauges();
           net::Response response =
-              net::http::text_response(200, context_.metrics->render(gauges, {.streams = streams.streams,
-                                                                              .clients = streams.clients,
-                                                                              .bytes_held = streams.bytes_held,
-                                                                              .relays_paused = streams.relays_paused}));
+              net::http::text_response(200, context_.metrics->render(gauges,
+                                                                     {.streams = streams.streams,
+                                                                      .clients = streams.clients,
+                                                                      .bytes_held = streams.bytes_held,
+                                                                      .relays_paused = streams.relays_paused},
+                                                                     base::log_lines_dropped()));
           response.headers.set("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
           exchange->respond(std::move(response));
         });

@@ -39,8 +39,7 @@ base::Result<> serve(const CommandLine& command_line) {
   base::log_event(base::LogLevel::kInfo, "startup", {}, "orchestratord starts.", {{"build", base::build_id()}});
   options.on_store_taken_over = [] { ::kill(::getpid(), SIGTERM); };
   const auto orchestrator = TRY(Orchestrator::open(std::move(options)));
-  fmt::print("{{\"event\":\"listening\",\"bind\":\"{}\"}}\n", orchestrator->bind());
-  std::fflush(stdout);
+  base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", orchestrator->bind()));
   const int signal = base::wait_for_stop_signal();
   base::log_event(base::LogLevel::kInfo, "shutdown", {}, "orchestratord stops.", {{"signal", signal}});
   orchestrator->stop();
@@ -162,7 +161,8 @@ int run_orchestratord(int argc, const char* const* argv) {
   if (outcome) return 0;
   base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,
                   {{"error_code", outcome.error().name()}});
-  fmt::print(stderr, "orchestratord: {}: {}\n", outcome.error().name(), outcome.error().message);
+  base::announce(base::Announce::kError,
+                 fmt::format("orchestratord: {}: {}", outcome.error().name(), outcome.error().message));
   return exit_code_of(outcome.error().code);
 }
 

@@ -166,8 +166,10 @@ void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts,
 void Catalog::settle(const Question& question, base::Result<KnownModel> result) {
   if (result && options_.timeout_ms_of) result->timeout_ms = options_.timeout_ms_of(question.model_ref);
   std::map<std::uint64_t, Done> waiters;
+  std::optional<std::int64_t> left_out;
   {
     const std::lock_guard lock(mutex_);
+    if (!result) left_out = failure_lines_.admit(options_.clock->now().mono_ms);
     Entry& entry = entries_[question.model_ref];
     entry.asking = false;
     waiters = std::exchange(entry.waiters, {});
@@ -178,10 +180,13 @@ void Catalog::settle(const Question& question, base::Result<KnownModel> result) 
       entries_.erase(question.model_ref);  // gone, or not a model: nothing to serve from memory
     }
   }
-  if (!result) {
+  if (left_out) {
     base::log_event(base::LogLevel::kWarn, "catalog.describe_failed", question.correlation_id,
                     "A model could not be looked at.",
-                    {{"model_ref", question.model_ref}, {"code", result.error().name()}});
+                    {{"model_ref", question.model_ref},
+                     {"code", result.error().name()},
+                     {"message", result.error().message},
+                     {"left_out_before", *left_out}});
   }
   for (auto& [id, done] : waiters) done(result);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log_limiter.h"
 #include "contract/pool.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
@@ -90,6 +91,7 @@ class Catalog {
 
   const CatalogOptions options_;
   std::mutex mutex_;
+  base::LogLimiter failure_lines_{10, 10'000};  // whoever submits decides how often a model is looked at
   std::vector<std::string> endpoints_;
   std::map<std::string, Entry> entries_;                         // by model_ref
   std::map<std::string, std::weak_ptr<const ModelText>> texts_;  // by digest

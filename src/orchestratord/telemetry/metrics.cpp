@@ -131,6 +131,7 @@ struct Metrics::Families {
   Gauges& stream_clients = gauge("orchd_stream_clients", "Clients reading streams", ours);
   Gauges& stream_bytes = gauge("orchd_stream_buffer_bytes", "Memory of all streams", ours);
   Gauges& relays_paused = gauge("orchd_relays_paused", "Workers slowed down for want of stream memory", ours);
+  Counters& log_dropped = counter("orchd_log_lines_dropped_total", "Log lines that nobody read in time", ours);
 
   // The series with these labels, each within its budget.
   template <class Family, class... Args>
@@ -300,7 +301,7 @@ void Metrics::scheduling_latency_ms(double ms) {
   families_->scheduling.Add({{"algorithm", families_->options.algorithm}}, kSchedulingMs).Observe(ms);
 }
 
-std::string Metrics::render(const brain::Gauges& gauges, const StreamGauges& streams) {
+std::string Metrics::render(const brain::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped) {
   Families& f = *families_;
   const std::lock_guard lock(f.mutex);
   for (const auto priority : {contract::Priority::kInteractive, contract::Priority::kBatch}) {
@@ -318,6 +319,8 @@ std::string Metrics::render(const brain::Gauges& gauges, const StreamGauges& str
   f.stream_clients.Add({}).Set(static_cast<double>(streams.clients));
   f.stream_bytes.Add({}).Set(static_cast<double>(streams.bytes_held));
   f.relays_paused.Add({}).Set(static_cast<double>(streams.relays_paused));
+  auto& log_dropped = f.log_dropped.Add({});
+  log_dropped.Increment(static_cast<double>(log_lines_dropped) - log_dropped.Value());
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, f.registry.Collect());
   return out.str();

@@ -34,8 +34,8 @@ class Metrics {
   // One pass of the brain that dispatched something.
   void scheduling_latency_ms(double ms);
 
-  // Prometheus text, version 0.0.4.
-  std::string render(const brain::Gauges& gauges, const StreamGauges& streams);
+  // Prometheus text, version 0.0.4. `log_lines_dropped`: since the process began.
+  std::string render(const brain::Gauges& gauges, const StreamGauges& streams, std::int64_t log_lines_dropped);
 
  private:
   struct Families;

@@ -33,7 +33,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
   gauges.queue_depth = {3, 1};
   gauges.worker_connections.push_back(
       {.worker_id = base::WorkerId("worker-1"), .pool_id = base::PoolId("pool-1"), .active = 2});
-  const std::string text = m.render(gauges, {.streams = 5});
+  const std::string text = m.render(gauges, {.streams = 5}, 7);
   for (
       const char* line :
       {R"(tasks_enqueued_total{engine="llama-orch",engine_version="1.0+abc",pool_id="default",replica_id="r0",priority="batch"} 1)",
@@ -48,6 +48,7 @@ TEST(Metrics, BothFamiliesWithTheirLabels) {
        R"(orchd_queue_depth{component="orchestratord",priority="batch"} 1)",
        R"(orchd_worker_connections_active{component="orchestratord",worker_id="worker-1"} 2)",
        R"(orchd_errors_total{component="orchestratord",class="retry_later",code="STORE_UNAVAILABLE"} 1)",
+       R"(orchd_log_lines_dropped_total{component="orchestratord"} 7)",
        R"(orchd_active_streams{component="orchestratord"} 5)"}) {
     EXPECT_TRUE(has(text, line)) << line << "\n--- in ---\n" << text;
   }
@@ -73,7 +74,7 @@ TEST(Metrics, CacheAndMemoryByWorker) {
                                        .kv_pages_total = 8,
                                        .kv_pages_used = 6});
   gauges.worker_connections.push_back({.worker_id = base::WorkerId("worker-2"), .pool_id = base::PoolId("pool-1")});
-  const std::string text = m.render(gauges, {});
+  const std::string text = m.render(gauges, {}, 0);
   EXPECT_TRUE(has(
       text,
       R"(kv_cache_usage_ratio{engine="llama-orch",engine_version="e1",pool_id="pool-1",replica_id="worker-1"} 0.75)"))
@@ -113,7 +114,7 @@ TEST(Metrics, LabelsStayWithinTheirBudgets) {
       {"reason", 16},         {"code", 128},    {"priority", 8},      {"outcome", 4},      {"le", 16},
       {"component", 1},       {"engine", 4},    {"class", 4},         {"algorithm", 4},    {"status", 8}};
   for (int scrape = 0; scrape < 2; ++scrape) {
-    const std::string text = m.render(gauges, {});
+    const std::string text = m.render(gauges, {}, 0);
     std::map<std::pair<std::string, std::string>, std::set<std::string>> values;
     std::size_t series = 0;
     std::istringstream lines(text);
@@ -146,9 +147,9 @@ TEST(Metrics, AWorkerThatLeftHasNoSeries) {
   brain::Gauges gauges;
   gauges.worker_connections.push_back(
       {.worker_id = base::WorkerId("worker-1"), .pool_id = base::PoolId("pool-1"), .active = 1});
-  EXPECT_NE(m.render(gauges, {}).find("worker-1"), std::string::npos);
+  EXPECT_NE(m.render(gauges, {}, 0).find("worker-1"), std::string::npos);
   gauges.worker_connections.clear();
-  EXPECT_EQ(m.render(gauges, {}).find("worker-1"), std::string::npos);
+  EXPECT_EQ(m.render(gauges, {}, 0).find("worker-1"), std::string::npos);
 }
 
 }  // namespace

@@ -84,6 +84,8 @@ std::string metrics_text(const MetricsInput& input) {
              input.registration.heartbeats_by_outcome);
   out.begin("pool_mgr_connection_status", "1 while registered with orchestratord.", MetricType::Gauge);
   out.add(input.connected ? 1 : 0);
+  out.begin("pool_mgr_log_lines_dropped_total", "Log lines that nobody read in time.", MetricType::Counter);
+  out.add(static_cast<double>(input.log_lines_dropped));
   return out.text();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // The pool_mgr_* series (control-plane §15.2, §15.3) as Prometheus text, computed from the cores when asked. Pure.
+#include <cstdint>
 #include <string>
 
 #include "contract/pool.h"
@@ -13,6 +14,7 @@ struct MetricsInput {
   worker_lifecycle::Counters workers;
   registration::Counters registration;
   bool connected = false;
+  std::int64_t log_lines_dropped = 0;  // since the process began
 };
 std::string metrics_text(const MetricsInput& input);
 

@@ -20,6 +20,7 @@ TEST(Metrics, ContractSeries) {
   input.workers.starts_by_outcome["success"] = 2;
   input.workers.failures[{"oom", "cpu"}] = 1;
   input.connected = true;
+  input.log_lines_dropped = 7;
   const std::string text = metrics_text(input);
   const auto has = [&](const std::string& line) {
     EXPECT_NE(text.find(line + "\n"), std::string::npos) << line << text;
@@ -36,6 +37,8 @@ TEST(Metrics, ContractSeries) {
   has(R"(pool_mgr_worker_stops_total{reason="crash",)" + common + " 0");
   has(R"(pool_mgr_worker_failures_total{category="oom",gpu_id="cpu",)" + common + " 1");
   has("pool_mgr_connection_status{" + common + " 1");
+  has("# TYPE pool_mgr_log_lines_dropped_total counter");
+  has("pool_mgr_log_lines_dropped_total{" + common + " 7");
   EXPECT_EQ(text.find("job_id"), std::string::npos);
 }
 

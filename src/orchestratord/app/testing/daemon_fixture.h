@@ -60,11 +60,13 @@ class DaemonTest : public ::testing::Test {
 
  protected:
   DaemonTest() {
-    base::capture_log_lines([this](std::string_view line) {
-      const std::lock_guard lock(log_mutex_);
-      log_ += line;
-      log_ += '\n';
-    });
+    base::capture_log_lines(
+        [this](std::string_view line) {
+          const std::lock_guard lock(log_mutex_);
+          log_ += line;
+          log_ += '\n';
+        },
+        base::LogLevel::kDebug);
     options_.state_directory = fresh_directory();
     options_.config.orchestratord.bind = "127.0.0.1:0";
     options_.config.orchestratord.retry.initial_delay_ms = 5;

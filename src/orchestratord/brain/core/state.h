@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/log_limiter.h"
 #include "orchestratord/brain/brain.h"
 #include "orchestratord/brain/core/pools/pool_control.h"
 #include "orchestratord/brain/core/timers.h"
@@ -162,6 +163,7 @@ struct Brain::State {
   queue::JobQueue queue;
   sessions::SessionTable sessions;
   sessions::Throttle throttle;
+  base::LogLimiter refusal_lines{10, 10'000};  // clients decide how often one is refused; the metrics count all
   sessions::QuotaTable quotas;
   pool_registry::PoolRegistry registry;
   TimerQueue timers;

@@ -275,6 +275,47 @@ TEST(BrainSessions, TheLineAtTheEndHasItsFields) {
   EXPECT_TRUE(std::get<bool>(fields["kv_warmth"])) << "the second turn went where the first had run";
 }
 
+// What a worker said of its failure is in the job's error and in the log, also when the job is tried again.
+TEST(BrainSessions, WhyAWorkerFailedIsInTheLog) {
+  Driver d;
+  d.add_worker();
+  const auto said = [&] {
+    std::map<std::string, std::string> out;
+    for (const Log& log : d.all<Log>())
+      for (const base::LogField& f : log.fields)
+        if (f.name == "message") out[std::string(log.event)] = std::get<std::string>(f.value);
+    return out;
+  };
+  d.lose(d.run("j0"), base::ErrorCode::kCudaError);
+  EXPECT_EQ(said()["job.failed"], "lost");
+  EXPECT_EQ(said()["stream.ended"], "lost");
+  d.lose(d.run("j1"));
+  EXPECT_EQ(said()["job.retry"], "lost");
+}
+
+// Clients decide how often a job is refused; the log says some of it and how much it left out.
+TEST(BrainSessions, RefusalsDoNotFillTheLog) {
+  Driver d;
+  std::int64_t lines = 0, left_out = 0;
+  const auto refuse = [&](const std::string& id) {
+    d.submit(id, {.deadline_ms = 0});
+    ASSERT_FALSE(d.only<AnswerSubmit>().result);
+    for (const Log& log : d.all<Log>()) {
+      if (log.event != "admission.rejected") continue;
+      ++lines;
+      for (const base::LogField& f : log.fields)
+        if (f.name == "left_out_before") left_out += std::get<std::int64_t>(f.value);
+    }
+  };
+  for (int i = 0; i < 100; ++i) refuse("j" + std::to_string(i));
+  EXPECT_EQ(lines, 10);
+  EXPECT_EQ(left_out, 0);
+  d.now.mono_ms += 10'000;
+  refuse("later");
+  EXPECT_EQ(lines, 11);
+  EXPECT_EQ(left_out, 90);
+}
+
 // ORCH-3006, ORCH-1012: a caller over its rate is refused with the time to wait; others are not.
 TEST(BrainSessions, ThrottlesPerCaller) {
   BrainConfig config;

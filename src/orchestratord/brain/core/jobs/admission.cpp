@@ -152,11 +152,14 @@ void Brain::State::refuse(const Submit& e, Error error) {
   const std::string_view code = base::info(error.code).name;
   count(Metric::kEnqueued, "rejected", 1, e.job.priority);
   count(Metric::kRejected, code);
-  emit(Log{base::LogLevel::kInfo,
-           "admission.rejected",
-           e.job.correlation_id,
-           "Refuses a job.",
-           {{"job_id", e.job.job_id}, {"code", code}, {"queue_depth", queue.depth()}}});
+  if (const auto left_out = refusal_lines.admit(now.mono_ms)) {
+    emit(Log{
+        base::LogLevel::kInfo,
+        "admission.rejected",
+        e.job.correlation_id,
+        "Refuses a job.",
+        {{"job_id", e.job.job_id}, {"code", code}, {"queue_depth", queue.depth()}, {"left_out_before", *left_out}}});
+  }
   emit(AnswerSubmit{e.request, e.job.job_id, base::fail(std::move(error))});
 }
 
@@ -229,7 +232,7 @@ void Brain::State::admitted(Job& job) {
   const std::int64_t start_ms = predicted_start(job).value_or(position * kGuessPerJobMs);
   count(Metric::kEnqueued, "accepted", 1, job.spec.priority);
   count(Metric::kTokensIn, {}, job.spec.tokens_in);
-  log(base::LogLevel::kInfo, "admission.accepted", &job, "Accepts a job.",
+  log(base::LogLevel::kDebug, "admission.accepted", &job, "Accepts a job.",
       {{"queue_position", position}, {"predicted_start_ms", start_ms}, {"tokens_in", job.spec.tokens_in}});
   job.queue_position = position;
   job.predicted_start_ms = start_ms;
@@ -256,8 +259,10 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
   quotas.withdraw(job.spec.tenant_id, tokens_most(job.spec));
   count(Metric::kEnqueued, "rejected", 1, job.spec.priority);
   count(Metric::kRejected, base::info(ErrorCode::kStoreUnavailable).name);
-  log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.",
-      {{"code", error.name()}});
+  if (const auto left_out = refusal_lines.admit(now.mono_ms)) {
+    log(base::LogLevel::kError, "admission.rejected", &job, "Cannot store a job and refuses it.",
+        {{"code", error.name()}, {"left_out_before", *left_out}});
+  }
   emit(AnswerSubmit{job.submit_request, job.spec.job_id, base::fail(store_error("the job was not accepted"))});
   for (const RequestId request : job.cancel_requests) emit(AnswerCancel{request, job.spec.job_id, std::nullopt});
   forget(job);

@@ -78,7 +78,7 @@ void Brain::State::dispatch(Job& job, Worker& worker) {
                .session = std::move(share)});
   count(Metric::kDispatched, worker.id.value, 1, job.spec.priority);
   count(Metric::kQueueWaitMs, {}, queue_wait_ms, job.spec.priority);
-  log(base::LogLevel::kInfo, "dispatch.sent", &job, "Sends a job to a worker.",
+  log(base::LogLevel::kDebug, "dispatch.sent", &job, "Sends a job to a worker.",
       {{"worker_id", worker.id},
        {"pool_id", worker.pool_id},
        {"attempt", job.attempts},
@@ -96,7 +96,7 @@ void Brain::State::on(ExecuteStarted& e) {
   job.worker_version = x->worker_version;
   if (!job.started_unix_ms) job.started_unix_ms = now.unix_ms;
   commit_progress(job);
-  log(base::LogLevel::kInfo, "stream.started", &job, "A worker has begun a job.", {{"worker_id", x->worker_id}});
+  log(base::LogLevel::kDebug, "stream.started", &job, "A worker has begun a job.", {{"worker_id", x->worker_id}});
 }
 
 void Brain::State::on(ExecuteProgress& e) {
@@ -159,7 +159,8 @@ void Brain::State::attempt_failed(Job& job, Error error) {
   // A worker only says CANCELLED without being asked when it is being stopped under the job.
   if (error.code == ErrorCode::kCancelled) error = {ErrorCode::kWorkerReset, "The worker stopped during the job.", {}};
   if (retry::is_transient(error.code)) return retry(job, std::move(error));
-  log(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.", {{"code", error.name()}});
+  log(base::LogLevel::kWarn, "job.failed", &job, "A job failed on its worker.",
+      {{"code", error.name()}, {"message", error.message}});
   fail(job, std::move(error));
 }
 
@@ -167,7 +168,7 @@ void Brain::State::retry(Job& job, Error error) {
   if (!config.retry.enabled) return fail(job, std::move(error));
   if (job.attempts >= config.retry.max_attempts) {
     log(base::LogLevel::kWarn, "job.failed", &job, "A job has used up its attempts.",
-        {{"attempts", job.attempts}, {"code", error.name()}});
+        {{"attempts", job.attempts}, {"code", error.name()}, {"message", error.message}});
     return fail(job, Error{ErrorCode::kRetryExhausted,
                            fmt::format("All {} attempts failed; the last one with {}: {}", job.attempts, error.name(),
                                        error.message),
@@ -178,7 +179,7 @@ void Brain::State::retry(Job& job, Error error) {
   const std::int64_t delay_ms = retry::backoff_ms(config.retry, job.attempts, entropy);
   count(Metric::kRetries, error.name());
   log(base::LogLevel::kWarn, "job.retry", &job, "An attempt failed and the job goes back to the queue.",
-      {{"attempt", job.attempts}, {"backoff_ms", delay_ms}, {"code", error.name()}});
+      {{"attempt", job.attempts}, {"backoff_ms", delay_ms}, {"code", error.name()}, {"message", error.message}});
   back_to_queue(job, now.mono_ms + delay_ms);
   commit_progress(job);
 }
@@ -209,7 +210,7 @@ void Brain::State::put_back(Job& job) {
   --job.attempts;
   back_to_queue(job, now.mono_ms);
   if (draining) return;  // the row says "running", and the next process replays it as this attempt
-  log(base::LogLevel::kInfo, "job.put_back", &job, "A running job goes back to the queue.");
+  log(base::LogLevel::kDebug, "job.put_back", &job, "A running job goes back to the queue.");
   commit_progress(job);
 }
 

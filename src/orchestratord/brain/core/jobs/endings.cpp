@@ -33,7 +33,7 @@ void Brain::State::on(CancelRequested& e) {
 
 void Brain::State::cancel(Job& job, jobs::CancelReason reason) {
   count(Metric::kCancelled, jobs::name(reason));
-  log(base::LogLevel::kInfo, "job.cancelled", &job, "Cancels a job.", {{"reason", jobs::name(reason)}});
+  log(base::LogLevel::kDebug, "job.cancelled", &job, "Cancels a job.", {{"reason", jobs::name(reason)}});
   finish(job, {.status = JobStatus::kCancelled,
                .end = {},
                .error = Error{ErrorCode::kCancelled, "The job was cancelled.", {}}.with(
@@ -139,13 +139,14 @@ void Brain::State::ending_committed(Job& job) {
   forget(job);
 }
 
-// The one line per job that says everything countable about it.
+// The one line per job at info: it says everything countable about it, and why it failed.
 void Brain::State::log_ending(const Job& job) {
   const Ending& ending = *job.ending;
   const auto& receipt = ending.end ? ending.end->receipt : std::nullopt;
   log(base::LogLevel::kInfo, "stream.ended", &job, "A job has ended.",
       {{"status", contract::enum_name(ending.status)},
        {"code", ending.error ? ending.error->name() : std::string_view("")},
+       {"message", ending.error ? ending.error->message : ""},
        {"engine", "llama-orch"},
        {"engine_version", receipt ? receipt->engine_build : ""},
        {"pool_id", job.pool_id ? job.pool_id->value : ""},

@@ -75,7 +75,7 @@ void Brain::State::on(CloseSession& e) {
   const sessions::Session* session = sessions.find(e.session_id);
   if (!session) return emit(AnswerSession{.request = e.request, .result = base::fail(no_session(e.session_id))});
   AnswerSession answer{.request = e.request, .result = session_view(*session)};
-  emit(Log{base::LogLevel::kInfo,
+  emit(Log{base::LogLevel::kDebug,
            "session.deleted",
            {},
            "A client ends a session.",
