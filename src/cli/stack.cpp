@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -22,6 +23,8 @@
 #include "base/process.h"
 #include "base/run_file.h"
 #include "cli/commands.h"
+#include "cli/model/tools.h"
+#include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
 
@@ -73,7 +76,8 @@ struct Daemon {
   std::string name;
   std::vector<std::string> args;
   std::filesystem::path log;
-  std::int64_t log_offset = 0;  // where the log of this run begins
+  std::unique_ptr<stack::LogPump> pump;  // of this run's output into `log`
+  std::int64_t log_offset = 0;           // where the log of this run begins
   pid_t pid = 0;
   Clock::time_point started{};
   std::int64_t restart_delay_ms = 250;
@@ -81,10 +85,11 @@ struct Daemon {
 };
 
 base::Result<> spawn(Daemon& daemon) {
-  const int log = ::open(daemon.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (log < 0) return base::fail(base::io_error("cannot open", daemon.log, errno));
+  daemon.pump.reset();  // what the run before wrote comes first
+  daemon.pump = TRY(stack::LogPump::start(daemon.log));
+  const int log = daemon.pump->write_fd();
   struct stat st {};
-  daemon.log_offset = ::fstat(log, &st) == 0 ? st.st_size : 0;
+  daemon.log_offset = ::stat(daemon.log.c_str(), &st) == 0 ? st.st_size : 0;
   std::vector<char*> argv;
   for (std::string& arg : daemon.args) argv.push_back(arg.data());
   argv.push_back(nullptr);
@@ -105,7 +110,6 @@ base::Result<> spawn(Daemon& daemon) {
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
-  ::close(log);
   if (pid < 0)
     return base::fail(ErrorCode::kIoError, fmt::format("cannot start {}: {}", daemon.name, std::strerror(errno)));
   daemon.pid = pid;
@@ -176,6 +180,7 @@ class Supervisor {
       int status = 0;
       if (::waitpid(daemon.pid, &status, WNOHANG) == daemon.pid) {
         daemon.pid = 0;
+        daemon.pump.reset();  // its last words are in the file now
         const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         return base::fail(stack::start_error({.name = daemon.name,
                                               .exit_status = code,
@@ -235,6 +240,7 @@ base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& opt
       std::filesystem::is_regular_file(std::filesystem::path(options.model) / "config.json", ec)) {
     const auto path = std::filesystem::canonical(options.model, ec);
     if (ec) return base::fail(base::io_error("cannot resolve", options.model, ec.value()));
+    TRY(model::check_model(path.string()));  // or it would be the first job that finds out
     out.offered = (std::filesystem::is_directory(path, ec) ? path.filename() : path.stem()).string();
     if (!base::is_valid_identifier(out.offered, 128)) {
       return base::fail(
@@ -333,8 +339,7 @@ int supervise_detached(const GlobalOptions& global, const std::filesystem::path&
   if (child == 0) {
     ::setsid();
     ::close(pipe_fds[0]);
-    const int log =
-        ::open((state_dir / "logs/supervisor.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    auto pump = stack::LogPump::start(state_dir / "logs/supervisor.log");
     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     ::dup2(null, STDIN_FILENO);
     const int code = supervise(global, state_dir, std::move(daemons), offered, [&](int start_code) {
@@ -342,9 +347,10 @@ int supervise_detached(const GlobalOptions& global, const std::filesystem::path&
       (void)!::write(pipe_fds[1], &byte, 1);
       ::close(pipe_fds[1]);
       // From here on nobody reads the terminal.
-      ::dup2(log, STDOUT_FILENO);
-      ::dup2(log, STDERR_FILENO);
+      for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(pump ? (*pump)->write_fd() : null, fd);
     });
+    std::fflush(nullptr);
+    if (pump) pump->reset();
     ::_exit(code);
   }
   ::close(pipe_fds[1]);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -93,6 +94,29 @@ def test_a_crashed_daemon_is_started_again(box):
     wait_for("the supervisor to restart orchestratord", restarted)
     done = llorch("run", NAME, "Once", "--max-tokens", "3", state_dir=box)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"no model at all", MODEL.read_bytes()[:5000]], ids=["empty", "text", "cut"])
+def test_up_refuses_a_file_that_is_no_model(tmp_path, content):
+    """Said by `up`, which names the file, and not by the first job."""
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(content)
+    done = llorch(*UP, "up", "--cpu", "--detach", "--model", str(file), state_dir=tmp_path / "state")
+    assert done.returncode == 1 and str(file).encode() in done.stderr, (done.returncode, done.stderr)
+    assert not list((tmp_path / "state" / "run").glob("*.json")), "something was started"
+
+
+def test_logs_of_up_outlive_their_files(tmp_path):
+    """A log that was moved away, or whose folder was removed, goes on in a new file without a signal to anybody."""
+    state = tmp_path / "state"
+    done = llorch(*UP, "up", "--cpu", "--detach", state_dir=state)
+    assert done.returncode == 0, done.stderr
+    (state / "logs/orchestratord.log").rename(tmp_path / "moved.log")
+    assert '"event":"listening"' in (tmp_path / "moved.log").read_text()
+    shutil.rmtree(state / "logs")
+    assert llorch("down", state_dir=state).returncode == 0
+    for name in ("orchestratord", "pool-managerd"):
+        assert '"event":"shutdown"' in (state / f"logs/{name}.log").read_text()
 
 
 def test_up_twice_is_refused(box):

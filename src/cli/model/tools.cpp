@@ -12,7 +12,10 @@
 #include "cli/model/image_files.h"
 #include "cli/model/pixels.h"
 #include "engine/compute/cpu/backend.h"
+#include "engine/io/model_files.h"
+#include "engine/io/tokenizer_json/tokenizer_folder.h"
 #include "engine/models/model.h"
+#include "engine/text/tokenizer.h"
 
 namespace llorch::cli::model {
 
@@ -59,6 +62,19 @@ std::uint32_t threads_count(std::int64_t threads) {
 }
 
 }  // namespace
+
+base::Result<> check_model(const std::string& path) {
+  const auto checked = [&]() -> base::Result<> {
+    const auto files = TRY(engine::io::ModelFiles::open(path));
+    TRY(engine::models::compile_model(files, engine::contract::DType::kF16));
+    TRY(engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(path))));
+    return {};
+  }();
+  if (checked || checked.error().message.find(path) != std::string::npos) return checked;
+  base::Error error = checked.error();
+  error.message = fmt::format("{}: {}", path, error.message);
+  return base::fail(std::move(error));
+}
 
 base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads) {
   return engine::compute::cpu::make_cpu_backend(

@@ -44,6 +44,10 @@ base::Result<LoadedRun> load_run(const RunOptions& options);
 
 base::Result<std::unique_ptr<engine::contract::Backend>> cpu_backend(std::int64_t threads);
 
+// Whether a worker could begin to load `path`, a model file or a Hugging Face folder: its files, its family, its tokenizer.
+// Reads no weights. Errors: those of the file, which it names.
+base::Result<> check_model(const std::string& path);
+
 // A bar on a terminal, nothing in a pipe.
 void show_progress(std::string_view what, std::size_t done, std::size_t total);
 

@@ -61,6 +61,7 @@ std::string read_log_tail(const std::filesystem::path& path, std::int64_t offset
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
   const std::int64_t size = file.tellg();
+  if (offset > size) offset = 0;  // the file was full and another one begun
   offset = std::max(offset, size - kTailBytesMax);
   if (offset >= size) return "";
   std::string out(static_cast<std::size_t>(size - offset), '\0');

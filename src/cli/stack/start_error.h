@@ -9,7 +9,8 @@
 
 namespace llorch::cli::stack {
 
-// What was appended to `path` after its first `offset` bytes, the last 64 KiB of it; empty if it cannot be read.
+// What was appended to `path` after its first `offset` bytes, the last 64 KiB of it; all of a file that is shorter, which is a
+// new one; empty if it cannot be read.
 std::string read_log_tail(const std::filesystem::path& path, std::int64_t offset);
 
 struct EndedDaemon {

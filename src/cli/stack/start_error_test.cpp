@@ -44,7 +44,7 @@ TEST(StartError, OnlyThisRunsPartOfTheLogIsRead) {
   std::ofstream(path) << "old\nnew\n";
   EXPECT_EQ(read_log_tail(path, 4), "new\n");
   EXPECT_EQ(read_log_tail(path, 8), "");
-  EXPECT_EQ(read_log_tail(path, 99), "");
+  EXPECT_EQ(read_log_tail(path, 99), "old\nnew\n");
   std::ofstream(path, std::ios::app) << std::string(100'000, 'x');
   EXPECT_EQ(read_log_tail(path, 0), std::string(64 << 10, 'x'));
   std::filesystem::remove(path);

@@ -1,46 +1,16 @@
 #include "pool_managerd/worker_lifecycle/worker_log.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 #include <vector>
 
 namespace llorch::pool_managerd::worker_lifecycle {
 
-WorkerLog::WorkerLog(std::filesystem::path file, WorkerLogLimits limits) : file_(std::move(file)), limits_(limits) {
-  open();
-}
-
-WorkerLog::~WorkerLog() {
-  if (fd_ >= 0) close(fd_);
-}
-
-void WorkerLog::open() {
-  fd_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  file_bytes_ = 0;
-}
-
-void WorkerLog::write_file(std::string_view bytes) {
-  if (file_bytes_ + bytes.size() > limits_.file_bytes_max && file_bytes_ > 0) {
-    std::error_code ignored;
-    std::filesystem::rename(file_, file_.string() + ".1", ignored);
-    if (fd_ >= 0) close(fd_);
-    open();
-  }
-  bytes = bytes.substr(0, limits_.file_bytes_max);
-  while (fd_ >= 0 && !bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    file_bytes_ += static_cast<std::size_t>(written);
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
+WorkerLog::WorkerLog(std::filesystem::path file, WorkerLogLimits limits)
+    : limits_(limits), file_(std::move(file), limits.file) {}
 
 void WorkerLog::append(std::string_view bytes) {
-  write_file(bytes);
+  file_.append(bytes);
   while (!bytes.empty()) {
     const std::size_t end = bytes.find('\n');
     const std::string_view part = bytes.substr(0, end);

@@ -112,10 +112,10 @@ struct LogFolder : testing::Test {
 
 TEST_F(LogFolder, FileIsCappedAndTailKept) {
   const auto file = folder / "worker-a.log";
-  WorkerLog log(file, {.file_bytes_max = 100, .tail_lines_max = 2, .line_bytes_max = 10});
+  WorkerLog log(file, {.file = {.file_bytes_max = 100, .files_kept = 1}, .tail_lines_max = 2, .line_bytes_max = 10});
   for (int i = 0; i < 50; ++i) log.append("line " + std::to_string(i) + "\n");
   log.append("a very long ");
-  log.append("line");
+  log.append("line\n");
   EXPECT_LE(std::filesystem::file_size(file), 100u);
   EXPECT_LE(std::filesystem::file_size(file.string() + ".1"), 100u);
   EXPECT_EQ(log.tail(), "line 49\na very lon\n");
