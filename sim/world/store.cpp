@@ -99,7 +99,8 @@ base::Result<store::RestoredState> Store::open() {
   if (opened) {
     std::vector<Operation> look;
     look.emplace_back(store::Restore{[&](auto result) { state = std::move(result); }});
-    look.emplace_back(store::List{1'000'000, [&](const base::Result<std::vector<store::JobRecord>>& records) {
+    look.emplace_back(store::List{{.count_max = 1'000'000, .tenant_id = {}},
+                                  [&](const base::Result<std::vector<store::JobRecord>>& records) {
                                     if (!records) return void(state = base::fail(records.error()));
                                     for (const store::JobRecord& r : *records) found.push_back(row_of(world_, r));
                                   }});

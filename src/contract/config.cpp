@@ -248,6 +248,27 @@ struct Table<LimitsConfig> {
                  optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
                  optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
 };
+// As a browser writes them, so that they are compared as they stand.
+inline base::Result<> check_names(const OrchestratordConfig& c) {
+  for (const std::string& host : c.hosts) {
+    if (!host.empty() && host.find_first_of("/:@*? ") == std::string::npos) continue;
+    return field_error(
+        "orchestratord.hosts", "charset",
+        fmt::format("orchestratord.hosts has \"{}\"; it takes names and IPv4 addresses, without a scheme or "
+                    "a port: llm.example",
+                    host));
+  }
+  for (const std::string& origin : c.cors_origins) {
+    const std::size_t scheme = origin.starts_with("https://") ? 8 : origin.starts_with("http://") ? 7 : 0;
+    if (scheme > 0 && origin.size() > scheme && origin.find_first_of("/@*? ", scheme) == std::string::npos) continue;
+    return field_error(
+        "orchestratord.cors_origins", "charset",
+        fmt::format("orchestratord.cors_origins has \"{}\"; it takes a scheme, a name and a port if it is "
+                    "not the scheme's own, and nothing behind: https://chat.example",
+                    origin));
+  }
+  return {};
+}
 // What a tenant has used today is the sum over its records, which must not go before the day has.
 inline base::Result<> check_tenants(const OrchestratordConfig& c) {
   constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
@@ -269,6 +290,9 @@ struct Table<OrchestratordConfig> {
   using S = OrchestratordConfig;
   static constexpr auto fields = std::tuple{
       optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
+      optional("hosts", &S::hosts,
+               "Names by which clients call this server, besides localhost and the addresses of this machine."),
+      optional("cors_origins", &S::cors_origins, "Sites whose pages may call this server, as https://chat.example."),
       optional("queue", &S::queue),
       optional("scheduling", &S::scheduling),
       optional("queue_optimizer", &S::queue_optimizer),
@@ -301,6 +325,7 @@ struct Table<OrchestratordConfig> {
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "orchestratord.bind"));
     TRY(check_tenants(c));
+    TRY(check_names(c));
     if (c.kv_dtype != "f16" && c.kv_dtype != "f32") {
       return field_error("orchestratord.kv_dtype", "enum", "orchestratord.kv_dtype must be one of: f16, f32");
     }
@@ -405,7 +430,9 @@ struct Table<AuthConfig> {
   using S = AuthConfig;
   static constexpr auto fields =
       std::tuple{optional("token_file", &S::token_file, "File with the bearer token, mode 0600."),
-                 optional("optional_on_loopback", &S::optional_on_loopback, "Callers on this machine need no token.")};
+                 optional("optional_on_loopback", &S::optional_on_loopback, "Callers on this machine need no token."),
+                 optional("reader_token_files", &S::reader_token_files,
+                          "Files with tokens that only read pools and metrics, mode 0600.")};
 };
 template <>
 struct Table<LogConfig> {
@@ -630,7 +657,7 @@ bj::array examples() {
        {{"bind", "0.0.0.0:9200"}, {"pool_id", "node-1"}, {"orchestrator_url", "http://10.0.0.5:8080"}}},
       {"auth", {{"token_file", "/etc/llorch/token"}}}};
   // TLS ends at the proxy, which runs on this machine and passes the Authorization header on.
-  const bj::value behind_a_proxy = {{"orchestratord", {{"bind", "127.0.0.1:8080"}}},
+  const bj::value behind_a_proxy = {{"orchestratord", {{"bind", "127.0.0.1:8080"}, {"hosts", {"llm.example"}}}},
                                     {"auth", {{"token_file", "/etc/llorch/token"}, {"optional_on_loopback", false}}}};
   return {development, network, behind_a_proxy};
 }
@@ -693,6 +720,15 @@ base::Result<std::vector<TenantToken>> load_tenant_tokens(const Config& config, 
       return config_error(fmt::format("tenant {} has the token of another tenant or of the operator", tenant.id));
     }
   }
+  return out;
+}
+
+base::Result<std::vector<std::string>> load_reader_tokens(const Config& config, std::string_view api_token) {
+  std::vector<std::string> out;
+  if (!config.auth.reader_token_files.empty() && api_token.empty()) {
+    return config_error("auth.reader_token_files needs a token of the operator: set auth.token_file");
+  }
+  for (const std::string& file : config.auth.reader_token_files) out.push_back(TRY(read_token(file)));
   return out;
 }
 

@@ -122,6 +122,8 @@ struct LimitsConfig {
 };
 struct OrchestratordConfig {
   std::string bind = "127.0.0.1:8080";
+  std::vector<std::string> hosts;  // names in the Host header, besides those of this machine and the bind address
+  std::vector<std::string> cors_origins;  // sites whose pages may call: "https://chat.example"
   QueueConfig queue;
   SchedulingConfig scheduling;
   QueueOptimizerConfig queue_optimizer;
@@ -172,6 +174,7 @@ struct ModelsConfig {
 struct AuthConfig {
   std::string token_file;  // mode 0600; empty: no token, loopback only
   bool optional_on_loopback = false;
+  std::vector<std::string> reader_token_files;  // mode 0600; tokens that only read pools and metrics
 };
 struct LogConfig {
   std::string level = "info";
@@ -208,6 +211,8 @@ struct TenantToken {
 // Those of orchestratord.tenants, in its order. Refuses what load_api_token() refuses, a token that two of them or a tenant
 // and the operator share, and tenants without a token of the operator: pools and administration need one.
 base::Result<std::vector<TenantToken>> load_tenant_tokens(const Config& config, std::string_view api_token);
+// Those of auth.reader_token_files. Refuses what load_api_token() refuses, and readers without a token of the operator.
+base::Result<std::vector<std::string>> load_reader_tokens(const Config& config, std::string_view api_token);
 // The text of persistence.postgresql.connection_file; empty if none is configured. Refuses files others can read.
 base::Result<std::string> load_postgresql_connection(const Config& config);
 

@@ -141,6 +141,8 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
     if (!request_.correlation_id.empty()) {
       headers.set(http::kCorrelationHeader, request_.correlation_id.value);
     }
+    // Servers of ours take no other body.
+    if (!request_.body.empty() && !headers.get("Content-Type")) headers.add("Content-Type", "application/json");
     out_ = h1::write_head(h1::RequestHead{.method = request_.method,
                                           .target = url_.target,
                                           .host = url_.host_field,

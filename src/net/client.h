@@ -29,7 +29,7 @@ struct ClientRequest {
   std::string method = "GET";
   std::string url;  // http://host:port/path
   http::Headers headers;
-  std::string body;
+  std::string body;                    // JSON, unless a Content-Type says something else
   base::CorrelationId correlation_id;  // sent as X-Correlation-Id unless empty
   // Whole requests: until the last byte of the response. Streams: until the response's head. 0 = the client's default.
   std::int64_t timeout_ms = 0;

@@ -22,6 +22,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::size_t kRefusalSlots = 64;  // connections past the limit that are still told why
+constexpr int kUnsupportedMediaType = 415;
 constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
 // Anybody can be refused as often as they like; the log says enough of it.
 constexpr std::int64_t kAuthFailureLinesMax = 10;
@@ -38,6 +39,11 @@ base::Result<asio::ip::address> parse_bind_address(std::string_view text) {
                     fmt::format("the bind address {} is not an IP address; use 127.0.0.1, ::1 or an address of this "
                                 "machine",
                                 text));
+}
+
+http::Headers joined(http::Headers headers, const http::Headers& more) {
+  for (const auto& [name, value] : more.fields()) headers.set(name, value);
+  return headers;
 }
 
 base::Error listen_error(const error_code& error, const tcp::endpoint& endpoint, std::string_view component) {
@@ -103,6 +109,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
       return base::fail(listen_error(error, wanted, options_.component));
     }
     endpoint_ = acceptor_.local_endpoint(error);
+    log_routes();
     asio::post(acceptor_.get_executor(), [self = shared_from_this()] { self->accept(); });
     return {};
   }
@@ -149,38 +156,67 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
           fmt::format("all {} connections of this server are in use; try again shortly", options_.connections_max),
           {}}.with("retry_after_ms", 1000));
     }
+    const auto page = http::check_browser(options_.browsers, {head.headers, head.local_address});
+    if (!page) return refused(page.error());
+    const http::Headers cors = *page ? http::cors_headers(**page) : http::Headers{};
     auto target = http::parse_target(head.target);
+    if (target && *page && http::is_preflight(head.method, *head.headers)) return preflight(std::move(*target));
     auto principal = http::authorize(options_.auth, {head.headers, head.peer_address});
     log_auth(head, principal);
-    if (!principal) return refused(principal.error());
-    if (!target) return refused(target.error());
-    http::Router::Match match = router_.match(head.method, target->segments);
-    if (match.outcome == http::Router::Outcome::kNoPath) {
-      return refused(
-          base::Error{base::ErrorCode::kNotFound, "nothing is served at this path", {}}.with("path", target->path));
+    if (!principal) return refused(principal.error(), cors);
+    if (!target) return refused(target.error(), cors);
+    auto match = find_route(head.method, *target);
+    if (!match) return refused(match.error().error, joined(std::move(match.error().headers), cors));
+    if (auto permitted = http::check_scope(routes_[match->route].scope, *principal); !permitted) {
+      return refused(permitted.error(), cors);
     }
-    if (match.outcome == http::Router::Outcome::kNoMethod) {
-      return refused(base::Error{base::ErrorCode::kMethodNotAllowed,
-                                 fmt::format("this path does not take this method; use {}", match.allowed),
-                                 {}}
-                         .with("allow", match.allowed),
-                     {{"Allow", match.allowed}});
+    if (auto typed = http::check_media_type(*head.headers); !typed) {
+      return tl::unexpected(Refused{std::move(typed).error(), cors, kUnsupportedMediaType});
     }
-    if (auto permitted = http::check_scope(routes_[match.route].scope, *principal); !permitted) {
-      return refused(permitted.error());
-    }
-    return Admitted{.handler = &handlers_[match.route],
-                    .path_params = std::move(match.params),
+    return Admitted{.handler = &handlers_[match->route],
+                    .path_params = std::move(match->params),
                     .query_params = std::move(target->query),
                     .path = std::move(target->path),
-                    .principal = std::move(*principal)};
+                    .principal = std::move(*principal),
+                    .headers = cors};
   }
 
   void closed(const h1::Connection& connection) override { live_.remove(&connection); }
 
  private:
+  tl::expected<http::Router::Match, Refused> find_route(std::string_view method, const http::Target& target) const {
+    http::Router::Match match = router_.match(method, target.segments);
+    if (match.outcome == http::Router::Outcome::kNoPath) {
+      return tl::unexpected(Refused{
+          base::Error{base::ErrorCode::kNotFound, "nothing is served at this path", {}}.with("path", target.path)});
+    }
+    if (match.outcome == http::Router::Outcome::kNoMethod) {
+      return tl::unexpected(
+          Refused{base::Error{base::ErrorCode::kMethodNotAllowed,
+                              fmt::format("this path does not take this method; use {}", match.allowed),
+                              {}}
+                      .with("allow", match.allowed),
+                  {{"Allow", match.allowed}}});
+    }
+    return match;
+  }
+
+  // A browser asks for a page of a listed site. Whether the request may be made is its caller's to show, who has a token then.
+  Admitted preflight(http::Target target) const {
+    return Admitted{.handler = &answer_preflight_, .path = std::move(target.path)};
+  }
+
+  void log_routes() const {
+    std::string text;
+    for (const RouteInfo& route : routes_) {
+      text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", route.method, route.pattern, name_of(route.scope));
+    }
+    base::log_event(base::LogLevel::kInfo, "http.routes", {}, "What is served, and for whom.",
+                    {{"listener", options_.component}, {"routes", text}});
+  }
+
   void log_auth(const Head& head, const base::Result<http::Principal>& principal) {
-    if (options_.auth.credentials.empty()) return;
+    if (principal && options_.auth.credentials.empty()) return;  // everybody is let in
     if (principal) {
       base::log_event(base::LogLevel::kDebug, "auth_success", *head.correlation_id, "a request is authorised",
                       {{"identity", principal->identity}, {"peer", head.peer_address}});
@@ -228,6 +264,11 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   const ServerOptions options_;
   http::Router router_;
   std::vector<RouteInfo> routes_;
+  const Handler answer_preflight_ = [this](const Request& request, const ExchangePtr& exchange) {
+    const auto target = http::parse_target(request.path);
+    const std::string methods = target ? router_.match("OPTIONS", target->segments).allowed : "";
+    exchange->respond({204, http::preflight_headers(*request.headers.get("Origin"), methods), {}});
+  };
   std::vector<Handler> handlers_;
   TcpAcceptor acceptor_;
   SteadyTimer retry_;

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "net/http/auth.h"
+#include "net/http/browser.h"
 #include "net/http/error_response.h"
 #include "net/http/message.h"
 #include "net/io_runtime.h"
@@ -71,6 +72,7 @@ struct ServerOptions {
   std::string bind_address = "127.0.0.1";
   std::uint16_t port = 0;  // 0 = chosen by the kernel, see Server::port()
   http::AuthRules auth;
+  http::BrowserRules browsers;
   std::size_t connections_max = 16384;
   std::size_t request_bytes_max = 4 << 20;   // body; 413 past it
   std::size_t header_bytes_max = 16 << 10;   // request line and fields; 431 past it
@@ -97,7 +99,8 @@ class Server {
   ~Server();  // stop(0)
 
   // `pattern`: literal segments and {name} for exactly one non-empty segment, e.g. "/v2/tasks/{id}/events". A literal
-  // beats a parameter. Callers whose role has no part in `scope` are refused (FORBIDDEN) before the handler runs.
+  // beats a parameter. A route of GET serves HEAD as well: the handler sees the method, and what it answers goes out without its
+  // body. Callers whose role has no part in `scope` are refused (FORBIDDEN) before the handler runs.
   // REQUIRES: the same method and pattern not added before.
   void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler);
   // What route() was given, in its order.

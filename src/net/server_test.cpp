@@ -20,7 +20,7 @@ using base::ErrorCode;
 const std::string kToken(40, 't');
 
 std::string get(std::string_view target, std::string_view extra = "") {
-  return "GET " + std::string(target) + " HTTP/1.1\r\nHost: h\r\n" + std::string(extra) + "\r\n";
+  return "GET " + std::string(target) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(extra) + "\r\n";
 }
 int status_of(const std::string& response) { return response.size() > 12 ? std::stoi(response.substr(9, 3)) : 0; }
 std::string code_of(const std::string& response) {
@@ -136,16 +136,19 @@ TEST_F(ServerTest, RefusalsAreEnvelopes) {
   };
   const Case cases[] = {
       {get("/nothing", "Connection: close\r\n"), 404, "NOT_FOUND"},
-      {"PUT /hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 405, "METHOD_NOT_ALLOWED"},
-      {"OPTIONS /hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 405, "METHOD_NOT_ALLOWED"},
-      {"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n" + std::string(1001, 'x'), 413,
-       "PAYLOAD_TOO_LARGE"},
-      {"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3E9\r\n" + std::string(1001, 'x'), 413,
-       "PAYLOAD_TOO_LARGE"},
+      {"PUT /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405, "METHOD_NOT_ALLOWED"},
+      {"OPTIONS /hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405, "METHOD_NOT_ALLOWED"},
+      {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1001\r\n\r\n" +
+           std::string(1001, 'x'),
+       413, "PAYLOAD_TOO_LARGE"},
+      {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+       "chunked\r\n\r\n3E9\r\n" +
+           std::string(1001, 'x'),
+       413, "PAYLOAD_TOO_LARGE"},
       {get("/hello", "X: " + std::string(20'000, 'x') + "\r\n"), 431, "PAYLOAD_TOO_LARGE"},
       {"GET /hello HTTP/1.1\r\n\r\n", 400, "INVALID_PARAMS"},
       {"GET /hello HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "INVALID_PARAMS"},
-      {"GET hello HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 400, "INVALID_PARAMS"},
+      {"GET hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400, "INVALID_PARAMS"},
       {"nonsense\r\n\r\n", 400, "INVALID_PARAMS"},
       {get("/drop", "Connection: close\r\n"), 500, "INTERNAL"},
       {get("/throw", "Connection: close\r\n"), 500, "INTERNAL"},
@@ -162,7 +165,8 @@ TEST_F(ServerTest, LargeRefusedBodyStillGetsItsAnswer) {
   options.request_bytes_max = 1000;
   start();
   TestSocket socket(server->port());
-  socket.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n");
+  socket.send(
+      "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n");
   socket.send(std::string(3'000'000, 'x'));  // may be cut short when the server closes
   EXPECT_EQ(status_of(socket.read_all()), 413);
 }
@@ -176,8 +180,10 @@ TEST_F(ServerTest, KeepAliveAndPipelining) {
     EXPECT_EQ(status_of(response), 200);
     EXPECT_NE(response.find("Connection: keep-alive"), std::string::npos);
   }
-  socket.send(get("/keep") + "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab" + get("/nothing") +
-              get("/hello", "Connection: close\r\n"));
+  socket.send(
+      get("/keep") +
+      "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\nab" +
+      get("/nothing") + get("/hello", "Connection: close\r\n"));
   wait_kept()->respond(http::text_response(200, "first"));
   const std::string all = socket.read_all();
   const std::size_t first = all.find("first");
@@ -193,7 +199,9 @@ TEST_F(ServerTest, KeepAliveAndPipelining) {
 TEST_F(ServerTest, Continues) {
   start();
   TestSocket socket(server->port());
-  socket.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  socket.send(
+      "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: "
+      "100-continue\r\n\r\n");
   EXPECT_EQ(socket.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   socket.send("ab");
   EXPECT_EQ(status_of(socket.read_until("\r\n\r\nab")), 201);
@@ -355,7 +363,8 @@ TEST_F(ServerTest, AbortCutsTheStreamVisibly) {
 TEST_F(ServerTest, SlowRequestsEnd) {
   options.request_timeout_ms = 50;
   start();
-  const std::string response = ask("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf");
+  const std::string response =
+      ask("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\nhalf");
   EXPECT_EQ(status_of(response), 408);
   EXPECT_EQ(code_of(response), "INVALID_PARAMS");
   EXPECT_EQ(status_of(ask("GET /hel")), 408);
@@ -435,7 +444,7 @@ TEST_F(ServerTest, TokenIsCheckedBeforeAnythingElse) {
   const std::string identity = "token:" + http::token_fp6(kToken);
   EXPECT_NE(accepted.find(identity), std::string::npos);
   // A body without a token is refused unread.
-  EXPECT_EQ(code_of(ask("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n")), "MISSING_TOKEN");
+  EXPECT_EQ(code_of(ask("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n")), "MISSING_TOKEN");
   server->stop(0);
   base::capture_log_lines({});
   EXPECT_NE(lines.find("\"event\":\"auth_failed\""), std::string::npos);
@@ -483,7 +492,7 @@ TEST_F(ServerTest, RolesAndScopes) {
     for (const http::Role role : http::kRoles) {
       const int before = handled;
       const std::string answer = ask("POST /" + std::string(http::name_of(scope)) +
-                                     " HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n"
+                                     " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n"
                                      "Authorization: Bearer " +
                                      tokens[role] + "\r\n\r\n");
       const bool permitted = http::permits(scope, role);
@@ -491,6 +500,58 @@ TEST_F(ServerTest, RolesAndScopes) {
       EXPECT_EQ(handled, before + (permitted ? 1 : 0));
       EXPECT_EQ(permitted ? "FORBIDDEN" : code_of(answer), "FORBIDDEN");
     }
+  }
+}
+
+// The answer of GET without its body, errors and streams included: what comes next on the connection is the next answer.
+TEST_F(ServerTest, HeadIsGetWithoutABody) {
+  server = std::make_unique<Server>(runtime, options);
+  server->route("GET", "/hello", Scope::kPublic,
+                [](Request, ExchangePtr exchange) { exchange->respond(http::text_response(200, "hello")); });
+  server->route("GET", "/stream", Scope::kPublic, [](Request, ExchangePtr exchange) {
+    exchange->start_stream(200, http::sse_headers());
+    exchange->write("data: x\n\n");
+    exchange->end();
+  });
+  ASSERT_TRUE(server->start());
+  const auto head = [](std::string target) { return "HEAD " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n"; };
+  TestSocket socket(server->port());
+  ASSERT_TRUE(
+      socket.send(head("/hello") + head("/nothing") + head("/stream") + get("/hello", "Connection: close\r\n")));
+  const std::string answers = socket.read_all();
+  EXPECT_EQ(status_of(answers), 200);
+  EXPECT_NE(answers.find("Content-Length: 5\r\n"), std::string::npos);
+  EXPECT_NE(answers.find("HTTP/1.1 404 Not Found"), std::string::npos);
+  EXPECT_NE(answers.find("Content-Type: text/event-stream"), std::string::npos);
+  EXPECT_EQ(answers.find("data: x"), std::string::npos);
+  EXPECT_EQ(answers.find("\"error\""), std::string::npos);
+  EXPECT_EQ(answers.find("hello"), answers.size() - 5) << answers;
+}
+
+// What a page can send without being asked, and what it must ask for first.
+TEST_F(ServerTest, PagesOfOtherSites) {
+  options.auth.credentials = {http::make_credential(kToken, http::Role::kOperator).value()};
+  options.browsers.cors_origins = {"https://chat.example"};
+  start();
+  const std::string good = "Authorization: Bearer " + kToken + "\r\n";
+  const std::string foreign = ask_and_close("/hello", good + "Origin: http://evil.example\r\n");
+  EXPECT_EQ(status_of(foreign), 403);
+  EXPECT_EQ(code_of(foreign), "FORBIDDEN");
+  EXPECT_EQ(foreign.find("Access-Control"), std::string::npos);
+  EXPECT_EQ(status_of(ask("GET /hello HTTP/1.1\r\nHost: evil.example\r\n" + good + "Connection: close\r\n\r\n")), 403);
+  const std::string form = ask("POST /echo HTTP/1.1\r\nHost: localhost\r\n" + good +
+                               "Connection: close\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(status_of(form), 415);
+  EXPECT_EQ(code_of(form), "INVALID_PARAMS");
+  const std::string page = "Origin: https://chat.example\r\nSec-Fetch-Site: cross-site\r\n";
+  const std::string allow = "Access-Control-Allow-Origin: https://chat.example\r\n";
+  const std::string asked = ask("OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n" + page +
+                                "Access-Control-Request-Method: POST\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(status_of(asked), 204);
+  EXPECT_NE(asked.find(allow), std::string::npos);
+  EXPECT_NE(asked.find("Access-Control-Allow-Methods: POST\r\n"), std::string::npos);
+  for (const std::string& answer : {ask_and_close("/hello", good + page), ask_and_close("/hello", page)}) {
+    EXPECT_NE(answer.find(allow), std::string::npos) << answer;
   }
 }
 
@@ -579,7 +640,7 @@ TEST_F(ServerTest, GarbageNeverHurtsTheNextClient) {
                                 "/echo",
                                 " HTTP/1.1\r\n",
                                 "\r\n",
-                                "Host: h\r\n",
+                                "Host: localhost\r\n",
                                 ": ",
                                 "Content-Length: 5\r\n",
                                 "Transfer-Encoding: chunked\r\n",

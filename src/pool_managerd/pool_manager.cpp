@@ -178,6 +178,14 @@ class PoolManager::Impl {
   std::optional<std::int64_t> leave_deadline_ms_;
 };
 
+namespace {
+// Of this machine, by which others may know it; empty if there is none.
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+}  // namespace
+
 PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory,
                         const Bind& bind, net::http::AuthRules auth)
     : options_(std::move(options)),
@@ -193,7 +201,8 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
       server_(runtime_, net::ServerOptions{.component = "pool-managerd",
                                            .bind_address = bind.address,
                                            .port = bind.port,
-                                           .auth = std::move(auth)}) {}
+                                           .auth = std::move(auth),
+                                           .browsers = {.hosts = {host_name()}, .cors_origins = {}}}) {}
 
 PoolManager::Impl::~Impl() {
   refresh_.cancel();
@@ -212,9 +221,8 @@ std::string PoolManager::Impl::reachable_url() const {
   const std::string url = server_.url();
   const auto parsed = net::http::parse_url(url);
   if (!parsed || (parsed->host != "0.0.0.0" && parsed->host != "::")) return url;
-  char name[256] = {};
-  if (gethostname(name, sizeof name - 1) != 0) return url;
-  return fmt::format("http://{}:{}", name, server_.port());
+  const std::string name = host_name();
+  return name.empty() ? url : fmt::format("http://{}:{}", name, server_.port());
 }
 
 base::Result<> PoolManager::Impl::open() {
@@ -572,6 +580,9 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
   net::http::AuthRules auth{.optional_on_loopback = config.auth.optional_on_loopback};
   if (!options.api_token.empty()) {
     auth.credentials.push_back(TRY(net::http::make_credential(options.api_token, net::http::Role::kOperator)));
+  }
+  for (const std::string& token : options.reader_tokens) {
+    auth.credentials.push_back(TRY(net::http::make_credential(token, net::http::Role::kReader)));
   }
   auto lock = TRY(StateLock::take(options.state_directory));
   auto inventory = TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,

@@ -16,6 +16,7 @@ struct PoolManagerOptions {
   std::filesystem::path state_directory;
   std::vector<std::filesystem::path> model_roots;  // besides the model cache and models.allowed_roots
   std::string api_token;                           // empty: loopback only
+  std::vector<std::string> reader_tokens;
   std::string nvml_library = "libnvidia-ml.so.1";
 };
 

@@ -229,7 +229,7 @@ class Client(threading.Thread):
     def post_and_hang_up(self, body):
         try:
             connection = http.client.HTTPConnection(*self.stack.bind.split(":"), timeout=5)
-            connection.request("POST", "/v2/tasks", body=json.dumps(body))
+            connection.request("POST", "/v2/tasks", body=json.dumps(body), headers={"Content-Type": "application/json"})
             connection.close()
             self.ledger.count("submissions given up before their answer")
         except (OSError, http.client.HTTPException):

@@ -59,7 +59,8 @@ def request(url, method="GET", path="/", body=None, headers=None, timeout_s=HANG
     try:
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
-        connection.request(method, path, body=body, headers=headers or {})
+        typed = {"Content-Type": "application/json"} if body is not None else {}
+        connection.request(method, path, body=body, headers={**typed, **(headers or {})})
         raw = connection.getresponse()
         return Response(raw.status, {k.lower(): v for k, v in raw.getheaders()}, raw.read())
     finally:

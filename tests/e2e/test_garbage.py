@@ -129,7 +129,7 @@ def test_ten_thousand_mutated_bodies_never_crash_anything(stack):
     host, port = stack.bind.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=HANG_S)
     for _ in range(10_000):
-        connection.request("POST", "/v2/tasks", body=mutate(rng, base))
+        connection.request("POST", "/v2/tasks", body=mutate(rng, base), headers={"Content-Type": "application/json"})
         response = connection.getresponse()
         answer = json.loads(response.read())
         assert response.status in (202, 400, 404, 413, 429, 503), (response.status, answer)

@@ -39,7 +39,7 @@ def execute(url, job_id, tokens, receive_buffer=None):
     client.connect((parsed.hostname, parsed.port))
     body = json.dumps({"job_id": job_id, "prompt": "Once upon a time", "max_tokens": tokens, "temperature": 1.0, "seed": 3,
                        "logit_bias": {"2047": -100}, "logprobs": True, "top_logprobs": 20})
-    client.sendall(f"POST /execute HTTP/1.1\r\nHost: worker\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    client.sendall(f"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
     return client
 
 

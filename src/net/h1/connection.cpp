@@ -50,6 +50,8 @@ void Connection::start() {
     error_code error;  // a socket that is already dead shows at the first read
     const auto endpoint = self->socket_.remote_endpoint(error);
     self->peer_address_ = error ? "unknown" : text_of(endpoint);
+    const auto local = self->socket_.local_endpoint(error);
+    self->local_address_ = error ? "unknown" : text_of(local);
     self->socket_.non_blocking(true, error);
     self->socket_.set_option(asio::ip::tcp::no_delay(true), error);
     self->socket_.set_option(asio::socket_base::keep_alive(true), error);
@@ -163,13 +165,15 @@ bool Connection::check_head() {
                                 .target = parser_->target(),
                                 .headers = &parser_->headers(),
                                 .peer_address = peer_address_,
+                                .local_address = local_address_,
                                 .correlation_id = &correlation_id_,
                                 .over_limit = over_limit_});
   if (!admitted) {
     const base::Error& error = admitted.error().error;
     // The unread body of a refused request would be taken for the next request.
     const bool keep_alive = parser_->complete() && parser_->keep_alive() && !parser_->is_http_1_0() && !over_limit_;
-    refuse(base::info(error.code).http_status, error, admitted.error().headers, keep_alive);
+    const int status = admitted.error().status.value_or(base::info(error.code).http_status);
+    refuse(status, error, admitted.error().headers, keep_alive);
     return false;
   }
   admitted_ = std::move(*admitted);
@@ -186,6 +190,11 @@ void Connection::continue_if_expected() {
 
 void Connection::dispatch() {
   clear_deadline();
+  const ExchangeInfo info{.correlation_id = correlation_id_,
+                          .keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !draining_,
+                          .is_http_1_0 = parser_->is_http_1_0(),
+                          .is_head = is_head(),
+                          .headers = std::move(admitted_->headers)};
   Request request{.method = std::move(parser_->method()),
                   .path = std::move(admitted_->path),
                   .path_params = std::move(admitted_->path_params),
@@ -194,9 +203,6 @@ void Connection::dispatch() {
                   .body = std::move(parser_->body()),
                   .correlation_id = correlation_id_,
                   .peer = {peer_address_, std::move(admitted_->principal)}};
-  const ExchangeInfo info{.correlation_id = correlation_id_,
-                          .keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !draining_,
-                          .is_http_1_0 = parser_->is_http_1_0()};
   const Handler& handler = *admitted_->handler;
   parser_.reset();
   admitted_.reset();
@@ -221,7 +227,8 @@ void Connection::refuse(int status, const base::Error& error, const http::Header
   response.status = status;
   for (const auto& [name, value] : extra.fields()) response.headers.set(name, value);
   exchange_ = std::make_shared<ExchangeState>(
-      ExchangeInfo{.correlation_id = correlation_id_, .keep_alive = keep_alive && !draining_}, weak_from_this());
+      ExchangeInfo{.correlation_id = correlation_id_, .keep_alive = keep_alive && !draining_, .is_head = is_head()},
+      weak_from_this());
   parser_.reset();
   admitted_.reset();
   if (!keep_alive) std::string().swap(inbox_);

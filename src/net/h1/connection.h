@@ -29,20 +29,23 @@ class ConnectionHost {
     std::map<std::string, std::string, std::less<>> query_params;
     std::string path;
     http::Principal principal;
+    http::Headers headers{};  // added to the answer's
   };
   struct Refused {
     base::Error error;
-    http::Headers headers;  // added to the envelope's
+    http::Headers headers{};      // added to the envelope's
+    std::optional<int> status{};  // in place of the error's own
   };
   struct Head {
     std::string_view method;
     std::string_view target;
     const http::Headers* headers = nullptr;
     std::string_view peer_address;
+    std::string_view local_address;
     const base::CorrelationId* correlation_id = nullptr;
     bool over_limit = false;
   };
-  // Decides on the head alone: limits, authorisation, route.
+  // Decides on the head alone: limits, browsers, authorisation, route.
   virtual tl::expected<Admitted, Refused> admit(const Head& head) = 0;
   // The connection is closed and calls nothing any more.
   virtual void closed(const Connection& connection) = 0;
@@ -71,6 +74,7 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
   void consume();
   bool check_head();
   void dispatch();
+  bool is_head() { return parser_ && parser_->method() == "HEAD"; }
   void refuse(int status, const base::Error& error, const http::Headers& extra, bool keep_alive);
   void continue_if_expected();
 
@@ -88,6 +92,7 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
   TcpSocket socket_;
   std::shared_ptr<ConnectionHost> host_;
   std::string peer_address_;
+  std::string local_address_;
   const bool over_limit_;
 
   // Reading. A parser exists from a request's first byte until it is handed out.

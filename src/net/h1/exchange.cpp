@@ -69,17 +69,25 @@ void ExchangeState::queue_locked(std::string_view bytes) {
   pending_ += bytes;
 }
 
+// Without a length it is that of a stream.
+std::string ExchangeState::head_locked(int status, http::Headers headers, std::optional<std::size_t> length) const {
+  for (const auto& [name, value] : info_.headers.fields()) headers.set(name, value);
+  const Framing stream = chunked_ ? Framing::kChunked : Framing::kUntilClose;
+  return write_head(ResponseHead{.status = status,
+                                 .headers = &headers,
+                                 .framing = length ? Framing::kContentLength : stream,
+                                 .content_length = length.value_or(0),
+                                 .keep_alive = info_.keep_alive,
+                                 .correlation_id = info_.correlation_id.value,
+                                 .unix_ms = base::SystemClock().now().unix_ms});
+}
+
 bool ExchangeState::respond(Response response) {
   const std::lock_guard lock(mutex_);
   if (closed_ || phase_ != Phase::kUnanswered) return false;
   if (response.status == 204 || response.status == 304) response.body.clear();
-  framed_ = write_head(ResponseHead{.status = response.status,
-                                    .headers = &response.headers,
-                                    .framing = Framing::kContentLength,
-                                    .content_length = response.body.size(),
-                                    .keep_alive = info_.keep_alive,
-                                    .correlation_id = info_.correlation_id.value,
-                                    .unix_ms = base::SystemClock().now().unix_ms});
+  framed_ = head_locked(response.status, std::move(response.headers), response.body.size());
+  if (info_.is_head) response.body.clear();
   queued_ += framed_.size();
   queued_ += response.body.size();
   pending_ = std::move(response.body);
@@ -97,14 +105,10 @@ bool ExchangeState::start_stream(int status, http::Headers headers) {
   if (closed_ || phase_ != Phase::kUnanswered) return false;
   chunked_ = !info_.is_http_1_0;
   info_.keep_alive = info_.keep_alive && chunked_;
-  framed_ = write_head(ResponseHead{.status = status,
-                                    .headers = &headers,
-                                    .framing = chunked_ ? Framing::kChunked : Framing::kUntilClose,
-                                    .keep_alive = info_.keep_alive,
-                                    .correlation_id = info_.correlation_id.value,
-                                    .unix_ms = base::SystemClock().now().unix_ms});
+  framed_ = head_locked(status, std::move(headers), std::nullopt);
   queued_ += framed_.size();
-  phase_ = Phase::kStreaming;
+  if (info_.is_head) chunked_ = false;  // not even the chunk that ends it
+  phase_ = info_.is_head ? Phase::kEnded : Phase::kStreaming;
   request_flush_locked();
   return true;
 }

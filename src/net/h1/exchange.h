@@ -31,6 +31,8 @@ struct ExchangeInfo {
   base::CorrelationId correlation_id;
   bool keep_alive = true;
   bool is_http_1_0 = false;  // no chunks: a stream ends with its connection
+  bool is_head = false;      // the answer has no body, whatever is answered
+  http::Headers headers{};   // of the answer, besides its own
 };
 
 class ExchangeState {
@@ -74,6 +76,7 @@ class ExchangeState {
  private:
   enum class Phase { kUnanswered, kStreaming, kEnded };
   void request_flush_locked();
+  std::string head_locked(int status, http::Headers headers, std::optional<std::size_t> length) const;
   bool write_through_locked(std::string_view bytes);
   void queue_locked(std::string_view bytes);
 

@@ -317,7 +317,8 @@ TEST(Router, LiteralsParametersMethods) {
   }
   const auto wrong = router.match("PUT", {"v2", "tasks", "j1"});
   EXPECT_EQ(wrong.outcome, Outcome::kNoMethod);
-  EXPECT_EQ(wrong.allowed, "GET, DELETE");
+  EXPECT_EQ(wrong.allowed, "GET, HEAD, DELETE");
+  EXPECT_EQ(route("HEAD", {"v2", "tasks"}), static_cast<int>(list));
 }
 
 }  // namespace

@@ -41,12 +41,14 @@ bool Router::more_literal(const Route& a, const Route& b) {
 Router::Match Router::match(std::string_view method, const std::vector<std::string>& segments) const {
   Match match;
   const Route* best = nullptr;
+  const std::string_view wanted = method == "HEAD" ? "GET" : method;
   for (const Route& route : routes_) {
     if (!matches(route, segments)) continue;
-    if (route.method == method) {
+    if (route.method == wanted) {
       if (best == nullptr || more_literal(route, *best)) best = &route;
     } else if (match.allowed.find(route.method) == std::string::npos) {
       match.allowed += (match.allowed.empty() ? "" : ", ") + route.method;
+      if (route.method == "GET") match.allowed += ", HEAD";
     }
   }
   if (best == nullptr) {

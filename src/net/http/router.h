@@ -20,6 +20,7 @@ class Router {
     std::map<std::string, std::string, std::less<>> params;
     std::string allowed;  // with kNoMethod: "GET, POST"
   };
+  // HEAD is served by the route of GET.
   Match match(std::string_view method, const std::vector<std::string>& segments) const;
   const std::string& pattern(std::size_t route) const { return routes_[route].pattern; }
 

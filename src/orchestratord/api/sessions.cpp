@@ -4,13 +4,21 @@
 
 #include "base/utf8.h"
 #include "contract/json.h"
+#include "orchestratord/api/tenancy.h"
 
 namespace llorch::orchestratord::api {
 namespace {
 
+using net::http::Principal;
+
+// As it is kept. The operator names a session of a tenant as it is listed: "<tenant>:<id>".
 base::Result<base::SessionId> session_id_of(const net::Request& request) {
+  const Principal& caller = request.peer.principal;
   const std::string& text = request.path_param("id");
-  if (base::is_valid_identifier(text)) return base::SessionId(text);
+  const bool is_operator = caller.role == net::http::Role::kOperator;
+  if (is_operator ? is_valid_kept_id(text) : base::is_valid_identifier(text)) {
+    return base::SessionId(kept_id(caller, text));
+  }
   return base::fail(base::ErrorCode::kNotFound,
                     "no session has this id: session ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
 }
@@ -41,17 +49,28 @@ void add_budget_headers(const contract::BudgetRemaining& left, net::http::Header
 void Sessions::create(const net::Request& request, const net::ExchangePtr& exchange) {
   auto parsed = parse_request(request.body);
   if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
+  const Principal& caller = request.peer.principal;
+  parsed->session_id = kept_id(caller, parsed->session_id ? *parsed->session_id : base::uuid_v4(*context_.entropy));
   context_.brain->ask<brain::AnswerSession>(
-      brain::OpenSession{.request = {}, .session = std::move(*parsed)}, [this, exchange](brain::AnswerSession answer) {
-        if (!answer.result) return refuse(context_, exchange, std::move(answer.result).error());
-        exchange->respond(net::http::json_response(answer.created ? 201 : 200, contract::encode(*answer.result)));
-      });
+      brain::OpenSession{.request = {}, .session = std::move(*parsed)},
+      [this, caller, exchange](brain::AnswerSession answer) { answer_view(caller, exchange, std::move(answer)); });
 }
 
-void Sessions::list(const net::Request&, const net::ExchangePtr& exchange) {
+void Sessions::answer_view(const Principal& caller, const net::ExchangePtr& exchange, brain::AnswerSession answer) {
+  if (!answer.result) return refuse(context_, exchange, shown(caller, std::move(answer.result).error()));
+  answer.result->session_id = shown_id(caller, answer.result->session_id);
+  exchange->respond(net::http::json_response(answer.created ? 201 : 200, contract::encode(*answer.result)));
+}
+
+void Sessions::list(const net::Request& request, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerQuerySessions>(
-      brain::QuerySessions{}, [exchange](brain::AnswerQuerySessions answer) {
-        const contract::SessionList out{.sessions = std::move(answer.sessions)};
+      brain::QuerySessions{}, [caller = request.peer.principal, exchange](brain::AnswerQuerySessions answer) {
+        contract::SessionList out;
+        for (contract::SessionView& session : answer.sessions) {
+          if (!owns_id(caller, session.session_id)) continue;
+          session.session_id = shown_id(caller, session.session_id);
+          out.sessions.push_back(std::move(session));
+        }
         exchange->respond(net::http::json_response(200, contract::encode(out)));
       });
 }
@@ -60,9 +79,9 @@ void Sessions::show(const net::Request& request, const net::ExchangePtr& exchang
   auto id = session_id_of(request);
   if (!id) return refuse(context_, exchange, std::move(id).error());
   context_.brain->ask<brain::AnswerSession>(
-      brain::QuerySession{.request = {}, .session_id = std::move(*id)}, [this, exchange](brain::AnswerSession answer) {
-        if (!answer.result) return refuse(context_, exchange, std::move(answer.result).error());
-        exchange->respond(net::http::json_response(200, contract::encode(*answer.result)));
+      brain::QuerySession{.request = {}, .session_id = std::move(*id)},
+      [this, caller = request.peer.principal, exchange](brain::AnswerSession answer) {
+        answer_view(caller, exchange, std::move(answer));
       });
 }
 
@@ -70,9 +89,10 @@ void Sessions::remove(const net::Request& request, const net::ExchangePtr& excha
   auto id = session_id_of(request);
   if (!id) return refuse(context_, exchange, std::move(id).error());
   context_.brain->ask<brain::AnswerSession>(
-      brain::CloseSession{.request = {}, .session_id = std::move(*id)}, [this, exchange](brain::AnswerSession answer) {
-        if (!answer.result) return refuse(context_, exchange, std::move(answer.result).error());
-        const contract::SessionDeleted out{.session_id = answer.result->session_id};
+      brain::CloseSession{.request = {}, .session_id = std::move(*id)},
+      [this, caller = request.peer.principal, exchange](brain::AnswerSession answer) {
+        if (!answer.result) return refuse(context_, exchange, shown(caller, std::move(answer.result).error()));
+        const contract::SessionDeleted out{.session_id = shown_id(caller, answer.result->session_id)};
         exchange->respond(net::http::json_response(200, contract::encode(out)));
       });
 }

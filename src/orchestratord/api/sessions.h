@@ -16,6 +16,8 @@ class Sessions {
   void remove(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
+  void answer_view(const net::http::Principal& caller, const net::ExchangePtr& exchange, brain::AnswerSession answer);
+
   const Context& context_;
 };
 

@@ -143,6 +143,7 @@ base::Result<OrchestratorOptions> load_options(const CommandLine& command_line) 
   out.config = TRY(contract::load_config(command_line.sources));
   out.api_token = TRY(contract::load_api_token(out.config, command_line.sources.getenv));
   out.tenants = TRY(contract::load_tenant_tokens(out.config, out.api_token));
+  out.reader_tokens = TRY(contract::load_reader_tokens(out.config, out.api_token));
   out.state_directory = command_line.state_directory.value_or(base::default_state_directory());
   out.model_roots = command_line.model_roots;
   return out;

@@ -212,7 +212,7 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
         payload_available = true;
       }
     }
-    live->stream = hub->open(record.job_id, record.on_disconnect);
+    live->stream = hub->open(record.job_id, record.on_disconnect, record.tenant_id);
     jobs.add(live);
     out.jobs.push_back({.spec = api::tasks::job_spec(record),
                         .status = record.progress.status,
@@ -234,6 +234,9 @@ base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options
   for (const contract::TenantToken& tenant : options.tenants) {
     rules.credentials.push_back(TRY(make_credential(tenant.token, Role::kTenant, tenant.tenant_id)));
   }
+  for (const std::string& token : options.reader_tokens) {
+    rules.credentials.push_back(TRY(make_credential(token, Role::kReader)));
+  }
   return rules;
 }
 }  // namespace
@@ -245,6 +248,7 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server_options.port = bind.port;
   server_options.request_bytes_max = static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_max);
   server_options.auth = TRY(auth_rules(options));
+  server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
   api.emplace(context);
   server.emplace(*runtime, std::move(server_options));
   for (api::Api::Route& route : api->routes()) {

@@ -16,6 +16,7 @@ struct OrchestratorOptions {
   contract::Config config;
   std::string api_token;  // empty: none, loopback only
   std::vector<contract::TenantToken> tenants;
+  std::vector<std::string> reader_tokens;
   std::filesystem::path state_directory;
   std::vector<std::filesystem::path> model_roots;  // named on the command line
   // Seams for disk faults; the defaults are the system's.

@@ -98,7 +98,7 @@ class Backend {
 
   virtual base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) = 0;
   virtual base::Result<std::optional<JobRecord>> find_task(const std::string& id) = 0;
-  virtual base::Result<std::vector<JobRecord>> newest(std::int64_t count_max) = 0;
+  virtual base::Result<std::vector<JobRecord>> newest(const Listing& listing) = 0;
   virtual base::Result<std::vector<LiveJob>> live_jobs() = 0;
   virtual base::Result<std::vector<KnownPool>> pools() = 0;  // by id
   // With what their jobs have used; in order of creation.

@@ -355,7 +355,7 @@ void GroupCore::answer(const Query& query) {
   } else if (const auto* task = std::get_if<FindTask>(&query)) {
     task->done(backend.find_task(task->id));
   } else if (const auto* list = std::get_if<List>(&query)) {
-    list->done(backend.newest(list->count_max));
+    list->done(backend.newest(list->listing));
   } else {
     std::get<Restore>(query).done(read_live());
   }

@@ -112,6 +112,11 @@ struct BackupOrder {
   std::function<void(base::Result<std::string>)> done;
 };
 
+struct Listing {
+  std::int64_t count_max = 0;
+  std::optional<std::string> tenant_id;  // of this one alone; absent: of all
+};
+
 // Thread-safe. Callbacks run on the store's thread, in order of commit, and must not block; every callback is called
 // exactly once, also by stop().
 class Store {
@@ -148,7 +153,7 @@ class Store {
   // The job that has this id as its task_id, or as its job_id.
   virtual void find_task(std::string id, Found done) = 0;
   // The newest first.
-  virtual void list(std::int64_t count_max, Listed done) = 0;
+  virtual void list(Listing listing, Listed done) = 0;
   // A few pages behind each commit, so that nobody waits for more than these.
   virtual void backup(BackupOrder order) = 0;
   // Blocks. REQUIRES: not on the store's thread.

@@ -50,7 +50,7 @@ struct FindTask {
   Store::Found done;
 };
 struct List {
-  std::int64_t count_max = 0;
+  Listing listing;
   Store::Listed done;
 };
 struct Restore {

@@ -40,7 +40,7 @@ class ThreadedStore final : public Store {
   void forget_pool(base::PoolId pool_id, Done done) override { post(ForgetPool{std::move(pool_id), std::move(done)}); }
   void find(base::JobId job_id, Found done) override { post(Find{std::move(job_id), std::move(done)}); }
   void find_task(std::string id, Found done) override { post(FindTask{std::move(id), std::move(done)}); }
-  void list(std::int64_t count_max, Listed done) override { post(List{count_max, std::move(done)}); }
+  void list(Listing listing, Listed done) override { post(List{std::move(listing), std::move(done)}); }
   void backup(BackupOrder order) override { post(std::move(order)); }
   base::Result<RestoredState> restore() override;
   void stop() override;

@@ -33,6 +33,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   struct Identity {
     base::JobId job_id;
     contract::OnDisconnect on_disconnect = contract::OnDisconnect::kCancel;
+    std::string tenant_id;    // the account that the job was submitted from
     std::uint64_t order = 0;  // smaller is older
   };
   Stream(Identity identity, const contract::StreamConfig& limits, Watcher& watcher);

@@ -20,14 +20,15 @@ StreamHub::StreamHub(Options options) : options_(std::move(options)), governor_(
 
 StreamHub::~StreamHub() = default;
 
-StreamPtr StreamHub::open(const base::JobId& job_id, contract::OnDisconnect on_disconnect) {
+StreamPtr StreamHub::open(const base::JobId& job_id, contract::OnDisconnect on_disconnect, std::string tenant_id) {
   const std::lock_guard lock(mutex_);
   StreamPtr& stream = streams_[job_id];
   if (stream == nullptr) {
     const std::uint64_t order = next_order_++;
-    stream =
-        std::make_shared<Stream>(Stream::Identity{.job_id = job_id, .on_disconnect = on_disconnect, .order = order},
-                                 options_.limits, static_cast<Stream::Watcher&>(*this));
+    stream = std::make_shared<Stream>(
+        Stream::Identity{
+            .job_id = job_id, .on_disconnect = on_disconnect, .tenant_id = std::move(tenant_id), .order = order},
+        options_.limits, static_cast<Stream::Watcher&>(*this));
     const auto ticks = static_cast<std::int64_t>(1 + order % options_.ticks_per_s);
     const std::int64_t first_ms = kLookEveryMs * ticks / static_cast<std::int64_t>(options_.ticks_per_s);
     const std::int64_t keep_alive_ms = options_.limits.keep_alive_ms;

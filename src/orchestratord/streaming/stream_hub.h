@@ -38,8 +38,8 @@ class StreamHub : private Stream::Watcher {
   explicit StreamHub(Options options);
   ~StreamHub() override;
 
-  // The job's stream; made if there is none.
-  StreamPtr open(const base::JobId& job_id, contract::OnDisconnect on_disconnect);
+  // The job's stream; made if there is none. `tenant_id`: whose it is; of nobody: the operator's alone.
+  StreamPtr open(const base::JobId& job_id, contract::OnDisconnect on_disconnect, std::string tenant_id = {});
   // Null: no such live job, and its buffer is not held either.
   StreamPtr find(const base::JobId& job_id) const;
   // Drops a stream nobody was promised, e.g. of a refused job.

@@ -14,6 +14,7 @@
 #include "orchestratord/api/sessions.h"
 #include "orchestratord/api/tasks/images.h"
 #include "orchestratord/api/tasks/job_view.h"
+#include "orchestratord/api/tenancy.h"
 
 namespace llorch::orchestratord::api::tasks {
 namespace {
@@ -125,14 +126,16 @@ void Submitter::handle(const net::Request& request, const net::ExchangePtr& exch
   const auto pending = std::make_shared<Pending>();
   pending->exchange = exchange;
   pending->correlation_id = request.correlation_id;
-  pending->tenant_id = request.peer.principal.account;
+  pending->caller = request.peer.principal;
   pending->request = std::move(parsed->request);
   pending->images = std::move(parsed->images);
   pending->request_sha256 = digest_of(pending->request, pending->images);
   pending->client_named = pending->request.task_id.has_value();
-  pending->task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
-  // C-42: the client's id is the job's id as well if it is a UUID.
-  pending->job_id = base::JobId(base::is_uuid(pending->task_id) ? pending->task_id : base::uuid_v4(*context_.entropy));
+  const std::string task_id = pending->client_named ? *pending->request.task_id : base::uuid_v4(*context_.entropy);
+  pending->task_id = kept_id(pending->caller, task_id);
+  // C-42: the operator's id is the job's id as well if it is a UUID.
+  pending->job_id =
+      base::is_uuid(task_id) ? job_id_of_task(pending->caller, task_id) : base::JobId(base::uuid_v4(*context_.entropy));
   if (!pending->client_named) return find_model(pending);
   {
     const std::lock_guard lock(mutex_);
@@ -152,7 +155,7 @@ void Submitter::look_up_task(const PendingPtr& pending) {
           return refuse_pending(
               pending,
               Error{ErrorCode::kConflict, "another request was submitted under this task_id; use a new one", {}}.with(
-                  "task_id", pending->task_id));
+                  "task_id", shown_id(pending->caller, pending->task_id)));
         }
         repeat_answer(pending, record);
       });
@@ -162,7 +165,7 @@ void Submitter::look_up_task(const PendingPtr& pending) {
 void Submitter::repeat_answer(const PendingPtr& pending, const state_store::JobRecord& record) {
   contract::SubmitReply reply;
   reply.job_id = record.job_id.value;
-  reply.task_id = record.task_id;
+  reply.task_id = shown_id(pending->caller, record.task_id);
   reply.status = record.progress.status;
   reply.events_url = events_url(record.job_id);
   context_.brain->ask<brain::AnswerQueryJob>(
@@ -214,7 +217,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   state_store::JobRecord& record = job->record;
   record.job_id = pending->job_id;
   record.task_id = pending->task_id;
-  record.session_id = request.session_id;
+  if (request.session_id) record.session_id = kept_id(pending->caller, *request.session_id);
   record.correlation_id = pending->correlation_id;
   record.request_sha256 = pending->request_sha256;
   record.priority = request.priority;
@@ -225,7 +228,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
   record.max_tokens = request.max_tokens;
   record.seed = request.seed ? *request.seed : context_.entropy->next_u64() & kSeedMask;
   record.on_disconnect = request.on_disconnect;
-  record.tenant_id = pending->tenant_id;
+  record.tenant_id = pending->caller.account;
   record.timeout_ms = request.timeout_ms ? request.timeout_ms : model.timeout_ms;
   record.deadline_ms = request.deadline_ms;
   record.tokens_in = static_cast<std::int64_t>(tokens.size());
@@ -250,7 +253,7 @@ void Submitter::tokenise(const PendingPtr& pending, const std::string& model_ref
 void Submitter::submit(const PendingPtr& pending, const std::shared_ptr<LiveJobData>& job) {
   const state_store::JobRecord& record = job->record;
   // The stream is there before the 202, so that a client that is quick finds it.
-  job->stream = context_.hub->open(record.job_id, record.on_disconnect);
+  job->stream = context_.hub->open(record.job_id, record.on_disconnect, record.tenant_id);
   context_.jobs->add(job);
   brain::Submit event;
   event.job = job_spec(record);
@@ -265,11 +268,11 @@ void Submitter::answer(const PendingPtr& pending, brain::AnswerSubmit reply) {
       context_.hub->forget(pending->job_id);
       job->stream->abort_clients();  // who named the job may read already; nothing will ever come
     }
-    return refuse_pending(pending, std::move(reply.result).error());
+    return refuse_pending(pending, shown(pending->caller, std::move(reply.result).error()));
   }
   contract::SubmitReply body;
   body.job_id = pending->job_id.value;
-  body.task_id = pending->task_id;
+  body.task_id = shown_id(pending->caller, pending->task_id);
   body.queue_position = reply.result->queue_position;
   body.predicted_start_ms = reply.result->predicted_start_ms;
   body.backoff_ms = reply.result->backoff_ms;

@@ -43,12 +43,12 @@ class Submitter {
   struct Pending {
     net::ExchangePtr exchange;
     base::CorrelationId correlation_id;
-    std::string tenant_id;  // what throttle and quota know the caller by
+    net::http::Principal caller;
     contract::SubmitRequest request;
     std::vector<std::string> images;  // base64
     std::string request_sha256;
     base::JobId job_id;
-    std::string task_id;
+    std::string task_id;        // as it is kept
     bool client_named = false;  // the client gave the task_id
   };
   using PendingPtr = std::shared_ptr<Pending>;

@@ -7,6 +7,7 @@
 #include "net/sse/sse.h"
 #include "orchestratord/api/sessions.h"
 #include "orchestratord/api/tasks/job_view.h"
+#include "orchestratord/api/tenancy.h"
 
 namespace llorch::orchestratord::api::tasks {
 namespace {
@@ -45,45 +46,59 @@ base::Result<std::int64_t> limit_of(const net::Request& request) {
   return value;
 }
 
+// With the ids that the caller knows it by.
+contract::JobView shown_view(const net::http::Principal& caller, const state_store::JobRecord& record,
+                             const std::optional<LiveDetails>& live) {
+  contract::JobView view = job_view(record, live);
+  view.task_id = shown_id(caller, view.task_id);
+  if (view.session_id) view.session_id = shown_id(caller, *view.session_id);
+  return view;
+}
+
 std::string last_event_id_of(const streaming::StreamPtr& stream) {
   return stream == nullptr ? std::string() : streaming::to_string(stream->progress(0).id);
 }
 
 }  // namespace
 
-void Tasks::find_stored(const base::JobId& job_id, const net::ExchangePtr& exchange,
-                        std::function<void(const state_store::JobRecord&)> then) {
-  context_.store->find(job_id, [this, job_id, exchange,
-                                then = std::move(then)](base::Result<std::optional<state_store::JobRecord>> found) {
-    if (!found) return refuse(context_, exchange, std::move(found).error());
-    if (!*found) return refuse(context_, exchange, not_found(job_id));
-    then(**found);
-  });
+// The live job, if it is one and the caller's.
+LiveJobPtr Tasks::find_live(const Asked& asked) const {
+  const LiveJobPtr live = context_.jobs->find(asked.job_id);
+  return live != nullptr && owns(asked.caller, live->record.tenant_id) ? live : nullptr;
+}
+
+// A job of somebody else is looked up like one that never was, and refused with the same words.
+void Tasks::find_stored(const Asked& asked, std::function<void(const state_store::JobRecord&)> then) {
+  context_.store->find(
+      asked.job_id, [this, asked, then = std::move(then)](base::Result<std::optional<state_store::JobRecord>> found) {
+        if (!found) return refuse(context_, asked.exchange, std::move(found).error());
+        const bool is_there = *found && owns(asked.caller, (*found)->tenant_id);
+        if (!is_there) return refuse(context_, asked.exchange, not_found(asked.job_id));
+        then(**found);
+      });
 }
 
 void Tasks::show(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
+  const Asked asked{*job_id, request.peer.principal, exchange};
   context_.brain->ask<brain::AnswerQueryJob>(
-      brain::QueryJob{.request = {}, .job_id = *job_id},
-      [this, job_id = *job_id, exchange](brain::AnswerQueryJob answer) {
+      brain::QueryJob{.request = {}, .job_id = *job_id}, [this, asked](brain::AnswerQueryJob answer) {
         // An ending that is not committed yet is nobody's to see, and the store knows it with its receipt once it is.
         const bool running = answer.job && !contract::is_terminal(answer.job->status);
-        const LiveJobPtr live = running ? context_.jobs->find(job_id) : nullptr;
-        if (live == nullptr) {
-          return show_stored(job_id, answer.job ? std::move(answer.job->reason) : std::nullopt, exchange);
-        }
-        const auto view = job_view(live->record, LiveDetails{std::move(*answer.job), last_event_id_of(live->stream)});
-        exchange->respond(net::http::json_response(200, contract::encode(view)));
+        const LiveJobPtr live = running ? find_live(asked) : nullptr;
+        if (live == nullptr) return show_stored(asked, answer.job ? std::move(answer.job->reason) : std::nullopt);
+        const auto view =
+            shown_view(asked.caller, live->record, LiveDetails{std::move(*answer.job), last_event_id_of(live->stream)});
+        asked.exchange->respond(net::http::json_response(200, contract::encode(view)));
       });
 }
 
-void Tasks::show_stored(const base::JobId& job_id, std::optional<contract::WaitReason> reason,
-                        const net::ExchangePtr& exchange) {
-  find_stored(job_id, exchange, [exchange, reason = std::move(reason)](const state_store::JobRecord& record) {
-    contract::JobView view = job_view(record, std::nullopt);
+void Tasks::show_stored(const Asked& asked, std::optional<contract::WaitReason> reason) {
+  find_stored(asked, [asked, reason = std::move(reason)](const state_store::JobRecord& record) {
+    contract::JobView view = shown_view(asked.caller, record, std::nullopt);
     if (!contract::is_terminal(view.status)) view.reason = reason;
-    exchange->respond(net::http::json_response(200, contract::encode(view)));
+    asked.exchange->respond(net::http::json_response(200, contract::encode(view)));
   });
 }
 
@@ -91,10 +106,14 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
   const auto limit = limit_of(request);
   if (!limit) return refuse(context_, exchange, limit.error());
   context_.brain->ask<brain::AnswerQueryJobs>(
-      brain::QueryJobs{}, [this, limit = *limit, exchange](brain::AnswerQueryJobs answer) {
+      brain::QueryJobs{},
+      [this, limit = *limit, caller = request.peer.principal, exchange](brain::AnswerQueryJobs answer) {
         auto live = std::make_shared<std::unordered_map<base::JobId, brain::LiveJob>>();
         for (brain::LiveJob& job : answer.jobs) live->emplace(job.job_id, std::move(job));
-        context_.store->list(limit, [this, live, exchange](base::Result<std::vector<state_store::JobRecord>> records) {
+        state_store::Listing listing{.count_max = limit, .tenant_id = {}};
+        if (caller.role != net::http::Role::kOperator) listing.tenant_id = caller.account;
+        context_.store->list(std::move(listing), [this, live, caller,
+                                                  exchange](base::Result<std::vector<state_store::JobRecord>> records) {
           if (!records) return refuse(context_, exchange, std::move(records).error());
           contract::JobList out;
           for (const state_store::JobRecord& record : *records) {
@@ -102,8 +121,8 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
             // A job that is ending, or ended since the brain was asked, is shown as its row has it.
             const bool use_live = it != live->end() && !contract::is_terminal(record.progress.status) &&
                                   !contract::is_terminal(it->second.status);
-            out.tasks.push_back(job_view(
-                record,
+            out.tasks.push_back(shown_view(
+                caller, record,
                 use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
                          : std::nullopt));
             if (it != live->end() && !contract::is_terminal(record.progress.status)) {
@@ -124,7 +143,10 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
     if (!parsed) return refuse(context_, exchange, std::move(parsed).error());
     last_event_id = *parsed;
   }
-  if (const streaming::StreamPtr stream = context_.hub->find(*job_id)) {
+  const Asked asked{*job_id, request.peer.principal, exchange};
+  const streaming::StreamPtr stream = context_.hub->find(*job_id);
+  if (stream != nullptr && owns(asked.caller, stream->identity().tenant_id)) {
+    if (request.method == "HEAD") return void(exchange->respond({200, net::http::sse_headers(), {}}));  // reads nothing
     const LiveJobPtr live = context_.jobs->find(*job_id);
     if (live != nullptr && live->record.session_id) {
       return attach_with_budget(base::SessionId(*live->record.session_id), stream,
@@ -134,7 +156,7 @@ void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange
         {.exchange = exchange, .last_event_id = last_event_id, .correlation_id = request.correlation_id},
         context_.clock->now().mono_ms);
   }
-  find_stored(*job_id, exchange, [this, last_event_id, exchange](const state_store::JobRecord& record) {
+  find_stored(asked, [this, last_event_id, exchange](const state_store::JobRecord& record) {
     serve_stored_events(record, last_event_id, exchange);
   });
 }
@@ -183,18 +205,21 @@ void Tasks::serve_stored_events(const state_store::JobRecord& record,
 void Tasks::cancel(const net::Request& request, const net::ExchangePtr& exchange) {
   const auto job_id = job_id_of(request);
   if (!job_id) return refuse(context_, exchange, job_id.error());
+  const Asked asked{*job_id, request.peer.principal, exchange};
+  // What is in the brain is live here as well.
+  if (find_live(asked) == nullptr) return answer_cancel(asked, {.request = {}, .job_id = *job_id, .status = {}});
   context_.brain->ask<brain::AnswerCancel>(
       brain::CancelRequested{.request = {}, .job_id = *job_id, .reason = jobs::CancelReason::kClientRequest},
-      [this, exchange](brain::AnswerCancel answer) { answer_cancel(exchange, std::move(answer)); });
+      [this, asked](const brain::AnswerCancel& answer) { answer_cancel(asked, answer); });
 }
 
-void Tasks::answer_cancel(const net::ExchangePtr& exchange, brain::AnswerCancel answer) {
-  const auto respond = [exchange, job_id = answer.job_id](int status, std::string_view state) {
-    const contract::CancelReply reply{.job_id = job_id.value, .status = std::string(state)};
-    exchange->respond(net::http::json_response(status, contract::encode(reply)));
+void Tasks::answer_cancel(const Asked& asked, const brain::AnswerCancel& answer) {
+  const auto respond = [asked](int status, std::string_view state) {
+    const contract::CancelReply reply{.job_id = asked.job_id.value, .status = std::string(state)};
+    asked.exchange->respond(net::http::json_response(status, contract::encode(reply)));
   };
   if (!answer.status) {
-    return find_stored(answer.job_id, exchange, [respond](const state_store::JobRecord& record) {
+    return find_stored(asked, [respond](const state_store::JobRecord& record) {
       respond(200, contract::enum_name(record.progress.status));
     });
   }

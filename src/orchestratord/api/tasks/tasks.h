@@ -15,18 +15,23 @@ class Tasks {
   void cancel(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
+  // Who asks for which job.
+  struct Asked {
+    base::JobId job_id;
+    net::http::Principal caller;
+    net::ExchangePtr exchange;
+  };
+  LiveJobPtr find_live(const Asked& asked) const;
   // `reason`: what it waits for, unless its row says how it ended.
-  void show_stored(const base::JobId& job_id, std::optional<contract::WaitReason> reason,
-                   const net::ExchangePtr& exchange);
+  void show_stored(const Asked& asked, std::optional<contract::WaitReason> reason);
   // With what is left of the job's session in the head of the answer.
   void attach_with_budget(base::SessionId session_id, const streaming::StreamPtr& stream,
                           streaming::Stream::Reader reader);
   void serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
                            const net::ExchangePtr& exchange);
-  void answer_cancel(const net::ExchangePtr& exchange, brain::AnswerCancel answer);
+  void answer_cancel(const Asked& asked, const brain::AnswerCancel& answer);
   // The stored row, or an answered error.
-  void find_stored(const base::JobId& job_id, const net::ExchangePtr& exchange,
-                   std::function<void(const state_store::JobRecord&)> then);
+  void find_stored(const Asked& asked, std::function<void(const state_store::JobRecord&)> then);
 
   const Context& context_;
 };

@@ -36,7 +36,7 @@ class BackupTest : public DaemonTest {
   net::TestSocket ask() const {
     const std::string bind = daemon_->bind();
     net::TestSocket socket(static_cast<std::uint16_t>(std::stoi(bind.substr(bind.rfind(':') + 1))));
-    socket.send("POST /v2/store/backup HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    socket.send("POST /v2/store/backup HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
     return socket;
   }
   void the_next_one_goes_through() {

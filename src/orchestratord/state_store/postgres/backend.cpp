@@ -175,7 +175,7 @@ class PostgresBackend final : public Backend {
   base::Result<std::int64_t> delete_finished(const Retention& retention) override;
   base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) override;
   base::Result<std::optional<JobRecord>> find_task(const std::string& id) override;
-  base::Result<std::vector<JobRecord>> newest(std::int64_t count_max) override;
+  base::Result<std::vector<JobRecord>> newest(const Listing& listing) override;
   base::Result<std::vector<LiveJob>> live_jobs() override;
   base::Result<std::vector<KnownPool>> pools() override;
   base::Result<std::vector<sessions::RestoredSession>> sessions() override;
@@ -262,9 +262,15 @@ base::Result<std::optional<JobRecord>> PostgresBackend::find_task(const std::str
   return find_one("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = $1 OR j.job_id = $1", id);
 }
 
-base::Result<std::vector<JobRecord>> PostgresBackend::newest(std::int64_t count_max) {
-  Query newest("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT $1");
-  const Rows rows = TRY(query(std::move(newest.add(count_max))));
+base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& listing) {
+  // The second condition is that of the index jobs_of_tenants.
+  Query newest(listing.tenant_id ? "SELECT " LLORCH_JOB_COLUMNS
+                                   "FROM jobs j WHERE j.tenant_id = $2 AND strpos(j.task_id, ':') > 0"
+                                   " ORDER BY j.arrival DESC LIMIT $1"
+                                 : "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT $1");
+  newest.add(listing.count_max);
+  if (listing.tenant_id) newest.add(std::string_view(*listing.tenant_id));
+  const Rows rows = TRY(query(std::move(newest)));
   std::vector<JobRecord> jobs;
   for (int i = 0; i < rows.count(); ++i) jobs.push_back(TRY(read_job(RowView{rows, i})));
   return jobs;

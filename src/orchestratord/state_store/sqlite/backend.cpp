@@ -40,8 +40,8 @@ class SqliteBackend final : public Backend {
   base::Result<std::optional<JobRecord>> find_task(const std::string& id) override {
     return find_job_by_task(database_, id);
   }
-  base::Result<std::vector<JobRecord>> newest(std::int64_t count_max) override {
-    return newest_jobs(database_, count_max);
+  base::Result<std::vector<JobRecord>> newest(const Listing& listing) override {
+    return newest_jobs(database_, listing);
   }
   base::Result<std::vector<LiveJob>> live_jobs() override { return sqlite::live_jobs(database_); }
   base::Result<std::vector<KnownPool>> pools() override { return known_pools(database_); }

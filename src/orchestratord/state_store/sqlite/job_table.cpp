@@ -111,10 +111,15 @@ base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std:
   return read_one(database, "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = ?1 OR j.job_id = ?1", task_id);
 }
 
-base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max) {
-  const StatementUse row(
-      *TRY(database.statement("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT ?")));
-  row->bind(1, count_max);
+base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listing& listing) {
+  // The second condition is that of the index jobs_of_tenants.
+  const StatementUse row(*TRY(database.statement(
+      listing.tenant_id ? "SELECT " LLORCH_JOB_COLUMNS
+                          "FROM jobs j WHERE j.tenant_id = ?2 AND instr(j.task_id, ':') > 0"
+                          " ORDER BY j.arrival DESC LIMIT ?1"
+                        : "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT ?1")));
+  row->bind(1, listing.count_max);
+  if (listing.tenant_id) row->bind(2, std::string_view(*listing.tenant_id));
   std::vector<JobRecord> jobs;
   while (TRY(row->step())) jobs.push_back(TRY(read_job(*row)));
   return jobs;

@@ -23,7 +23,7 @@ base::Result<std::int64_t> delete_finished(Database& database, const Retention& 
 
 base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id);
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id);
-base::Result<std::vector<JobRecord>> newest_jobs(Database& database, std::int64_t count_max);
+base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listing& listing);
 base::Result<std::vector<LiveJob>> live_jobs(Database& database);
 base::Result<std::vector<sessions::TenantUse>> tenant_use(Database& database, std::int64_t ended_from_unix_ms);
 

@@ -279,7 +279,7 @@ TEST_P(StoreTest, FindsByTaskAndListsTheNewestFirst) {
   store->find_task("task-3", [&](auto r) { by_task.set_value(std::move(r)); });
   EXPECT_EQ(by_task.get_future().get().value()->job_id.value, "job-3");
   std::promise<base::Result<std::vector<JobRecord>>> list;
-  store->list(2, [&](auto r) { list.set_value(std::move(r)); });
+  store->list({.count_max = 2, .tenant_id = {}}, [&](auto r) { list.set_value(std::move(r)); });
   const auto jobs = list.get_future().get().value();
   ASSERT_EQ(jobs.size(), 2u);
   EXPECT_EQ(jobs[0].job_id.value, "job-4");
@@ -363,7 +363,7 @@ TEST_P(StoreTest, RemovesABacklogBehindAdmissions) {
   auto store = bed.open(1000);
   const auto backlog = [&] {
     std::promise<base::Result<std::vector<JobRecord>>> list;
-    store->list(2 * kBacklog, [&](auto r) { list.set_value(std::move(r)); });
+    store->list({.count_max = 2 * kBacklog, .tenant_id = {}}, [&](auto r) { list.set_value(std::move(r)); });
     return list.get_future().get().value().size();
   };
   ASSERT_TRUE(admit(*store, admission("new")));
@@ -394,7 +394,7 @@ TEST(StoreCore, ABacklogLeavesInSlices) {
     std::vector<Operation> group;
     if (!admitted) group.push_back(Admit{admission("new"), [&](auto r) { admitted = r.has_value(); }});
     std::size_t left = 0;
-    group.push_back(List{2 * kBacklog, [&](auto r) { left = r.value().size(); }});
+    group.push_back(List{{.count_max = 2 * kBacklog, .tenant_id = {}}, [&](auto r) { left = r.value().size(); }});
     core->run(std::move(group));
     EXPECT_TRUE(admitted);
     EXPECT_GE(left + kSlice + 1, before) << "more than a slice at once";

@@ -1,0 +1,136 @@
+#include "net/http/browser.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/assert.h"
+#include "net/http/auth.h"
+
+namespace llorch::net::http {
+namespace {
+
+constexpr std::size_t kNameBytesMax = 256;  // of a DNS name, with a port
+
+// "name:80" -> "name", "[::1]:80" -> "::1", "name." -> "name"
+std::string_view host_of(std::string_view authority) {
+  if (authority.starts_with('[')) {
+    const std::size_t end = authority.find(']');
+    return end == std::string_view::npos ? authority : authority.substr(1, end - 1);
+  }
+  authority = authority.substr(0, authority.find(':'));
+  if (authority.ends_with('.')) authority.remove_suffix(1);
+  return authority;
+}
+
+// An IP address in bytes, one of IPv4 as four in either form; empty for a name.
+std::string address_bytes(std::string_view text) {
+  const std::string host(text);
+  std::array<char, sizeof(in_addr)> v4{};
+  if (inet_pton(AF_INET, host.c_str(), v4.data()) == 1) return {v4.data(), v4.size()};
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return {};
+  const char* const begin = reinterpret_cast<const char*>(v6.s6_addr);
+  return IN6_IS_ADDR_V4MAPPED(&v6) ? std::string(begin + 12, 4) : std::string(begin, sizeof(v6.s6_addr));
+}
+
+bool is_same_host(std::string_view a, std::string_view b) {
+  if (equals_ignoring_case(a, b)) return true;
+  const std::string bytes = address_bytes(a);
+  return !bytes.empty() && bytes == address_bytes(b);
+}
+
+bool is_ours(const BrowserRules& rules, const BrowserInput& input, std::string_view authority) {
+  const std::string_view host = host_of(authority);
+  if (host.empty() || authority.size() > kNameBytesMax) return false;
+  // The text between the brackets alone: is_loopback() would take a colon in it for that of a port.
+  const bool is_v6 = host.find(':') != std::string_view::npos;
+  if (is_loopback(is_v6 ? fmt::format("[{}]", host) : std::string(host))) return true;
+  if (is_same_host(host, host_of(input.local_address))) return true;
+  return std::any_of(rules.hosts.begin(), rules.hosts.end(),
+                     [&](const std::string& ours) { return is_same_host(host, host_of(ours)); });
+}
+
+// Whether the page came from the server that it calls: its origin is what it calls, with a scheme before it.
+bool is_same_origin(std::string_view origin, std::optional<std::string_view> authority) {
+  if (!authority) return false;
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (origin.starts_with(scheme) && equals_ignoring_case(origin.substr(scheme.size()), *authority)) return true;
+  }
+  return false;
+}
+
+base::Error foreign_page() {
+  return base::Error{
+      base::ErrorCode::kForbidden,
+      "the request comes from a page of another site, and this server does not serve it; list its origin in "
+      "orchestratord.cors_origins if it may",
+      {}}
+      .with("reason", "origin");
+}
+
+}  // namespace
+
+base::Result<std::optional<std::string>> check_browser(const BrowserRules& rules, const BrowserInput& input) {
+  ASSERT(input.headers != nullptr);
+  const Headers& headers = *input.headers;
+  const auto authority = headers.get("Host");
+  if (authority && !is_ours(rules, input, *authority)) {
+    return base::fail(base::Error{
+        base::ErrorCode::kForbidden,
+        "the Host header names another server; call this one by its address or as localhost, "
+        "or list the name in orchestratord.hosts",
+        {}}.with("reason", "host"));
+  }
+  if (const auto origin = headers.get("Origin")) {
+    if (headers.count("Origin") != 1) return base::fail(foreign_page());
+    const bool listed = std::any_of(rules.cors_origins.begin(), rules.cors_origins.end(),
+                                    [&](const std::string& allowed) { return equals_ignoring_case(allowed, *origin); });
+    if (listed) return std::string(*origin);
+    if (!is_same_origin(*origin, authority)) return base::fail(foreign_page());
+  }
+  // Of requests that carry no origin, such as those of images and links.
+  const auto site = headers.get("Sec-Fetch-Site");
+  if (site && *site != "same-origin" && *site != "none") return base::fail(foreign_page());
+  return std::nullopt;
+}
+
+base::Result<> check_media_type(const Headers& headers) {
+  const auto length = headers.get("Content-Length");
+  const bool has_body = headers.get("Transfer-Encoding") || (length && *length != "0");
+  if (!has_body) return {};
+  std::string_view type = headers.get("Content-Type").value_or("");
+  type = type.substr(0, type.find(';'));
+  while (type.ends_with(' ') || type.ends_with('\t')) type.remove_suffix(1);
+  if (headers.count("Content-Type") == 1 && equals_ignoring_case(type, "application/json")) return {};
+  return base::fail(base::Error{base::ErrorCode::kInvalidParams,
+                                "the body must be JSON and say so; send the header `Content-Type: application/json`",
+                                {}}
+                        .with("field", "Content-Type")
+                        .with("reason", "media_type"));
+}
+
+bool is_preflight(std::string_view method, const Headers& headers) {
+  return method == "OPTIONS" && headers.get("Origin") && headers.get("Access-Control-Request-Method");
+}
+
+Headers cors_headers(std::string_view origin) {
+  return {{"Access-Control-Allow-Origin", std::string(origin)},
+          {"Access-Control-Expose-Headers",
+           "X-Correlation-Id, Retry-After, X-Backoff-Ms, X-Budget-Tokens-Remaining, X-Budget-Time-Remaining-Ms, "
+           "X-Budget-Cost-Remaining"},
+          {"Vary", "Origin"}};
+}
+
+Headers preflight_headers(std::string_view origin, std::string_view methods) {
+  return {{"Access-Control-Allow-Origin", std::string(origin)},
+          {"Access-Control-Allow-Methods", std::string(methods)},
+          {"Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID, X-Correlation-Id"},
+          {"Access-Control-Allow-Private-Network", "true"},
+          {"Access-Control-Max-Age", "600"},
+          {"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}};
+}
+
+}  // namespace llorch::net::http

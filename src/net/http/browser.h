@@ -1,0 +1,42 @@
+#pragma once
+// A browser sends what any page tells it to, from inside the machines that its user trusts. These rules refuse what a page of
+// another site makes it send. Pure; values, so no thread rule.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "net/http/message.h"
+
+namespace llorch::net::http {
+
+struct BrowserRules {
+  // Names under which clients reach this server, without a port. Loopback names and the address at which a connection arrived
+  // need no entry.
+  std::vector<std::string> hosts;
+  // Sites whose pages may call this server, as a browser writes them: "https://chat.example". Its own pages need no entry.
+  std::vector<std::string> cors_origins;
+};
+
+struct BrowserInput {
+  const Headers* headers = nullptr;  // REQUIRES not null
+  std::string_view local_address;    // at which the connection arrived: "192.0.2.7:8080"
+};
+// Nothing for what no page of another site sent; the origin for what a page of a listed one did. FORBIDDEN with
+// details.reason "host": a name that is not ours, as a page sends it whose own name was pointed at this machine; "origin": a page of
+// another site.
+base::Result<std::optional<std::string>> check_browser(const BrowserRules& rules, const BrowserInput& input);
+
+// Forms and pages can send any body without asking first, but not as JSON. INVALID_PARAMS with details.reason
+// "media_type", to be sent with the status 415: a body that is not application/json. A request without a body needs no type.
+base::Result<> check_media_type(const Headers& headers);
+
+// What the browser asks before it sends a page's request: OPTIONS with these fields.
+bool is_preflight(std::string_view method, const Headers& headers);
+
+// Fields of an answer to a page of `origin`, and of the answer to its preflight. `methods`: "GET, HEAD, POST".
+Headers cors_headers(std::string_view origin);
+Headers preflight_headers(std::string_view origin, std::string_view methods);
+
+}  // namespace llorch::net::http

@@ -1,0 +1,107 @@
+#include "net/http/browser.h"
+
+#include <gtest/gtest.h>
+
+namespace llorch::net::http {
+namespace {
+
+using base::ErrorCode;
+
+const BrowserRules kRules{.hosts = {"llm.example"},
+                          .cors_origins = {"https://chat.example", "http://chat.example:3000"}};
+
+// "ours", the origin of a listed site, or why it is refused.
+std::string verdict(Headers headers, std::string_view local_address = "192.0.2.7:8080") {
+  const auto result = check_browser(kRules, {&headers, local_address});
+  if (result) return result->value_or("ours");
+  EXPECT_EQ(result.error().code, ErrorCode::kForbidden);
+  return std::get<std::string>(result.error().details.at(0).second);
+}
+
+TEST(Browser, HostsThatAreOurs) {
+  for (const char* host : {"localhost", "LOCALHOST:8080", "localhost.", "127.0.0.1", "127.4.5.6:1", "[::1]:8080",
+                           "[::1]", "192.0.2.7", "192.0.2.7:99", "llm.example", "LLM.example:443", "llm.example."}) {
+    EXPECT_EQ(verdict({{"Host", host}}), "ours") << host;
+  }
+  EXPECT_EQ(verdict({{"Host", "[2001:db8::1]:80"}}, "[2001:db8:0::1]:8080"), "ours") << "one address, two spellings";
+  EXPECT_EQ(verdict({{"Host", "192.0.2.7:80"}}, "[::ffff:192.0.2.7]:8080"), "ours");
+  EXPECT_EQ(verdict({}), "ours") << "HTTP/1.0, which no browser speaks";
+}
+
+// What a page sends whose own name was pointed at this machine, and what looks like one of ours.
+TEST(Browser, HostsThatAreNot) {
+  for (const std::string& host :
+       {std::string("evil.example"), std::string("evil.example:8080"), std::string("localhost.evil.example"),
+        std::string("notlocalhost"), std::string("127.0.0.1.evil.example"), std::string("2130706433"),
+        std::string("0x7f.0.0.1"), std::string("0.0.0.0"), std::string("192.0.2.8"), std::string("[::2]"),
+        std::string(""), std::string("a.llm.example"), std::string("llm.example.evil.example"),
+        std::string("[evil.example]"), std::string("127.0.0.1@evil.example"), std::string(300, 'a')}) {
+    EXPECT_EQ(verdict({{"Host", host}}), "host") << host;
+  }
+}
+
+TEST(Browser, Origins) {
+  const char* host = "localhost:8080";
+  EXPECT_EQ(verdict({{"Host", host}, {"Origin", "http://localhost:8080"}}), "ours");
+  EXPECT_EQ(verdict({{"Host", "llm.example"}, {"Origin", "https://llm.example"}}), "ours") << "behind a proxy with TLS";
+  EXPECT_EQ(verdict({{"Host", host}, {"Origin", "https://chat.example"}}), "https://chat.example");
+  EXPECT_EQ(verdict({{"Host", host}, {"Origin", "http://chat.example:3000"}}), "http://chat.example:3000");
+  for (const char* origin :
+       {"http://evil.example", "null", "", "http://localhost", "http://localhost:8081", "http://127.0.0.1:8080",
+        "http://chat.example", "https://chat.example.evil.example", "https://chat.example:444", "ftp://localhost:8080",
+        "localhost:8080", "https://a.chat.example"}) {
+    EXPECT_EQ(verdict({{"Host", host}, {"Origin", origin}}), "origin") << origin;
+  }
+  EXPECT_EQ(verdict({{"Host", host}, {"Origin", "http://localhost:8080"}, {"Origin", "http://evil.example"}}),
+            "origin");
+  EXPECT_EQ(verdict({{"Host", "evil.example"}, {"Origin", "http://evil.example"}}), "host")
+      << "its own origin, and yet";
+}
+
+TEST(Browser, FetchMetadata) {
+  for (const char* site : {"cross-site", "same-site", "anything"}) {
+    EXPECT_EQ(verdict({{"Host", "localhost"}, {"Sec-Fetch-Site", site}}), "origin") << site;
+    EXPECT_EQ(verdict({{"Host", "localhost"}, {"Sec-Fetch-Site", site}, {"Origin", "https://chat.example"}}),
+              "https://chat.example");
+  }
+  for (const char* site : {"same-origin", "none"}) {
+    EXPECT_EQ(verdict({{"Host", "localhost"}, {"Sec-Fetch-Site", site}}), "ours") << site;
+  }
+}
+
+TEST(Browser, BodiesAreJson) {
+  const auto takes = [](std::optional<std::string> type, Headers headers) {
+    if (type) headers.add("Content-Type", *type);
+    const auto result = check_media_type(headers);
+    EXPECT_EQ(result ? ErrorCode::kInvalidParams : result.error().code, ErrorCode::kInvalidParams);
+    return result.has_value();
+  };
+  for (const char* good :
+       {"application/json", "Application/JSON", "application/json; charset=utf-8", "application/json ;x"}) {
+    EXPECT_TRUE(takes(good, {{"Content-Length", "2"}})) << good;
+    EXPECT_TRUE(takes(good, {{"Transfer-Encoding", "chunked"}})) << good;
+  }
+  for (const char* bad : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "",
+                          "application/jsonp", "text/plain; application/json", "application/json, text/plain"}) {
+    EXPECT_FALSE(takes(bad, {{"Content-Length", "2"}})) << bad;
+  }
+  EXPECT_FALSE(takes(std::nullopt, {{"Content-Length", "2"}})) << "a page can send a body without a type";
+  EXPECT_FALSE(takes(std::nullopt, {{"Transfer-Encoding", "chunked"}}));
+  EXPECT_FALSE(takes("text/plain", {{"Content-Type", "application/json"}, {"Content-Length", "2"}}));
+  EXPECT_TRUE(takes(std::nullopt, {}));
+  EXPECT_TRUE(takes(std::nullopt, {{"Content-Length", "0"}}));
+  EXPECT_TRUE(takes("text/plain", {{"Content-Length", "0"}}));
+}
+
+TEST(Browser, Preflights) {
+  EXPECT_TRUE(is_preflight("OPTIONS", {{"Origin", "https://chat.example"}, {"Access-Control-Request-Method", "POST"}}));
+  EXPECT_FALSE(is_preflight("GET", {{"Origin", "https://chat.example"}, {"Access-Control-Request-Method", "POST"}}));
+  EXPECT_FALSE(is_preflight("OPTIONS", {{"Access-Control-Request-Method", "POST"}}));
+  EXPECT_FALSE(is_preflight("OPTIONS", {{"Origin", "https://chat.example"}}));
+  const Headers answer = preflight_headers("https://chat.example", "GET, POST");
+  EXPECT_EQ(answer.get("Access-Control-Allow-Methods"), "GET, POST");
+  EXPECT_EQ(cors_headers("https://chat.example").get("Access-Control-Allow-Origin"), "https://chat.example");
+}
+
+}  // namespace
+}  // namespace llorch::net::http

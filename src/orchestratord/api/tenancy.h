@@ -1,0 +1,34 @@
+#pragma once
+// Whose jobs and sessions are whose. Pure.
+//
+// A tenant chooses ids of tasks and sessions as it likes, and so does every other one. Inside of orchestratord, in memory and
+// in the store, such an id stands behind the name of its tenant ("research:run-1"), so that ids of two tenants are never one.
+// The operator's ids stand alone. A tenant is shown its own ids as it chose them, the operator all of them as they are kept.
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/id.h"
+#include "net/http/principal.h"
+
+namespace llorch::orchestratord::api {
+
+// Whether the caller may see and end what belongs to `tenant_id`, the account that a job was submitted from.
+bool owns(const net::http::Principal& caller, std::string_view tenant_id);
+
+// The id of a task or a session as it is kept, and back.
+std::string kept_id(const net::http::Principal& caller, std::string_view id);
+std::string shown_id(const net::http::Principal& caller, std::string_view kept);
+// Whether the caller may see what is kept under this id.
+bool owns_id(const net::http::Principal& caller, std::string_view kept);
+// Whether `kept` may name a session: an identifier, behind the name of a tenant or alone.
+bool is_valid_kept_id(std::string_view kept);
+
+// The job of a task whose id is a UUID: the operator's has the same id. A tenant's has one that nobody else can choose, so
+// that no tenant takes, or learns of, the id of another one's job.
+base::JobId job_id_of_task(const net::http::Principal& caller, std::string_view task_id);
+
+// An error with the session's id as the caller knows it.
+base::Error shown(const net::http::Principal& caller, base::Error error);
+
+}  // namespace llorch::orchestratord::api

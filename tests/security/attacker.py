@@ -1,0 +1,55 @@
+"""Requests with any header. Standard library only."""
+
+import http.client
+import json
+import urllib.parse
+
+from stack import HANG_S, Response
+
+OPERATOR = "o" * 40
+READER = "r" * 40
+TENANTS = {"alice": "a" * 40, "bob": "b" * 40}
+JSON = {"Content-Type": "application/json"}
+
+
+def secret(folder, name, text):
+    path = folder / name
+    path.write_text(text + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def send(url, method, path, body=None, headers=None, timeout_s=HANG_S):
+    """One request with exactly these headers; Host and the body's length are added unless given."""
+    parsed = urllib.parse.urlsplit(url)
+    headers = dict(headers or {})
+    if isinstance(body, (dict, list)):
+        body = json.dumps(body)
+    body = body.encode() if isinstance(body, str) else body
+    connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=timeout_s)
+    try:
+        connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        if body is not None:
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        raw = connection.getresponse()
+        return Response(raw.status, {k.lower(): v for k, v in raw.getheaders()}, raw.read())
+    finally:
+        connection.close()
+
+
+def first_bytes(url, path, headers=None, timeout_s=HANG_S):
+    """The status of an answer whose body may never end."""
+    parsed = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parsed.hostname, parsed.port, timeout=timeout_s)
+    try:
+        connection.request("GET", path, headers=headers or {})
+        return connection.getresponse().status
+    finally:
+        connection.close()

@@ -1,0 +1,104 @@
+"""Every role at every route of the daemons as they run. The routes come from the daemons themselves, which log what they serve; whom
+each is for, from the guide. A route that the guide does not have fails here, and so does one that is there no more."""
+
+import json
+import re
+import uuid
+
+import pytest
+
+from attacker import JSON, OPERATOR, READER, TENANTS, bearer, send
+from stack import REPO, wait_for
+
+ROLES = {"operator": OPERATOR, "tenant": TENANTS["alice"], "reader": READER}
+MAY = {"public": {"operator", "tenant", "reader"}, "reader": {"operator", "reader"}, "tenant": {"operator", "tenant"},
+       "operator": {"operator"}, "node": {"operator"}}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# What must not be done to a stack that other tests use, or would be done to nobody: tried only by who may not.
+HARMFUL = {"/shutdown", "/v2/store/backup"}
+
+
+def documented():
+    rows = re.findall(r"^\| (\S+) \| (\w+) \| `(\S+)` \| (\w+) \|$", (REPO / "docs/guide/access.md").read_text(), re.M)
+    return {(daemon, method, path): scope for daemon, method, path, scope in rows}
+
+
+def served(log):
+    """{(daemon, method, path): scope} of the newest listener in a log."""
+    lines = [json.loads(line) for line in log.splitlines() if '"http.routes"' in line]
+    entries = [(line["listener"], *route.split(" ")) for line in lines[-1:] for route in line["routes"].split(", ")]
+    return {(daemon, method, path): scope for daemon, method, path, scope in entries}
+
+
+@pytest.fixture(scope="module")
+def routes(guarded_stack):
+    guarded_stack.wait_terminal(guarded_stack.submit(max_tokens=1)["job_id"])
+    logs = [guarded_stack.log("orchestratord"), guarded_stack.log("pool-managerd")]
+    logs += [path.read_text() for path in guarded_stack.dir.rglob("worker-*.log")][:1]
+    assert len(logs) == 3
+    return {key: scope for log in logs for key, scope in served(log).items()}
+
+
+def test_the_guide_has_the_routes_that_there_are(routes):
+    assert routes == documented()
+    assert {daemon for daemon, _, _ in routes} == {"orchestratord", "pool-managerd", "worker-orcd"}
+
+
+def url_of(stack, daemon):
+    return {"orchestratord": lambda: stack.url, "pool-managerd": lambda: stack.pool_url,
+            "worker-orcd": lambda: stack.ready_worker()["uri"]}[daemon]()
+
+
+def probe(stack, daemon, method, path, token=None):
+    """A request that passes every check but the one of roles, and then names nothing that there is."""
+    path = re.sub(r"{\w+}", str(uuid.uuid4()), path)
+    headers = {**(bearer(token) if token else {}), **JSON}
+    return send(url_of(stack, daemon), method, path, "{" if method in ("POST", "PUT", "PATCH") else None, headers)
+
+
+def test_every_role_at_every_route(guarded_stack, routes):
+    """Who may not is told so before anything else is looked at; who may gets whatever the route answers."""
+    counted = 0
+    for (daemon, method, path), scope in routes.items():
+        for role, token in ROLES.items():
+            if daemon != "orchestratord" and role == "tenant":
+                assert probe(guarded_stack, daemon, method, path, token).code == "BAD_TOKEN"
+                continue
+            if daemon == "worker-orcd" and role == "reader":
+                assert probe(guarded_stack, daemon, method, path, token).code == "BAD_TOKEN"
+                continue
+            permitted = role in MAY[scope]
+            if permitted and (path in HARMFUL or path.endswith("/events") or path.endswith("/stream")):
+                continue
+            answer = probe(guarded_stack, daemon, method, path, token)
+            counted += 1
+            if permitted:
+                assert answer.status not in (401, 403), (daemon, method, path, role, answer.body)
+            else:
+                assert (answer.status, answer.code) == (403, "FORBIDDEN"), (daemon, method, path, role, answer.body)
+                assert answer.json["error"]["details"] == {"scope": scope, "role": role}
+    assert counted > 2 * len(routes)
+
+
+def test_every_other_method_is_refused(guarded_stack, routes):
+    """Nothing is served beside the routes: methods that a path does not take are 405 for the operator and 401 for nobody."""
+    def matches(pattern, path):
+        return re.fullmatch(re.sub(r"{\w+}", "[^/]+", pattern), path)
+
+    for daemon, path in sorted({(daemon, path) for daemon, _, path in routes}):
+        methods = {method for other, method, pattern in routes if other == daemon and matches(pattern, path)}
+        taken = methods | ({"HEAD"} if "GET" in methods else set())
+        for method in METHODS:
+            assert probe(guarded_stack, daemon, method, path).status == 401, (daemon, method, path)
+            if method not in taken:
+                answer = probe(guarded_stack, daemon, method, path, OPERATOR)
+                assert answer.status == 405, (daemon, method, path, answer.status)
+                assert set(answer.headers["allow"].split(", ")) == taken
+
+
+def test_a_wrong_token_is_refused_where_none_is_needed(open_stack):
+    for headers in (bearer("x" * 40), {"Authorization": "Basic x"}, {"Authorization": ""}):
+        for url in (open_stack.url, open_stack.pool_url):
+            refused = send(url, "GET", "/health", headers=headers)
+            assert (refused.status, refused.code) == (401, "BAD_TOKEN"), (url, headers)
+    wait_for("the stack to serve", lambda: send(open_stack.url, "GET", "/v2/health").status == 200)
