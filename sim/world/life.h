@@ -34,7 +34,10 @@ struct Orchestrator::Life {
                 self.post(orchestratord::brain::Committed{{commit}});
               }),
         http(self.world_, self.world_.orchestrator_process),
-        relay({.client = &http, .hub = &hub, .clock = &self.world_.loop}) {}
+        relay({.client = &http,
+               .hub = &hub,
+               .clock = &self.world_.loop,
+               .boot_id = std::to_string(self.world_.loop.now_ms())}) {}
 
   orchestratord::brain::Brain brain;
   orchestratord::api::BrainPort port;

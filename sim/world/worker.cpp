@@ -108,8 +108,10 @@ void WorkerProcess::serve(HttpRequest request, const HttpReplyPtr& reply) {
   if (request.target == "/execute") {
     return execute(contract::decode<contract::ExecuteRequest>(request.body).value(), reply);
   }
-  const bool known = cancel(contract::decode<contract::WorkerCancelRequest>(request.body)->job_id);
-  reply->respond(net::http::json_response(known ? 202 : 404, "{}"));
+  const auto asked = contract::decode<contract::WorkerCancelRequest>(request.body).value();
+  const bool known = cancel(asked);
+  reply->respond(net::http::json_response(
+      202, contract::encode(contract::WorkerCancelReply{asked.job_id, known ? "cancelling" : "unknown"})));
 }
 
 void WorkerProcess::execute(const contract::ExecuteRequest& asked, const HttpReplyPtr& reply) {
@@ -129,6 +131,7 @@ void WorkerProcess::execute(const contract::ExecuteRequest& asked, const HttpRep
   const std::uint64_t number = ++runs_count_;
   Run& run = runs_[number];
   run = {.request = request,
+         .execution_id = asked.execution_id,
          .reply = reply,
          .tokens = tokens_count(request),
          .output_hash = {},
@@ -196,15 +199,20 @@ void WorkerProcess::finish(std::uint64_t number) {
   exit_when_idle();
 }
 
-bool WorkerProcess::cancel(const std::string& job) {
+bool WorkerProcess::cancel(const contract::WorkerCancelRequest& asked) {
   for (const auto& [number, run] : runs_) {
-    if (run.request.task_id != job) continue;
-    tell(run, "error", contract::encode(contract::error_body(Error{ErrorCode::kCancelled, "cancelled", {}}, {})));
-    run.reply->end();
-    finish(number);
+    if (run.request.task_id != asked.job_id || run.execution_id != asked.execution_id) continue;
+    cancel(number);
     return true;
   }
   return false;
+}
+
+void WorkerProcess::cancel(std::uint64_t number) {
+  const Run& run = runs_.at(number);
+  tell(run, "error", contract::encode(contract::error_body(Error{ErrorCode::kCancelled, "cancelled", {}}, {})));
+  run.reply->end();
+  finish(number);
 }
 
 void WorkerProcess::shut_down() {
@@ -224,7 +232,7 @@ void WorkerProcess::terminate() {
   if (hung()) return;
   world_.loop.post(process_, world_.dice_processes.below(300 * kMs), [this] {
     stopping_ = true;
-    while (!runs_.empty()) cancel(std::string(runs_.begin()->second.request.task_id));
+    while (!runs_.empty()) cancel(std::uint64_t{runs_.begin()->first});
     exit({.exit_code = 0});
   });
 }

@@ -54,6 +54,7 @@ class WorkerProcess {
  private:
   struct Run {
     JobRequest request;  // as far as its tokens depend on it
+    std::optional<std::string> execution_id;
     HttpReplyPtr reply;
     std::int64_t next = 0, tokens = 0;
     std::int64_t shift = 0;  // of a planted bug: tokens of an earlier attempt, sent before its own
@@ -65,7 +66,8 @@ class WorkerProcess {
   void allocate();
   void say_ready();
   void execute(const contract::ExecuteRequest& request, const HttpReplyPtr& reply);
-  bool cancel(const std::string& job);
+  bool cancel(const contract::WorkerCancelRequest& asked);
+  void cancel(std::uint64_t run);
   static void tell(const Run& run, std::string_view event, const std::string& json);
   void decode(std::uint64_t run);
   void finish(std::uint64_t run);

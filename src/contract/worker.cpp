@@ -18,6 +18,7 @@ struct Table<ExecuteRequest> {
   using S = ExecuteRequest;
   static constexpr auto own =
       std::tuple{required("job_id", &S::job_id, "", {1, 256}),
+                 optional("execution_id", &S::execution_id, "Of this run of the job; /cancel names it.", {1, 256}),
                  optional("prompt", &S::prompt, "Text; for a worker used alone.", {1, 4 << 20}),
                  optional("prompt_tokens", &S::prompt_tokens, "Token ids, special tokens included.", {1, 4 << 20}),
                  optional("prompt_sha256", &S::prompt_sha256, "Of the text behind prompt_tokens.", {64, 64}),
@@ -46,7 +47,10 @@ struct Table<ExecuteRequest> {
 };
 template <>
 struct Table<WorkerCancelRequest> {
-  static constexpr auto fields = std::tuple{required("job_id", &WorkerCancelRequest::job_id, "", {1, 256})};
+  using S = WorkerCancelRequest;
+  static constexpr auto fields =
+      std::tuple{required("job_id", &S::job_id, "", {1, 256}),
+                 optional("execution_id", &S::execution_id, "That of the run, if it came with one.", {1, 256})};
 };
 template <>
 struct Table<WorkerCancelReply> {

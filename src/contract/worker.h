@@ -24,6 +24,7 @@ struct ExecuteImage {
 // tokenised once).
 struct ExecuteRequest {
   std::string job_id;
+  std::optional<std::string> execution_id;  // of this run of the job, for /cancel; a worker used alone needs none
   std::optional<std::string> prompt;
   std::optional<std::vector<std::int32_t>> prompt_tokens;
   std::optional<std::string> prompt_sha256;  // of the text; with prompt_tokens, for the receipt
@@ -36,9 +37,11 @@ struct ExecuteRequest {
   std::optional<std::int64_t> timeout_ms;
 };
 
-// POST /cancel
+// POST /cancel. Ends the run that came with this job_id and this execution_id and no other: a call that is late must not
+// end the next run of the same job.
 struct WorkerCancelRequest {
   std::string job_id;
+  std::optional<std::string> execution_id;  // absent: the run that came without one
 };
 struct WorkerCancelReply {
   std::string job_id;

@@ -81,10 +81,11 @@ base::Result<EngineLoop::Run> EngineLoop::start(SequenceSpec spec, std::shared_p
   return run;
 }
 
-bool EngineLoop::cancel(const base::JobId& job_id) {
+bool EngineLoop::cancel(const base::JobId& job_id, const std::optional<std::string>& execution_id) {
   const std::lock_guard lock(mutex_);
   for (const auto& job : known_) {
-    if (job->sequence.spec().job_id != job_id) continue;
+    const SequenceSpec& spec = job->sequence.spec();
+    if (spec.job_id != job_id || spec.execution_id != execution_id) continue;
     job->cancelled.store(true);
     woken_ = true;
     changed_.notify_all();

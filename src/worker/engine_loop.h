@@ -82,8 +82,9 @@ class EngineLoop {
   // this thread before the sink can be called.
   base::Result<Run> start(SequenceSpec spec, std::shared_ptr<JobSink> sink, std::int64_t timeout_ms,
                           const std::function<void()>& on_accepted);
-  // Ends the job before its next step with CANCELLED. False when no such job runs here.
-  bool cancel(const base::JobId& job_id);
+  // Ends the run of the job that came with this execution_id before its next step with CANCELLED. False when no such run
+  // is here: another run of the same job is left alone.
+  bool cancel(const base::JobId& job_id, const std::optional<std::string>& execution_id);
   // The same for exactly this run, which may be over.
   void cancel(const Run& run);
   void wake();

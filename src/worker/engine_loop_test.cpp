@@ -94,10 +94,15 @@ class EngineLoopTest : public testing::Test {
                   *tokenizer_, Identity{.model_digest = "sha256:x", .numerics = "cpu-1"}, clock_);
   }
   base::Result<EngineLoop::Run> start(const std::string& id, const std::string& prompt, std::int64_t max_tokens,
-                                      const std::shared_ptr<Recorder>& sink, std::int64_t timeout_ms = kPlenty) {
-    auto spec =
-        make_sequence_spec({.job_id = id, .prompt = prompt, .max_tokens = max_tokens, .temperature = 0.7, .seed = 5},
-                           *tokenizer_, engine_->facts().context_tokens, 0);
+                                      const std::shared_ptr<Recorder>& sink, std::int64_t timeout_ms = kPlenty,
+                                      std::optional<std::string> execution_id = {}) {
+    auto spec = make_sequence_spec({.job_id = id,
+                                    .execution_id = std::move(execution_id),
+                                    .prompt = prompt,
+                                    .max_tokens = max_tokens,
+                                    .temperature = 0.7,
+                                    .seed = 5},
+                                   *tokenizer_, engine_->facts().context_tokens, 0);
     return loop_->start(std::move(*spec), sink, timeout_ms, [] {});
   }
   std::string text_of(const std::string& prompt) {
@@ -207,11 +212,11 @@ TEST_F(EngineLoopTest, CancelEndsTheJobOnceAndFreesTheSlot) {
   sink->hold_after_first = true;
   ASSERT_TRUE(start("a", "Once upon a time", 400, sink).has_value());
   sink->wait_first();
-  EXPECT_TRUE(loop_->cancel(base::JobId("a")));
+  EXPECT_TRUE(loop_->cancel(base::JobId("a"), {}));
   sink->wait_done();
   EXPECT_EQ(sink->error()->code, base::ErrorCode::kCancelled);
   EXPECT_EQ(sink->endings(), 1);
-  EXPECT_FALSE(loop_->cancel(base::JobId("a")));
+  EXPECT_FALSE(loop_->cancel(base::JobId("a"), {}));
   EXPECT_EQ(loop_->slots_free(), 1);
   EXPECT_EQ(text_of("Once upon a time").empty(), false);
   EXPECT_EQ(loop_->counts().cancelled, 1);
@@ -254,10 +259,36 @@ TEST_F(EngineLoopTest, HeldStepsPassOneByOneAndHoldUpNoEnd) {
   EXPECT_EQ(late->error()->code, base::ErrorCode::kTimeout);
   EXPECT_EQ(held->tokens(), 3) << "a step each, the prompt's included";
   EXPECT_EQ(late->tokens(), 0);
-  EXPECT_TRUE(loop_->cancel(base::JobId("held")));
+  EXPECT_TRUE(loop_->cancel(base::JobId("held"), {}));
   held->wait_done();
   EXPECT_EQ(held->error()->code, base::ErrorCode::kCancelled);
   EXPECT_EQ(held->tokens(), 3);
+}
+
+// The same of a late call to /cancel, whichever of the two runs came with an execution_id; a call that comes in time ends
+// its run, and one for a run that is not here yet ends none.
+TEST_F(EngineLoopTest, ALateCancelLeavesTheNextExecutionAlone) {
+  load(2);
+  const base::JobId job("a");
+  EXPECT_FALSE(loop_->cancel(job, "boot-1"));
+  auto first = std::make_shared<Recorder>();
+  first->hold_after_first = true;
+  ASSERT_TRUE(start("a", "Once upon a time", 400, first, kPlenty, "boot-1").has_value());
+  first->wait_first();
+  EXPECT_FALSE(loop_->cancel(job, "boot-2"));
+  EXPECT_FALSE(loop_->cancel(job, {}));
+  EXPECT_TRUE(loop_->cancel(job, "boot-1"));
+  first->wait_done();
+  EXPECT_EQ(first->error()->code, base::ErrorCode::kCancelled);
+  auto second = std::make_shared<Recorder>();
+  second->hold = true;
+  ASSERT_TRUE(start("a", "Once upon a time", 2, second, kPlenty, "boot-2").has_value());
+  EXPECT_FALSE(loop_->cancel(job, "boot-1"));
+  EXPECT_FALSE(loop_->cancel(job, {}));
+  second->hold = false;
+  loop_->wake();
+  second->wait_done();
+  EXPECT_FALSE(second->error().has_value());
 }
 
 // SSE-1004: a reader that takes nothing stops its own job, not its neighbour's.

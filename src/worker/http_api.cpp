@@ -142,7 +142,7 @@ class HttpApi {
   void cancel(const net::Request& request, const net::ExchangePtr& exchange) {
     auto decoded = contract::decode<contract::WorkerCancelRequest>(request.body, contract::UnknownKeys::kRefuse);
     if (!decoded) return void(exchange->respond_error(decoded.error()));
-    const bool known = c_.loop.cancel(base::JobId(decoded->job_id));
+    const bool known = c_.loop.cancel(base::JobId(decoded->job_id), decoded->execution_id);
     exchange->respond(
         net::http::json_response(202, contract::encode(contract::WorkerCancelReply{
                                           .job_id = decoded->job_id, .status = known ? "cancelling" : "unknown"})));

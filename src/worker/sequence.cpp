@@ -17,6 +17,7 @@ base::Result<SequenceSpec> make_sequence_spec(const contract::ExecuteRequest& re
                                               std::uint64_t seed_if_absent) {
   SequenceSpec spec;
   spec.job_id = base::JobId(request.job_id);
+  spec.execution_id = request.execution_id;
   const auto vocab = tokenizer.facts().vocab_size;
   if (request.prompt) {
     spec.prompt = tokenizer.encode(*request.prompt);

@@ -26,7 +26,8 @@ using base::TokenId;
 
 struct SequenceSpec {
   base::JobId job_id;
-  std::vector<TokenId> prompt;  // special tokens included, never empty
+  std::optional<std::string> execution_id{};  // of this run
+  std::vector<TokenId> prompt;                // special tokens included, never empty
   std::string prompt_sha256;
   std::string parameters_sha256;
   std::shared_ptr<const images::PromptImages> images{};  // behind the image tokens of `prompt`; null: text only

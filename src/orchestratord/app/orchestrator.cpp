@@ -162,7 +162,8 @@ void Orchestrator::Parts::make_parts() {
           [this](const std::string& ref) {
             return catalog::timeout_ms_of(ref, options.config.models, context.roots);
           }});
-  relay.emplace(streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock});
+  relay.emplace(streaming::Relay::Options{
+      .client = &*client, .hub = &*hub, .clock = &clock, .boot_id = base::uuid_v4(entropy)});
   pools.emplace(brain_host::PoolClient::Options{
       .client = &*client, .catalog = &*catalog, .post = [this](brain::Event event) { port->post(std::move(event)); }});
   context.config = &options.config;

@@ -1,8 +1,11 @@
 #include "orchestratord/streaming/relay.h"
 
+#include <fmt/core.h>
+
 #include <atomic>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/sha256.h"
 #include "contract/json.h"
 #include "contract/worker.h"
@@ -89,6 +92,13 @@ class TokenBatch {
   std::vector<TokenData> tokens_;
 };
 
+// The body is an object that has members; one more at its end.
+std::string with_execution_id(std::string body, const std::string& id) {
+  ASSERT(body.ends_with('}'));
+  body.pop_back();
+  return fmt::format("{},\"execution_id\":\"{}\"}}", std::move(body), id);
+}
+
 TokenBatch& thread_batch() {
   thread_local TokenBatch batch;
   return batch;
@@ -106,6 +116,7 @@ class Relay::Execution : public std::enable_shared_from_this<Execution> {
   void tick();
 
  private:
+  std::string id() const { return fmt::format("{}-{}", relay_.options_.boot_id, order_.execution); }
   void on_response(int status);
   void on_data(std::string_view bytes);
   void on_end(const base::Result<>& result);
@@ -153,7 +164,7 @@ void Relay::Execution::begin() {
   request.url = order_.worker_uri + "/execute";
   request.headers.add("Content-Type", "application/json");
   request.headers.add("Accept", "text/event-stream");
-  request.body = std::exchange(order_.body, {});  // nobody needs it twice
+  request.body = with_execution_id(std::exchange(order_.body, {}), id());  // nobody needs it twice
   request.correlation_id = order_.correlation_id;
   request.timeout_ms = relay_.options_.head_timeout_ms;
   const auto self = shared_from_this();
@@ -187,7 +198,8 @@ void Relay::Execution::abort() {
   request.method = "POST";
   request.url = order_.worker_uri + "/cancel";
   request.headers.add("Content-Type", "application/json");
-  request.body = contract::encode(contract::WorkerCancelRequest{order_.stream->identity().job_id.value});
+  request.body = contract::encode(contract::WorkerCancelRequest{
+      .job_id = order_.stream->identity().job_id.value, .execution_id = id()});
   request.correlation_id = order_.correlation_id;
   // The closed connection aborts the job as well; the call only makes it quicker.
   relay_.options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});

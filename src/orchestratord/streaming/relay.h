@@ -25,6 +25,8 @@ class Relay {
     net::Transport* client = nullptr;
     StreamHub* hub = nullptr;
     const base::Clock* clock = nullptr;
+    // Of this process, of the characters of an identifier: executions of earlier ones have other ids.
+    std::string boot_id = "boot";
     std::int64_t head_timeout_ms = 30'000;  // until the worker's answer begins
   };
   // Called on the io thread, `ended` last and exactly once.
@@ -44,7 +46,7 @@ class Relay {
     std::uint64_t execution = 0;  // never used before
     StreamPtr stream;
     std::string worker_uri;
-    std::string body;  // an ExecuteRequest
+    std::string body;  // an ExecuteRequest without an execution_id
     base::CorrelationId correlation_id;
     std::string worker_id;  // these five go into the event `started`
     std::string model;
@@ -65,7 +67,7 @@ class Relay {
     Expected expected;
   };
 
-  explicit Relay(Options options) : options_(options) {}
+  explicit Relay(Options options) : options_(std::move(options)) {}
 
   void execute(Order order, Reports reports);
   // Tells the worker and closes the connection. No effect after the end.

@@ -58,14 +58,15 @@ class RelayTest : public testing::Test {
                      worker_(exchange);
                    });
     server_->route("POST", "/cancel", net::Scope::kPublic,
-                   [this](const net::Request&, const net::ExchangePtr& exchange) {
+                   [this](const net::Request& request, const net::ExchangePtr& exchange) {
+                     cancel_body_ = request.body;
                      ++cancels_;
                      exchange->respond(net::http::json_response(202, "{}"));
                    });
     EXPECT_TRUE(server_->start());
     hub_ = std::make_unique<StreamHub>(StreamHub::Options{.limits = {}, .clock = &clock_});
     client_ = std::make_unique<net::Client>(runtime_);
-    relay_ = std::make_unique<Relay>(Relay::Options{.client = client_.get(), .hub = hub_.get(), .clock = &clock_});
+    relay_ = std::make_unique<Relay>(Relay::Options{.client = client_.get(), .hub = hub_.get(), .clock = &clock_, .boot_id = "b"});
     stream_ = hub_->open(base::JobId("job-1"), contract::OnDisconnect::kResume);
     stream_->queued({.job_id = "job-1"});
   }
@@ -122,7 +123,7 @@ class RelayTest : public testing::Test {
   std::unique_ptr<Relay> relay_;
   StreamPtr stream_;
   std::function<void(const net::ExchangePtr&)> worker_;
-  std::string body_, correlation_;
+  std::string body_, cancel_body_, correlation_;
   std::atomic<int> starts_{0}, cancels_{0};
   std::atomic<std::int64_t> progress_{0};
 };
@@ -139,7 +140,7 @@ TEST_F(RelayTest, RelaysAWholeJob) {
   EXPECT_EQ(starts_, 1);
   EXPECT_GE(progress_, 1);
   EXPECT_EQ(tokens_held(), 2);
-  EXPECT_EQ(body_, R"({"job_id":"job-1"})");
+  EXPECT_EQ(body_, R"({"job_id":"job-1","execution_id":"b-1"})");
   EXPECT_EQ(correlation_, "corr-1");
 }
 
@@ -346,6 +347,7 @@ TEST_F(RelayTest, AbortClosesTheConnectionAndTellsTheWorker) {
   relay_->abort(1);  // after the end: nothing happens
   while (cancels_ == 0) std::this_thread::yield();
   EXPECT_EQ(cancels_, 1);
+  EXPECT_EQ(cancel_body_, R"({"job_id":"job-1","execution_id":"b-1"})") << "no other run of the job";
 }
 
 // Promise 3, against the same job undisturbed: whatever pieces a worker's bytes come in, and wherever its connections break,
