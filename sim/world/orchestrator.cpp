@@ -79,7 +79,7 @@ void Orchestrator::start() {
 
 brain::Restored Orchestrator::restored_state(const state_store::RestoredState& state) {
   brain::Restored out;
-  out.pool_endpoints = state.pool_endpoints;
+  for (const auto& [pool, endpoint] : state.pool_endpoints) out.pool_endpoints.push_back(endpoint);
   out.pool_orders = state.pool_orders;
   for (auto& [pool, orders] : out.pool_orders) {
     if (world_.options.plant == Plant::kDrainForgotten) orders.draining = false;

@@ -4,6 +4,8 @@
 
 #include "base/sha256.h"
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/sha.h>
 
 #include "base/assert.h"
@@ -38,6 +40,15 @@ Sha256Digest Sha256::digest() const {
 }
 
 Sha256Digest sha256(std::string_view text) { return Sha256().update(text).digest(); }
+
+Sha256Digest hmac_sha256(std::span<const std::uint8_t> key, std::string_view text) {
+  Sha256Digest out;
+  unsigned int size = 0;
+  const auto* data = reinterpret_cast<const unsigned char*>(text.data());
+  ASSERT(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), data, text.size(), out.data(), &size) != nullptr);
+  ASSERT(size == out.size());
+  return out;
+}
 
 std::string to_hex(std::span<const std::uint8_t> bytes) {
   static constexpr char kHex[] = "0123456789abcdef";

@@ -26,6 +26,8 @@ class Sha256 {
 };
 
 Sha256Digest sha256(std::string_view text);
+// HMAC-SHA-256 (RFC 2104) of `text` under `key`.
+Sha256Digest hmac_sha256(std::span<const std::uint8_t> key, std::string_view text);
 std::string to_hex(std::span<const std::uint8_t> bytes);
 
 }  // namespace llorch::base

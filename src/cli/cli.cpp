@@ -167,7 +167,7 @@ void add_job_commands(CLI::App& app, GlobalOptions& global, RunOptions& run, std
 }
 
 void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& options, int& code) {
-  CLI::App* pool = app.add_subcommand("pool", "Drain, reload or purge a pool, and its health");
+  CLI::App* pool = app.add_subcommand("pool", "Pair, drain, reload or purge a pool, and its health");
   pool->require_subcommand(1);
   const auto add = [&](const char* name, const char* help, int (*run)(const GlobalOptions&, const PoolOptions&)) {
     CLI::App* command = pool->add_subcommand(name, help);
@@ -180,6 +180,9 @@ void add_pool_commands(CLI::App& app, const GlobalOptions& global, PoolOptions& 
         ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
         ->capture_default_str();
   };
+  add("pair", "Make the credential a pool comes with; the one it had is refused", pair_pool)
+      ->add_option("--out", options.credential_file, "Write it to this file, mode 0600, instead of printing it");
+  add("unpair", "Refuse a pool's credential and forget the pool", unpair_pool);
   deadline(add("drain", "No more jobs; workers are stopped when they are idle", drain_pool));
   add("undrain", "Take a drain back", undrain_pool);
   CLI::App* reload =

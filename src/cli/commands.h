@@ -53,7 +53,10 @@ struct PoolOptions {
   std::vector<std::string> models;  // to purge; none: all
   bool idle_only = false;
   bool force = false;
+  std::string credential_file;  // to write; empty: standard output
 };
+int pair_pool(const GlobalOptions& global, const PoolOptions& options);
+int unpair_pool(const GlobalOptions& global, const PoolOptions& options);
 int drain_pool(const GlobalOptions& global, const PoolOptions& options);
 int undrain_pool(const GlobalOptions& global, const PoolOptions& options);
 int reload_pool(const GlobalOptions& global, const PoolOptions& options);

@@ -71,8 +71,6 @@ std::filesystem::path state_directory(const GlobalOptions& options) {
   return options.state_dir.empty() ? base::default_state_directory() : std::filesystem::path(options.state_dir);
 }
 
-Api::Api(std::string url, std::string token) : url_(std::move(url)), client_(runtime_, {.token = std::move(token)}) {}
-
 base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
   const contract::Config config = TRY(load_config(options));
   const auto getenv = [](const char* name) { return std::getenv(name); };
@@ -99,7 +97,7 @@ base::Result<std::unique_ptr<Api>> Api::connect(const GlobalOptions& options) {
 }
 
 base::Result<std::string> Api::call(const std::string& method, const std::string& path, const std::string& body) {
-  net::ClientRequest request{.method = method, .url = url_ + path, .body = body};
+  net::ClientRequest request{.method = method, .url = url_ + path, .bearer = token_, .body = body};
   if (!body.empty()) request.headers.set("Content-Type", "application/json");
   auto response = client_.call(std::move(request));
   if (!response) {
@@ -114,8 +112,9 @@ base::Result<std::string> Api::call(const std::string& method, const std::string
 }
 
 net::StreamHandle Api::stream(const std::string& path, net::http::Headers headers, net::StreamCallbacks callbacks) {
-  return client_.stream({.url = url_ + path, .headers = std::move(headers), .idle_timeout_ms = kStreamIdleTimeoutMs},
-                        std::move(callbacks));
+  return client_.stream(
+      {.url = url_ + path, .headers = std::move(headers), .bearer = token_, .idle_timeout_ms = kStreamIdleTimeoutMs},
+      std::move(callbacks));
 }
 
 void print_table(const std::vector<std::string>& header, const std::vector<std::vector<std::string>>& rows) {

@@ -43,10 +43,10 @@ class Api {
   const std::string& url() const { return url_; }
 
  private:
-  Api(std::string url, std::string token);
-  std::string url_;
+  Api(std::string url, std::string token) : url_(std::move(url)), token_(std::move(token)) {}
+  std::string url_, token_;
   net::IoRuntime runtime_;
-  net::Client client_;
+  net::Client client_{runtime_};
 };
 
 // Columns padded to their widest cell; headers only on a terminal, so that output pipes well.

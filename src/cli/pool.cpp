@@ -1,25 +1,32 @@
 // llorch pool: what an operator does with one pool.
 #include <fmt/core.h>
 
+#include <boost/json.hpp>
+
 #include "base/id.h"
 #include "cli/commands.h"
 #include "contract/json.h"
 #include "contract/pool.h"
 #include "contract/pool_control.h"
+#include "contract/pool_credential.h"
 
 namespace llorch::cli {
 namespace {
 
-// A call to /v2/pools/{id}/<what>; its answer in words or as it came.
+// A call to /v2/pools/{id}/<what>.
+base::Result<std::string> ask(const GlobalOptions& global, const PoolOptions& options, const std::string& method,
+                              const std::string& what, const std::string& body) {
+  if (!base::is_valid_identifier(options.pool)) {
+    return base::fail(base::ErrorCode::kInvalidParams, "a pool id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+  }
+  const auto api = TRY(Api::connect(global));
+  return api->call(method, "/v2/pools/" + options.pool + "/" + what, body);
+}
+
+// Its answer in words or as it came.
 int control(const GlobalOptions& global, const PoolOptions& options, const std::string& method, const std::string& what,
             const std::string& body) {
-  if (!base::is_valid_identifier(options.pool)) {
-    return report({base::ErrorCode::kInvalidParams, "a pool id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -", {}},
-                  global.json);
-  }
-  auto api = Api::connect(global);
-  if (!api) return report(api.error(), global.json);
-  const auto answer = (*api)->call(method, "/v2/pools/" + options.pool + "/" + what, body);
+  const auto answer = ask(global, options, method, what, body);
   if (!answer) return report(answer.error(), global.json);
   if (global.json) return fmt::print("{}\n", *answer), kOk;
   const auto reply = contract::decode<contract::PoolControlReply>(*answer);
@@ -61,6 +68,44 @@ void print_gpus(const contract::PoolList& pools, const std::string& pool_id) {
 }
 
 }  // namespace
+
+int pair_pool(const GlobalOptions& global, const PoolOptions& options) {
+  const auto answer = ask(global, options, "POST", "credential", "");
+  if (!answer) return report(answer.error(), global.json);
+  const auto reply = contract::decode<contract::PoolCredentialReply>(*answer);
+  if (!reply) return report(reply.error(), global.json);
+  if (options.credential_file.empty()) {
+    if (global.json) return fmt::print("{}\n", *answer), kOk;
+    fmt::print("{}\n", reply->credential);
+    fmt::print(stderr,
+               "this line is a secret: write it into pool-managerd.credential_file of {} (mode 0600), with {} as its "
+               "pool-managerd.pool_id, and start pool-managerd\n",
+               reply->pool_id, reply->pool_id);
+    return kOk;
+  }
+  const auto credential = contract::PoolCredential::parse(reply->credential);
+  if (!credential) return report(credential.error(), global.json);
+  const auto written = contract::store_pool_credential(options.credential_file, *credential);
+  if (!written) return report(written.error(), global.json);
+  if (global.json) {
+    fmt::print("{}\n", boost::json::serialize(
+                           boost::json::object{{"pool_id", reply->pool_id}, {"file", options.credential_file}}));
+  } else {
+    fmt::print("wrote the credential of {} to {}\n", reply->pool_id, options.credential_file);
+  }
+  return kOk;
+}
+
+int unpair_pool(const GlobalOptions& global, const PoolOptions& options) {
+  const auto answer = ask(global, options, "DELETE", "credential", "");
+  if (!answer) return report(answer.error(), global.json);
+  if (global.json) {
+    fmt::print("{}\n", boost::json::serialize(boost::json::object{{"pool_id", options.pool}, {"status", "unpaired"}}));
+  } else {
+    fmt::print("{}: unpaired; it is refused from now on\n", options.pool);
+  }
+  return kOk;
+}
 
 int drain_pool(const GlobalOptions& global, const PoolOptions& options) {
   return control(global, options, "POST", "drain", contract::encode(contract::DrainRequest{options.deadline_ms}));

@@ -27,6 +27,7 @@
 #include "cli/stack/log_pump.h"
 #include "cli/stack/processes.h"
 #include "cli/stack/start_error.h"
+#include "contract/pool_credential.h"
 
 namespace llorch::cli {
 namespace {
@@ -122,9 +123,11 @@ class Supervisor {
   Supervisor(std::filesystem::path state_dir, std::vector<Daemon> daemons)
       : state_dir_(std::move(state_dir)), daemons_(std::move(daemons)) {}
 
-  // Starts orchestratord, then pool-managerd pointed at it, and waits until each has written its run file. A restart
-  // uses the port of the first start, so that clients and the other daemon find it again.
-  base::Result<> start() {
+  // Pairs the two with each other (`pairing`: the arguments of orchestratord that do), starts orchestratord, then
+  // pool-managerd pointed at it, and waits until each has written its run file. A restart uses the port of the first start,
+  // so that clients and the other daemon find it again.
+  base::Result<> start(const std::vector<std::string>& pairing) {
+    TRY(pair(pairing));
     std::string orchestrator;
     for (Daemon& daemon : daemons_) {
       remove_run_file(state_dir_, daemon.name);
@@ -170,6 +173,24 @@ class Supervisor {
   }
 
  private:
+  base::Result<> pair(const std::vector<std::string>& pairing) {
+    Daemon once = daemons_.front();
+    once.args.insert(once.args.end(), pairing.begin(), pairing.end());
+    TRY(spawn(once));
+    int status = 0;
+    while (::waitpid(once.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+    return base::fail(start_error_of(once, status));
+  }
+
+  static base::Error start_error_of(const Daemon& daemon, int status) {
+    return stack::start_error({.name = daemon.name,
+                               .exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                               .log_tail = stack::read_log_tail(daemon.log, daemon.log_offset),
+                               .log_path = daemon.log.string()});
+  }
+
   // The address the daemon listens on.
   base::Result<std::string> wait_ready(Daemon& daemon) {
     const auto deadline = Clock::now() + kReadyTimeout;
@@ -181,11 +202,7 @@ class Supervisor {
       if (::waitpid(daemon.pid, &status, WNOHANG) == daemon.pid) {
         daemon.pid = 0;
         daemon.pump.reset();  // its last words are in the file now
-        const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        return base::fail(stack::start_error({.name = daemon.name,
-                                              .exit_status = code,
-                                              .log_tail = stack::read_log_tail(daemon.log, daemon.log_offset),
-                                              .log_path = daemon.log.string()}));
+        return base::fail(start_error_of(daemon, status));
       }
       if (stop_requested()) return base::fail(ErrorCode::kCancelled, "interrupted; nothing was left running");
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -226,12 +243,15 @@ class Supervisor {
 struct Launch {
   std::vector<std::string> set;
   std::vector<std::string> model_roots;
-  std::string offered;  // the alias to try
+  std::string offered;               // the alias to try
+  std::vector<std::string> pairing;  // of orchestratord with the pool of this stack
 };
 
 base::Result<Launch> launch_of(const GlobalOptions& global, const UpOptions& options) {
   const contract::Config config = TRY(load_config(global));
   Launch out{.set = global.set};
+  out.pairing = {"--pair-pool", config.pool_managerd.pool_id, "--credential-file",
+                 contract::pool_credential_file(config, state_directory(global)).string()};
   std::error_code ec;
   if (const auto here = std::filesystem::current_path(ec); !ec) out.model_roots.push_back(here.string());
   if (options.cpu) out.set.push_back("devices.allow_cpu=true");
@@ -293,10 +313,10 @@ void announce(const GlobalOptions& global, const std::filesystem::path& state_di
 
 // Runs in the foreground, or as the process `up --detach` leaves behind. `started` is told how the start went.
 int supervise(const GlobalOptions& global, const std::filesystem::path& state_dir, std::vector<Daemon> daemons,
-              const std::string& offered, const std::function<void(int exit_code)>& started) {
+              const Launch& launch, const std::function<void(int exit_code)>& started) {
   Supervisor supervisor(state_dir, std::move(daemons));
   // On failure whatever was started is stopped below.
-  base::Result<> up = supervisor.start();
+  base::Result<> up = supervisor.start(launch.pairing);
   if (up) up = base::write_run_file(state_dir / "run" / "supervisor.json");
   if (!up) {
     supervisor.stop();
@@ -304,7 +324,7 @@ int supervise(const GlobalOptions& global, const std::filesystem::path& state_di
     started(code);
     return code;
   }
-  announce(global, state_dir, offered);
+  announce(global, state_dir, launch.offered);
   started(kOk);
   supervisor.supervise();
   supervisor.stop();
@@ -331,7 +351,7 @@ int wait_started(int pipe_fd, pid_t supervisor) {
 
 // Forks the supervisor into a session of its own and waits until it has started everything or failed.
 int supervise_detached(const GlobalOptions& global, const std::filesystem::path& state_dir, std::vector<Daemon> daemons,
-                       const std::string& offered) {
+                       const Launch& launch) {
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return report(base::io_error("cannot create", "pipe", errno), global.json);
   const pid_t child = ::fork();
@@ -342,7 +362,7 @@ int supervise_detached(const GlobalOptions& global, const std::filesystem::path&
     auto pump = stack::LogPump::start(state_dir / "logs/supervisor.log");
     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     ::dup2(null, STDIN_FILENO);
-    const int code = supervise(global, state_dir, std::move(daemons), offered, [&](int start_code) {
+    const int code = supervise(global, state_dir, std::move(daemons), launch, [&](int start_code) {
       const auto byte = static_cast<char>(start_code);
       (void)!::write(pipe_fds[1], &byte, 1);
       ::close(pipe_fds[1]);
@@ -400,8 +420,8 @@ int up(const GlobalOptions& global, const UpOptions& options) {
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
-  if (options.detach) return supervise_detached(global, state_dir, std::move(daemons), launch->offered);
-  return supervise(global, state_dir, std::move(daemons), launch->offered, [](int) {});
+  if (options.detach) return supervise_detached(global, state_dir, std::move(daemons), *launch);
+  return supervise(global, state_dir, std::move(daemons), *launch, [](int) {});
 }
 
 int down(const GlobalOptions& global) {

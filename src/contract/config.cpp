@@ -320,8 +320,7 @@ struct Table<OrchestratordConfig> {
           "worker_image_tokens_max", &S::worker_image_tokens_max,
           "Tokens that the images of one request may take; 0: no images. Each slot of a worker holds memory for them.",
           {0, static_cast<double>(kImageTokensMax)}),
-      optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity."),
-      optional("pool_managers", &S::pool_managers, "Base URLs asked for their state at start.")};
+      optional("kv_dtype", &S::kv_dtype, "Element type of the KV cache: f16 or f32; part of a result's identity.")};
   static base::Result<> validate(const S& c) {
     TRY(check_bind(c.bind, "orchestratord.bind"));
     TRY(check_tenants(c));
@@ -337,6 +336,11 @@ struct Table<PoolManagerdConfig> {
   using S = PoolManagerdConfig;
   static constexpr auto fields = std::tuple{
       optional("bind", &S::bind, "Address and port; beyond loopback only with a token."),
+      optional("advertise", &S::advertise,
+               "Host name or address at which others reach this node; empty: that of bind. A bind to all addresses "
+               "needs it."),
+      optional("credential_file", &S::credential_file,
+               "File with the credential of this pool, mode 0600; empty: pool_credential in the state folder."),
       optional("pool_id", &S::pool_id, "Unique name of this node."),
       optional("orchestrator_url", &S::orchestrator_url, "Where orchestratord listens."),
       optional("heartbeat_interval_ms", &S::heartbeat_interval_ms, "How often the state is sent to orchestratord.",
@@ -571,7 +575,7 @@ std::string env_name(std::string_view dotted) {
 }
 
 // Whether an error about `field` can come from the value of `key`, both dotted. Rules across fields name a tail of the
-// path ("queue", "timeout.max_ms"); elements and entries are below the key ("pool_managers[0]", "models.aliases.x").
+// path ("queue", "timeout.max_ms"); elements and entries are below the key ("tenants[0]", "models.aliases.x").
 bool concerns(std::string_view field, std::string_view key) {
   const std::string below = fmt::format("{}.", field.substr(0, field.find('[')));
   return fmt::format(".{}.", key).find("." + below) != std::string::npos || below.starts_with(fmt::format("{}.", key));
@@ -654,7 +658,11 @@ bj::array examples() {
                                {"token_file", "/etc/llorch/research.token"},
                                {"quotas", {{"max_concurrent_jobs", 16}, {"token_budget_daily", 5000000}}}}}}}},
       {"pool-managerd",
-       {{"bind", "0.0.0.0:9200"}, {"pool_id", "node-1"}, {"orchestrator_url", "http://10.0.0.5:8080"}}},
+       {{"bind", "0.0.0.0:9200"},
+        {"advertise", "10.0.0.6"},
+        {"credential_file", "/etc/llorch/pool_credential"},
+        {"pool_id", "node-1"},
+        {"orchestrator_url", "http://10.0.0.5:8080"}}},
       {"auth", {{"token_file", "/etc/llorch/token"}}}};
   // TLS ends at the proxy, which runs on this machine and passes the Authorization header on.
   const bj::value behind_a_proxy = {{"orchestratord", {{"bind", "127.0.0.1:8080"}, {"hosts", {"llm.example"}}}},
@@ -671,8 +679,6 @@ std::string config_json_schema() {
   return bj::serialize(out);
 }
 
-namespace {
-// One line of a file that nobody else can read, without the white space at its end.
 base::Result<std::string> read_secret(const std::string& file) {
   struct stat st {};
   if (::stat(file.c_str(), &st) == 0 && (st.st_mode & 077) != 0) {
@@ -683,6 +689,7 @@ base::Result<std::string> read_secret(const std::string& file) {
   return text;
 }
 
+namespace {
 base::Result<> check_token_length(std::string_view token) {
   if (token.size() >= 32) return {};
   return config_error("the API token has fewer than 32 characters; make one with: openssl rand -hex 32");

@@ -145,10 +145,11 @@ struct OrchestratordConfig {
   std::int64_t worker_kv_tokens = 0;                  // tokens the cache holds for all slots; 0 = slots x context
   std::int64_t worker_image_tokens_max = 2048;        // of one request; 0: no images
   std::string kv_dtype = "f16";
-  std::vector<std::string> pool_managers;  // base URLs asked for /v2/state at start
 };
 struct PoolManagerdConfig {
   std::string bind = "127.0.0.1:9200";
+  std::string advertise;        // host; empty: that of bind
+  std::string credential_file;  // mode 0600; empty: pool_credential in the state folder
   std::string pool_id = "pool-1";
   std::string orchestrator_url = "http://127.0.0.1:8080";
   std::int64_t heartbeat_interval_ms = 15000;
@@ -213,6 +214,8 @@ struct TenantToken {
 base::Result<std::vector<TenantToken>> load_tenant_tokens(const Config& config, std::string_view api_token);
 // Those of auth.reader_token_files. Refuses what load_api_token() refuses, and readers without a token of the operator.
 base::Result<std::vector<std::string>> load_reader_tokens(const Config& config, std::string_view api_token);
+// One line of a file that nobody else can read, without the white space at its end. Errors: CONFIG_INVALID, IO_ERROR.
+base::Result<std::string> read_secret(const std::string& file);
 // The text of persistence.postgresql.connection_file; empty if none is configured. Refuses files others can read.
 base::Result<std::string> load_postgresql_connection(const Config& config);
 

@@ -23,6 +23,14 @@ struct EnumNames<PoolOperationState> {
 };
 
 template <>
+struct Table<PoolCredentialReply> {
+  using S = PoolCredentialReply;
+  static constexpr auto fields =
+      std::tuple{required("pool_id", &S::pool_id),
+                 required("credential", &S::credential,
+                          "What the pool keeps in pool-managerd.credential_file. It is a secret, and told this once.")};
+};
+template <>
 struct Table<DrainRequest> {
   static constexpr auto fields = std::tuple{
       required("deadline_ms", &DrainRequest::deadline_ms,
@@ -100,6 +108,7 @@ struct Table<PoolHealthReport> {
 }  // namespace llorch::contract
 
 using namespace llorch::contract;
+LLORCH_INSTANTIATE_WIRE(PoolCredentialReply)
 LLORCH_INSTANTIATE_WIRE(DrainRequest)
 LLORCH_INSTANTIATE_WIRE(ReloadRequest)
 LLORCH_INSTANTIATE_WIRE(PurgeRequest)

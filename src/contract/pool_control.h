@@ -11,6 +11,12 @@
 
 namespace llorch::contract {
 
+// 201 of POST /v2/pools/{id}/credential
+struct PoolCredentialReply {
+  std::string pool_id;
+  std::string credential;  // the text of a PoolCredential; told this once
+};
+
 // POST /v2/pools/{id}/drain
 struct DrainRequest {
   std::int64_t deadline_ms = 0;  // what still runs then goes back to the queue; 0: at once

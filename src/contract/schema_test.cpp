@@ -55,6 +55,7 @@ const std::vector<SchemaFile>& schema_files() {
       {"model_facts", "GET /v2/models/describe", json_schema<ModelFacts>},
       {"execute_request", "POST /execute of a worker", json_schema<ExecuteRequest>},
       {"worker_health", "GET /health of a worker", json_schema<WorkerHealth>},
+      {"pool_credential_reply", "201 of POST /v2/pools/{id}/credential", json_schema<PoolCredentialReply>},
       {"drain_request", "POST /v2/pools/{id}/drain", json_schema<DrainRequest>},
       {"reload_request", "POST /v2/pools/{id}/reload", json_schema<ReloadRequest>},
       {"purge_request", "POST /v2/pools/{id}/purge", json_schema<PurgeRequest>},

@@ -136,8 +136,7 @@ class StreamHandle::Impl final : public StreamHandle::Control, public std::enabl
     connected_ = true;
     set_deadline(started_ + std::chrono::milliseconds(timeout_ms()));
     http::Headers headers = std::move(request_.headers);
-    if (!options_.token.empty() && !headers.get("Authorization"))
-      headers.add("Authorization", "Bearer " + options_.token);
+    if (!request_.bearer.empty()) headers.set("Authorization", "Bearer " + request_.bearer);
     if (!request_.correlation_id.empty()) {
       headers.set(http::kCorrelationHeader, request_.correlation_id.value);
     }

@@ -19,7 +19,6 @@ namespace llorch::net {
 using http::Response;
 
 struct ClientOptions {
-  std::string token;  // sent as bearer token with every request; empty = none
   std::int64_t connect_timeout_ms = 5'000;
   std::int64_t request_timeout_ms = 30'000;  // for requests that name none
   std::size_t response_bytes_max = 64 << 20;
@@ -29,6 +28,8 @@ struct ClientRequest {
   std::string method = "GET";
   std::string url;  // http://host:port/path
   http::Headers headers;
+  // Token for the server of `url`, sent to it alone: a redirect is an answer and not followed. Empty: none.
+  std::string bearer{};
   std::string body;                    // JSON, unless a Content-Type says something else
   base::CorrelationId correlation_id;  // sent as X-Correlation-Id unless empty
   // Whole requests: until the last byte of the response. Streams: until the response's head. 0 = the client's default.

@@ -19,17 +19,20 @@ namespace {
 
 using base::ErrorCode;
 
-const std::string kToken(32, 's');
+constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
 
 struct ClientTest : testing::Test {
   IoRuntime runtime;
-  Server server{runtime,
-                {.component = "test",
-                 .auth = {.credentials = {http::make_credential(kToken, http::Role::kOperator).value()},
-                          .optional_on_loopback = true}}};
+  Server server{runtime, {.component = "test", .auth = rules()}};
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<ExchangePtr> kept;
+
+  // A token may come and need not.
+  static http::AuthRules rules() {
+    return {.credentials = {http::make_credential(kToken, http::Role::kOperator).value()},
+            .optional_on_loopback = true};
+  }
 
   void SetUp() override {
     server.route("POST", "/echo", Scope::kPublic, [](Request request, ExchangePtr exchange) {
@@ -105,16 +108,42 @@ struct Recorder {
 };
 
 TEST_F(ClientTest, CallCarriesTokenAndCorrelationId) {
-  Client client(runtime, {.token = kToken});
+  Client client(runtime);
   const std::string body(1 << 20, 'x');
-  const auto response =
-      client.call({.method = "POST", .url = url("/echo"), .body = body, .correlation_id = base::CorrelationId("c-9")});
+  const auto response = client.call({.method = "POST",
+                                     .url = url("/echo"),
+                                     .bearer = kToken,
+                                     .body = body,
+                                     .correlation_id = base::CorrelationId("c-9")});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->status, 202);
   EXPECT_EQ(response->body, body);
-  EXPECT_EQ(response->headers.get("X-Got"), "Bearer " + kToken + ",c-9");
+  EXPECT_EQ(response->headers.get("X-Got"), "Bearer " + std::string(kToken) + ",c-9");
   EXPECT_EQ(response->headers.get("X-Correlation-Id"), "c-9");
   EXPECT_EQ(client.call({.url = url("/big")})->body.size(), std::size_t{3 << 20});
+}
+
+// Whoever answers with a redirect gets no second request, and whoever it names none at all.
+TEST_F(ClientTest, ARedirectIsAnAnswerAndNotFollowed) {
+  int asked = 0;
+  Server named(runtime, {.component = "named"});
+  named.route("GET", "/keep", Scope::kPublic, [&](Request, ExchangePtr exchange) {
+    ++asked;
+    exchange->respond({});
+  });
+  ASSERT_TRUE(named.start());
+  Server redirects(runtime, {.component = "redirects", .auth = rules()});
+  redirects.route("GET", "/there", Scope::kPublic, [&](Request, ExchangePtr exchange) {
+    exchange->respond({307, {{"Location", named.url() + "/keep"}}, {}});
+  });
+  ASSERT_TRUE(redirects.start());
+  Client client(runtime);
+  const auto response = client.call({.url = redirects.url() + "/there", .bearer = kToken});
+  ASSERT_TRUE(response) << response.error().message;
+  EXPECT_EQ(response->status, 307);
+  EXPECT_EQ(asked, 0);
+  redirects.stop(0);
+  named.stop(0);
 }
 
 TEST_F(ClientTest, ByHostName) {

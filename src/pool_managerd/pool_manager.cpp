@@ -29,6 +29,8 @@
 #include "pool_managerd/gpu_inventory/inventory.h"
 #include "pool_managerd/main_loop.h"
 #include "pool_managerd/model_catalog/model_catalog.h"
+#include "pool_managerd/registration/addresses.h"
+#include "pool_managerd/registration/node_access.h"
 #include "pool_managerd/registration/orchestrator_link.h"
 #include "pool_managerd/state_lock.h"
 #include "pool_managerd/task_thread.h"
@@ -113,7 +115,7 @@ wl::LifecycleConfig lifecycle_config(const contract::Config& config) {
 class PoolManager::Impl {
  public:
   Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory, const Bind& bind,
-       net::http::AuthRules auth);
+       registration::NodeAccess access);
   ~Impl();
 
   base::Result<> open();
@@ -122,7 +124,6 @@ class PoolManager::Impl {
 
  private:
   control_api::Operations operations();
-  std::string reachable_url() const;
   void start_worker(contract::StartWorkerRequest wanted, base::CorrelationId correlation_id, ExchangePtr exchange);
   void describe(std::string ref, model_catalog::WorkerShape shape, ExchangePtr exchange);
   void serve_tokenizer(std::string digest, ExchangePtr exchange);
@@ -132,6 +133,10 @@ class PoolManager::Impl {
   contract::PoolState state();
 
   void step(const wl::Event& event);
+  // Where this process reaches a worker that others reach at `uri`.
+  std::string worker_url(const std::string& uri) const {
+    return registration::at_host(uri, access_.local_host).value_or(uri);
+  }
   void execute(const wl::Answer&);
   void execute(const wl::Refuse&);
   void execute(const wl::Spawn&);
@@ -150,6 +155,7 @@ class PoolManager::Impl {
   std::optional<std::int64_t> turn();
 
   PoolManagerOptions options_;
+  const registration::NodeAccess access_;
   StateLock lock_;
   base::SystemClock clock_;
   base::SystemEntropy entropy_;
@@ -187,8 +193,9 @@ std::string host_name() {
 }  // namespace
 
 PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory,
-                        const Bind& bind, net::http::AuthRules auth)
+                        const Bind& bind, registration::NodeAccess access)
     : options_(std::move(options)),
+      access_(std::move(access)),
       lock_(std::move(lock)),
       started_(clock_.now()),
       boot_id_(base::uuid_v4(entropy_)),
@@ -197,12 +204,12 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                model_catalog::make_engine_inspector(
                    {.threads_count = static_cast<std::uint32_t>(worker_threads(options_.config))})),
       lifecycle_(lifecycle_config(options_.config), entropy_),
-      client_(runtime_, {.token = options_.api_token}),
+      client_(runtime_),
       server_(runtime_, net::ServerOptions{.component = "pool-managerd",
                                            .bind_address = bind.address,
                                            .port = bind.port,
-                                           .auth = std::move(auth),
-                                           .browsers = {.hosts = {host_name()}, .cors_origins = {}}}) {}
+                                           .auth = access_.auth,
+                                           .browsers = {.hosts = {host_name(), access_.advertised_host}, .cors_origins = {}}}) {}
 
 PoolManager::Impl::~Impl() {
   refresh_.cancel();
@@ -216,15 +223,6 @@ PoolManager::Impl::~Impl() {
   if (signal_fd_ >= 0) close(signal_fd_);
 }
 
-// What peers on this or another host can call: a wildcard address is nobody's.
-std::string PoolManager::Impl::reachable_url() const {
-  const std::string url = server_.url();
-  const auto parsed = net::http::parse_url(url);
-  if (!parsed || (parsed->host != "0.0.0.0" && parsed->host != "::")) return url;
-  const std::string name = host_name();
-  return name.empty() ? url : fmt::format("http://{}:{}", name, server_.port());
-}
-
 base::Result<> PoolManager::Impl::open() {
   const auto& config = options_.config;
   const model_catalog::WorkerShape shape{.context_tokens = config.orchestratord.worker_context_tokens.value_or(0),
@@ -235,17 +233,17 @@ base::Result<> PoolManager::Impl::open() {
   control_api::add_routes(server_, operations(), shape);
   step(wl::DevicesRead{inventory_.read()});
   TRY(server_.start());
-  const auto url = TRY(net::http::parse_url(server_.url()));
-  const bool wildcard = url.host == "0.0.0.0" || url.host == "::";
   const std::filesystem::path sibling = std::filesystem::path(base::executable_directory()) / "worker-orcd";
   WorkerHostOptions host;
   host.executable =
       config.pool_managerd.worker_binary.empty() ? sibling : std::filesystem::path(config.pool_managerd.worker_binary);
   host.state_directory = options_.state_directory;
-  host.callback_base =
-      (wildcard ? fmt::format("http://127.0.0.1:{}", server_.port()) : server_.url()) + "/v2/internal/workers/";
-  host.bind_address = url.host;
-  host.api_token_file = config.auth.token_file;
+  host.callback_base = net::http::base_url(access_.local_host, server_.port()) + "/v2/internal/workers/";
+  host.bind_address = access_.bind_address;
+  host.advertised_host = access_.advertised_host;
+  host.control_token = access_.credential.control_token();
+  host.callback_token = access_.credential.worker_token();
+  host.auth_optional_on_loopback = access_.auth.optional_on_loopback;
   host.threads_count = worker_threads(config);
   host.shutdown_grace_ms = config.pool_managerd.worker_drain_grace_ms;
   host.step_counters = config.pool_managerd.worker_step_counters;
@@ -254,7 +252,8 @@ base::Result<> PoolManager::Impl::open() {
       std::move(host), loop_,
       [this](const WorkerId& id, const wl::ExitFacts& facts, const std::string& tail) { on_exit(id, facts, tail); });
   registration::OrchestratorLinkOptions link;
-  link.url = config.pool_managerd.orchestrator_url;
+  if (access_.paired) link.url = config.pool_managerd.orchestrator_url;
+  link.token = access_.credential.node_token();
   link.pool_id = config.pool_managerd.pool_id;
   link.registration.heartbeat_interval_ms = config.pool_managerd.heartbeat_interval_ms;
   link_.emplace(
@@ -400,7 +399,7 @@ contract::PoolState PoolManager::Impl::state() {
   const base::Time now = clock_.now();
   contract::PoolState out;
   out.pool_id = options_.config.pool_managerd.pool_id;
-  out.endpoint = reachable_url();
+  out.endpoint = net::http::base_url(access_.advertised_host, server_.port());
   out.version = base::kVersion;
   out.timestamp_ms = now.unix_ms;
   out.uptime_seconds = (now.mono_ms - started_.mono_ms) / 1000;
@@ -446,7 +445,8 @@ void PoolManager::Impl::execute(const wl::Spawn& command) {
 
 void PoolManager::Impl::execute(const wl::Probe& command) {
   net::ClientRequest request;
-  request.url = command.uri + "/health";
+  request.url = worker_url(command.uri) + "/health";
+  request.bearer = access_.credential.control_token();
   request.timeout_ms = std::min(kProbeTimeoutMaxMs, options_.config.pool_managerd.worker_health_interval_ms);
   client_.request(std::move(request),
                   [this, id = command.worker_id, probe = command.probe](base::Result<net::Response> response) {
@@ -462,7 +462,8 @@ void PoolManager::Impl::execute(const wl::Probe& command) {
 void PoolManager::Impl::execute(const wl::PostShutdown& command) {
   net::ClientRequest request;
   request.method = "POST";
-  request.url = command.uri + "/shutdown";
+  request.url = worker_url(command.uri) + "/shutdown";
+  request.bearer = access_.credential.control_token();
   request.timeout_ms = kShutdownTimeoutMs;
   // Whether it was heard shows in the exit; the grace period covers the rest.
   client_.request(std::move(request), [](base::Result<net::Response>) {});
@@ -576,14 +577,13 @@ PoolManager::~PoolManager() = default;
 base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions options) {
   const auto& config = options.config;
   const Bind bind = split_bind(config.pool_managerd.bind);
-  TRY(net::http::validate_bind(bind.address, !options.api_token.empty()));
-  net::http::AuthRules auth{.optional_on_loopback = config.auth.optional_on_loopback};
-  if (!options.api_token.empty()) {
-    auth.credentials.push_back(TRY(net::http::make_credential(options.api_token, net::http::Role::kOperator)));
-  }
-  for (const std::string& token : options.reader_tokens) {
-    auth.credentials.push_back(TRY(net::http::make_credential(token, net::http::Role::kReader)));
-  }
+  base::SystemEntropy entropy;
+  auto access = TRY(registration::node_access({.config = config,
+                                               .bind_address = bind.address,
+                                               .state_directory = options.state_directory,
+                                               .api_token = options.api_token,
+                                               .reader_tokens = options.reader_tokens},
+                                              entropy));
   auto lock = TRY(StateLock::take(options.state_directory));
   auto inventory = TRY(gpu_inventory::Inventory::open({.allow_cpu = config.devices.allow_cpu,
                                                        .cpu_memory_bytes = config.devices.cpu_memory_bytes,
@@ -591,7 +591,8 @@ base::Result<std::unique_ptr<PoolManager>> PoolManager::open(PoolManagerOptions 
                                                        .nvml_library = options.nvml_library,
                                                        .missing_kernels = engine::compute::cuda::missing_kernels},
                                                       read_small_file));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(auth));
+  auto impl =
+      std::make_unique<Impl>(std::move(options), std::move(lock), std::move(inventory), bind, std::move(access));
   TRY(impl->open());
   return std::unique_ptr<PoolManager>(new PoolManager(std::move(impl)));
 }

@@ -72,6 +72,8 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
                                names_inside(c.gpu_id),
                                "--bind",
                                options_.bind_address,
+                               "--advertise",
+                               options_.advertised_host,
                                "--port",
                                "0",
                                "--callback-url",
@@ -102,6 +104,7 @@ std::vector<std::string> WorkerHost::arguments(const worker_lifecycle::Spawn& c)
     out.insert(out.end(), {"--model-digest", c.model.digest->digest, "--model-stamp", c.model.digest->stamp});
   }
   if (options_.step_counters) out.emplace_back("--step-counters");
+  if (options_.auth_optional_on_loopback) out.emplace_back("--auth-optional-on-loopback");
   return out;
 }
 
@@ -114,7 +117,11 @@ base::Result<int> WorkerHost::spawn(const worker_lifecycle::Spawn& command) {
   worker_lifecycle::SpawnOptions spawn{options_.executable, arguments(command), {}};
   spawn.variables.emplace_back("LLORCH_SPAWN_TOKEN", command.spawn_token);
   spawn.variables.emplace_back("LLORCH_STATE_DIR", options_.state_directory.string());
-  if (!options_.api_token_file.empty()) spawn.variables.emplace_back("LLORCH_API_TOKEN_FILE", options_.api_token_file);
+  // The operator's token is none of a worker's business.
+  spawn.variables.emplace_back("LLORCH_API_TOKEN", "");
+  spawn.variables.emplace_back("LLORCH_API_TOKEN_FILE", "");
+  spawn.variables.emplace_back("LLORCH_WORKER_CONTROL_TOKEN", options_.control_token);
+  spawn.variables.emplace_back("LLORCH_WORKER_CALLBACK_TOKEN", options_.callback_token);
   // A worker sees its own GPUs and no other. NVML counts in the order of the bus; CUDA does only when told to.
   spawn.variables.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   spawn.variables.emplace_back("CUDA_VISIBLE_DEVICES", visible_devices(command));

@@ -19,7 +19,10 @@ struct WorkerHostOptions {
   std::filesystem::path state_directory;  // logs/ lies in it
   std::string callback_base;              // URL below which workers report: BASEready, BASEprogress
   std::string bind_address;               // workers listen where the pool manager does
-  std::string api_token_file;             // passed on if not empty
+  std::string advertised_host;            // at which others reach them
+  std::string control_token;              // with which they are called
+  std::string callback_token;             // with which they report
+  bool auth_optional_on_loopback = false;
   std::int64_t threads_count = 1;
   std::int64_t shutdown_grace_ms = 30'000;
   bool step_counters = false;

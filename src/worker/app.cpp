@@ -20,6 +20,7 @@
 #include "contract/pool.h"
 #include "engine/inference/devices/open_devices.h"
 #include "engine/io/tokenizer_json/tokenizer_folder.h"
+#include "net/http/url.h"
 #include "worker/http_api.h"
 #include "worker/loading/announcement.h"
 #include "worker/loading/digest_beside_load.h"
@@ -84,10 +85,14 @@ base::Result<engine::inference::devices::OpenDevices> open_devices(const Options
        .count_steps = o.step_counters});
 }
 
-const char* spawn_token() {
-  const char* token = std::getenv("LLORCH_SPAWN_TOKEN");
-  return token == nullptr ? "" : token;
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
+
+std::string spawn_token() { return environment("LLORCH_SPAWN_TOKEN"); }
+// What this worker shows its pool.
+std::string callback_token() { return environment("LLORCH_WORKER_CALLBACK_TOKEN"); }
 
 // Into the log, and to who waits for the model; the load waits for nobody.
 void say_progress(net::Client& client, const Options& o, unsigned percent) {
@@ -97,6 +102,7 @@ void say_progress(net::Client& client, const Options& o, unsigned percent) {
   client.request({.method = "POST",
                   .url = o.progress_url,
                   .headers = {{"Content-Type", "application/json"}},
+                  .bearer = callback_token(),
                   .body = contract::encode(progress),
                   .timeout_ms = kProgressTimeoutMs},
                  [](const base::Result<net::Response>&) {});
@@ -173,6 +179,7 @@ base::Result<> report_ready(net::Client& client, const Options& o, const loading
   const auto response = TRY(client.call({.method = "POST",
                                          .url = o.callback_url,
                                          .headers = {{"Content-Type", "application/json"}},
+                                         .bearer = callback_token(),
                                          .body = contract::encode(callback)}));
   if (response.status >= 400) return base::fail(net::http::error_of(response));
   return {};
@@ -216,15 +223,21 @@ base::Result<std::unique_ptr<StepGate>> step_gate() {
 
 // To the network: there from the first byte that is loaded.
 struct Network {
-  Network(const std::string& token, net::http::AuthRules rules)
-      : auth(std::move(rules)), client(runtime, {.token = token}) {}
+  explicit Network(net::http::AuthRules rules) : auth(std::move(rules)) {}
   net::http::AuthRules auth;
   net::IoRuntime runtime;
-  net::Client client;
+  net::Client client{runtime};
 };
 
-base::Result<net::http::AuthRules> auth_rules(const std::string& token) {
-  net::http::AuthRules rules;
+// Who calls this worker has the token of its pool; of one that is used alone, the operator's.
+base::Result<std::string> control_token() {
+  std::string token = environment("LLORCH_WORKER_CONTROL_TOKEN");
+  if (!token.empty()) return token;
+  return contract::load_api_token({}, [](const char* name) { return std::getenv(name); });
+}
+
+base::Result<net::http::AuthRules> auth_rules(const Options& o, const std::string& token) {
+  net::http::AuthRules rules{.optional_on_loopback = o.auth_optional_on_loopback};
   if (!token.empty()) rules.credentials.push_back(TRY(net::http::make_credential(token, net::http::Role::kOperator)));
   return rules;
 }
@@ -268,11 +281,17 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                       .ready_mono_ms = clock.now().mono_ms,
                       .on_shutdown = ask_to_stop});
   TRY(server.start());
-  TRY(self_test_http(network.client, server.url()));
+  TRY(self_test_http(network.client, net::http::base_url(net::http::local_host(o.bind), server.port()),
+                     TRY(control_token())));
   if (gate) gate->close_behind_self_test();
-  if (!o.callback_url.empty()) TRY(report_ready(network.client, o, announcement, server.url()));
-  base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.",
-                  {{"worker_id", o.worker_id}, {"uri", server.url()}});
+  if (!o.callback_url.empty() && o.advertise.empty() && net::http::is_unspecified(o.bind)) {
+    return base::fail(
+        ErrorCode::kConfigInvalid,
+        "--bind is all addresses of this machine, and none that could be reported; name one with --advertise");
+  }
+  const std::string uri = net::http::base_url(o.advertise.empty() ? o.bind : o.advertise, server.port());
+  if (!o.callback_url.empty()) TRY(report_ready(network.client, o, announcement, uri));
+  base::log_event(LogLevel::kInfo, "ready", {}, "The worker serves.", {{"worker_id", o.worker_id}, {"uri", uri}});
   base::announce(base::Announce::kOut, fmt::format(R"({{"event":"listening","bind":"{}"}})", server.url().substr(7)));
 
   base::wait_for_stop_signal();
@@ -296,8 +315,7 @@ int run(const Options& options) {
   base::log_event(LogLevel::kInfo, "startup", {}, "The worker starts.",
                   {{"worker_id", options.worker_id}, {"build", base::build_id()}});
   const auto outcome = [&]() -> base::Result<> {
-    const std::string token = TRY(contract::load_api_token({}, [](const char* name) { return std::getenv(name); }));
-    Network network(token, TRY(auth_rules(token)));
+    Network network(TRY(auth_rules(options, TRY(control_token()))));
     KvLog kv_log;  // outlives the engine
     auto loaded = TRY(load(options, network.client));
     loaded.engine->kv().observe(&kv_log);

@@ -17,6 +17,8 @@ struct Options {
   std::string model_ref;   // what the callback reports; empty: file:<model>
   std::string gpu_device;  // "cpu", the number of a GPU, or a list of either
   std::string bind = "127.0.0.1";
+  std::string advertise;  // host under which others reach it; empty: bind
+  bool auth_optional_on_loopback = false;
   std::uint16_t port = 0;  // 0 = chosen by the kernel
   std::string callback_url;
   std::string progress_url;         // told how much of the model is loaded; empty: nobody

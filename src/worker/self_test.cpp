@@ -100,7 +100,12 @@ tl::unexpected<base::Error> failed(std::string what) {
   return base::fail(ErrorCode::kSelfTestFailed, "self-test: " + std::move(what));
 }
 
-net::ClientRequest execute_request(const std::string& url, std::int64_t max_tokens) {
+// A worker as its callers see it.
+struct Server {
+  std::string url, bearer;
+};
+
+net::ClientRequest execute_request(const Server& server, std::int64_t max_tokens) {
   // One token of prompt keeps the whole context free for a job that must still run when it is cancelled.
   const contract::ExecuteRequest request{.job_id = "self-test",
                                          .prompt_tokens = std::vector<std::int32_t>{0},
@@ -108,8 +113,9 @@ net::ClientRequest execute_request(const std::string& url, std::int64_t max_toke
                                          .temperature = 1.0,
                                          .seed = 0};
   return {.method = "POST",
-          .url = url + "/execute",
+          .url = server.url + "/execute",
           .headers = {{"Content-Type", "application/json"}},
+          .bearer = server.bearer,
           .body = contract::encode(request),
           .timeout_ms = kStepTimeoutMs};
 }
@@ -148,23 +154,28 @@ base::Result<> check_self_test_record(const std::filesystem::path& folder, const
       path.string(), hash, recorded));
 }
 
-base::Result<> self_test_http(net::Client& client, const std::string& url) {
-  StreamReader short_job(client, execute_request(url, 2), [](const net::sse::Event&) { return false; });
+base::Result<> self_test_http(net::Client& client, const std::string& url, const std::string& bearer) {
+  const Server server{url, bearer};
+  StreamReader short_job(client, execute_request(server, 2), [](const net::sse::Event&) { return false; });
   if (!short_job.wait(true) || short_job.status() != 200 || short_job.last().event != "end") {
     return failed(fmt::format("a job of two tokens ended with status {} and event {}", short_job.status(),
                               short_job.last().event));
   }
-  StreamReader long_job(client, execute_request(url, 1'000'000),
+  StreamReader long_job(client, execute_request(server, 1'000'000),
                         [](const net::sse::Event& event) { return event.event == "token"; });
   if (!long_job.wait(false)) return failed("a second job gave no token");
-  const auto cancelled = client.call({.method = "POST", .url = url + "/cancel", .body = R"({"job_id":"self-test"})"});
+  const auto cancelled = client.call({.method = "POST",
+                                      .url = url + "/cancel",
+                                      .headers = {{"Content-Type", "application/json"}},
+                                      .bearer = bearer,
+                                      .body = R"({"job_id":"self-test"})"});
   if (!cancelled || cancelled->status != 202) return failed("/cancel did not answer 202");
   // A tiny model may sample its end-of-text before the cancel arrives; both endings free the slot.
   if (!long_job.wait(true) || (long_job.last().event != "error" && long_job.last().event != "end")) {
     return failed("a cancelled job did not end");
   }
   for (const char* path : {"/metrics", "/health"}) {
-    const auto response = client.call({.url = url + path});
+    const auto response = client.call({.url = url + path, .bearer = bearer});
     if (!response || response->status != 200) return failed(fmt::format("{} did not answer 200", path));
   }
   return {};

@@ -17,7 +17,7 @@ base::Result<std::string> self_test_hash(engine::inference::Engine& engine);
 base::Result<> check_self_test_record(const std::filesystem::path& folder, const std::string& key,
                                       const std::string& hash);
 
-// Runs one job and cancels one through the worker's own HTTP surface. Blocks. SELF_TEST_FAILED says which part.
-base::Result<> self_test_http(net::Client& client, const std::string& url);
+// Runs one job and cancels one through the worker's own HTTP surface, as a caller with the token `bearer`. Blocks. SELF_TEST_FAILED says which part.
+base::Result<> self_test_http(net::Client& client, const std::string& url, const std::string& bearer);
 
 }  // namespace llorch::worker

@@ -236,6 +236,18 @@ class Stack:
 
         return wait_for(f"{name} to listen", run_file)
 
+    @property
+    def credential_file(self):
+        return self.dir / "pool_credential"
+
+    def pair(self):
+        """Makes the credential of this stack's pool, as `llorch up` does, unless it has one."""
+        if self.credential_file.exists():
+            return
+        pool_id = self.settings.get("pool-managerd.pool_id", "pool-1")
+        subprocess.run([str(BIN / "orchestratord"), "--state-dir", str(self.dir), *self._args(), "--pair-pool", pool_id,
+                        "--credential-file", str(self.credential_file)], env=self.env, check=True, timeout=30)
+
     def spawn_orchestrator(self):
         return self._spawn("orchestratord", self.bind)
 
@@ -243,6 +255,7 @@ class Stack:
         return self._spawn("pool-managerd", self.pool_bind, ["--cpu", "--orchestrator", self.url])
 
     def start_orchestrator(self):
+        self.pair()
         self.orchestrator = self.spawn_orchestrator()
         self.bind = self._ready("orchestratord", self.orchestrator)
 

@@ -40,6 +40,8 @@ class Second(Stack):
         super().__init__(settings={**first.settings, "pool-managerd.pool_id": "pool-2"}, state_dir=folder.name)
         self._temporary = folder
         self.bind = first.bind
+        paired = llorch("--url", first.url, "pool", "pair", "pool-2", "--out", str(self.credential_file), state_dir=self.dir)
+        assert paired.returncode == 0, paired.stderr
         self.start_pool()
 
 

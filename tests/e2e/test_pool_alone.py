@@ -51,6 +51,9 @@ def test_a_pool_registers_beats_and_leaves(listener, tmp_path):
     a beat at the interval of the reply, also without change, with device memory, workers and a time; a goodbye at the end.
 
     SYS-2.1.2#normalized: it resolves no alias."""
+    credential = tmp_path / "pool_credential"
+    credential.write_text("pool-1:" + "c" * 64 + "\n")
+    credential.chmod(0o600)
     pool = subprocess.Popen(
         [str(BIN / "pool-managerd"), "--state-dir", str(tmp_path), "--bind", "127.0.0.1:0", "--cpu",
          "--orchestrator", f"http://127.0.0.1:{listener.server_port}", "--set", f"models.allowed_roots={MODEL.parent}",

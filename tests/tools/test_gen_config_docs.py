@@ -41,7 +41,7 @@ def test_the_auth_seam_has_its_keys(repository):
 # SYS-8.4.3#set: what bounds scaling can be set.
 def test_scaling_can_be_set(repository):
     keys = set(leaves(json.loads((repository / "contracts/schema/config.json").read_text(encoding="utf-8"))))
-    scaling = ("limits.workers_per_gpu", "worker_slots", "pool_managers", "queue.capacity", "heartbeat.interval_ms",
+    scaling = ("limits.workers_per_gpu", "worker_slots", "queue.capacity", "heartbeat.interval_ms",
                "heartbeat.missed_threshold")
     assert {f"orchestratord.{key}" for key in scaling} <= keys
 

@@ -1,9 +1,12 @@
 #include "bench/serve/worker/mock_pool.h"
 
+#include <fmt/core.h>
+
 #include "base/clock.h"
 #include "bench/serve/io/sockets.h"
 #include "bench/serve/worker/mock_worker.h"
 #include "contract/json.h"
+#include "contract/pool_control.h"
 #include "engine/text/test_vocabularies.h"
 
 namespace llorch::bench {
@@ -14,9 +17,30 @@ constexpr std::int64_t kModelBytes = 1 << 20;
 constexpr std::int64_t kContextTokens = 1 << 20;
 constexpr std::string_view kPoolId = "relay-bench";
 
+// orchestratord listens on loopback without a token: whoever asks is its operator.
+contract::PoolCredential pair(const std::string& orchestrator_url) {
+  net::IoRuntime runtime;
+  net::Client client(runtime);
+  const auto reply =
+      client.call({.method = "POST", .url = fmt::format("{}/v2/pools/{}/credential", orchestrator_url, kPoolId)});
+  if (!reply) fail("pairing: " + reply.error().message);
+  const auto paired = contract::decode<contract::PoolCredentialReply>(reply->body);
+  if (!paired) fail("pairing was refused: " + reply->body);
+  return contract::PoolCredential::parse(paired->credential).value();
+}
+
+net::ServerOptions server_options(const contract::PoolCredential& credential) {
+  net::ServerOptions out{.component = "mock-pool"};
+  out.auth.credentials = {net::http::make_credential(credential.control_token(), net::http::Role::kOperator).value()};
+  return out;
+}
+
 }  // namespace
 
-MockPool::MockPool(Options options) : options_(std::move(options)), server_(runtime_, {.component = "mock-pool"}) {
+MockPool::MockPool(Options options)
+    : options_(std::move(options)),
+      credential_(pair(options_.orchestrator_url)),
+      server_(runtime_, server_options(credential_)) {
   add_routes();
   if (const auto started = server_.start(); !started) fail(started.error().message);
 }
@@ -41,6 +65,7 @@ net::ClientRequest MockPool::report(const std::string& path) const {
   request.method = "POST";
   request.url = options_.orchestrator_url + path;
   request.headers.add("Content-Type", "application/json");
+  request.bearer = credential_.node_token();
   request.body = contract::encode(state());
   return request;
 }
@@ -74,10 +99,11 @@ contract::PoolState MockPool::state() const {
 }
 
 void MockPool::add_routes() {
-  server_.route("GET", "/v2/state", net::Scope::kPublic, [this](const net::Request&, const net::ExchangePtr& exchange) {
-    exchange->respond(net::http::json_response(200, contract::encode(state())));
-  });
-  server_.route("GET", "/v2/models/describe", net::Scope::kPublic,
+  server_.route("GET", "/v2/state", net::Scope::kOperator,
+                [this](const net::Request&, const net::ExchangePtr& exchange) {
+                  exchange->respond(net::http::json_response(200, contract::encode(state())));
+                });
+  server_.route("GET", "/v2/models/describe", net::Scope::kOperator,
                 [](const net::Request& request, const net::ExchangePtr& exchange) {
                   contract::ModelFacts facts;
                   facts.model_ref = std::string(request.query_param("ref").value_or(""));
@@ -86,15 +112,15 @@ void MockPool::add_routes() {
                   facts.memory_bytes = kModelBytes;
                   exchange->respond(net::http::json_response(200, contract::encode(facts)));
                 });
-  server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
+  server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kOperator,
                 [](const net::Request&, const net::ExchangePtr& exchange) {
                   exchange->respond({200, {}, engine::text::serialize(engine::text::byte_bpe_data({}))});
                 });
   server_.route(
-      "POST", "/v2/workers/start", net::Scope::kPublic, [](const net::Request&, const net::ExchangePtr& exchange) {
+      "POST", "/v2/workers/start", net::Scope::kOperator, [](const net::Request&, const net::ExchangePtr& exchange) {
         exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock has one worker, which is ready", {}});
       });
-  server_.route("POST", "/v2/workers/stop", net::Scope::kPublic,
+  server_.route("POST", "/v2/workers/stop", net::Scope::kOperator,
                 [](const net::Request&, const net::ExchangePtr& exchange) {
                   exchange->respond_error({base::ErrorCode::kPoolUnready, "the mock's worker stays", {}});
                 });

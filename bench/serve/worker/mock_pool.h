@@ -4,6 +4,7 @@
 #include <string>
 
 #include "contract/pool.h"
+#include "contract/pool_credential.h"
 #include "net/client.h"
 #include "net/server.h"
 
@@ -28,6 +29,7 @@ class MockPool {
   net::ClientRequest report(const std::string& path) const;
 
   const Options options_;
+  const contract::PoolCredential credential_;
   net::IoRuntime runtime_;
   net::Server server_;
   net::Client client_{runtime_};

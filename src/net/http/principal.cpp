@@ -28,8 +28,7 @@ bool permits(Scope scope, Role role) {
     case Scope::kPublic: return true;
     case Scope::kReader: return role == Role::kReader || role == Role::kOperator;
     case Scope::kTenant: return role == Role::kTenant || role == Role::kOperator;
-    // The operator as well, as long as pools come with the operator's token.
-    case Scope::kNode: return role == Role::kNode || role == Role::kOperator;
+    case Scope::kNode: return role == Role::kNode;
     case Scope::kOperator: return role == Role::kOperator;
   }
   return false;

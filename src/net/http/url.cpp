@@ -1,5 +1,6 @@
 #include "net/http/url.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
 
 #include <boost/url/encode.hpp>
@@ -13,6 +14,25 @@ namespace {
 namespace urls = boost::urls;
 std::string text_of(urls::string_view text) { return {text.data(), text.size()}; }
 }  // namespace
+
+std::string base_url(std::string_view host, std::uint16_t port) {
+  const bool is_ipv6 = host.find(':') != std::string_view::npos;
+  return is_ipv6 ? fmt::format("http://[{}]:{}", host, port) : fmt::format("http://{}:{}", host, port);
+}
+
+std::string local_host(const std::string& bind_address) {
+  if (!is_unspecified(bind_address)) return bind_address;
+  return bind_address.find(':') == std::string::npos ? "127.0.0.1" : "::1";
+}
+
+bool is_unspecified(std::string_view host) {
+  const std::string text(host);
+  in_addr v4{};
+  if (inet_aton(text.c_str(), &v4) != 0) return (ntohl(v4.s_addr) >> 24) == 0;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, text.c_str(), &v6) != 1) return text.empty();
+  return IN6_IS_ADDR_UNSPECIFIED(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 0);
+}
 
 base::Result<Url> parse_url(std::string_view text) {
   const auto invalid = [&](std::string_view why) {

@@ -19,6 +19,14 @@ struct Url {
 // http://host[:port][/path][?query]. Errors: INVALID_PARAMS (also for https, which is not spoken here).
 base::Result<Url> parse_url(std::string_view text);
 
+// "http://host:port", with brackets around an IPv6 address. `host` comes without.
+std::string base_url(std::string_view host, std::uint16_t port);
+
+// The host at which a listener on `bind_address` is reached from this machine.
+std::string local_host(const std::string& bind_address);
+// Whether `host` is a wildcard or "this network" (0.0.0.0/8, ::, in any spelling that sockets take): nobody's address.
+bool is_unspecified(std::string_view host);
+
 struct Target {
   std::string path;                   // as sent
   std::vector<std::string> segments;  // percent-decoded

@@ -14,6 +14,7 @@
 #include "orchestratord/api/job_directory.h"
 #include "orchestratord/catalog/catalog.h"
 #include "orchestratord/catalog/model_ref.h"
+#include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/state_store/store.h"
 #include "orchestratord/streaming/stream_hub.h"
 #include "orchestratord/telemetry/metrics.h"
@@ -30,6 +31,7 @@ struct Context {
   streaming::StreamHub* hub = nullptr;
   net::Client* client = nullptr;
   catalog::Catalog* catalog = nullptr;
+  pool_access::PoolAccess* pools = nullptr;
   catalog::AllowedRoots roots;
   JobDirectory* jobs = nullptr;
   telemetry::Metrics* metrics = nullptr;

@@ -3,8 +3,10 @@
 #include <memory>
 #include <mutex>
 
+#include "base/log.h"
 #include "contract/json.h"
-#include "net/http/url.h"
+#include "contract/pool_control.h"
+#include "orchestratord/pool_access/pool_address.h"
 
 namespace llorch::orchestratord::api {
 namespace {
@@ -40,15 +42,14 @@ class Clearing {
 
 }  // namespace
 
-base::Result<contract::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked) {
+base::Result<contract::PoolState> parse_pool_state(const std::string& body, const std::string& endpoint_asked,
+                                                   std::string_view peer_address) {
   auto state = TRY(contract::decode<contract::PoolState>(body));
   if (state.endpoint.empty()) state.endpoint = endpoint_asked;
   if (!base::is_valid_identifier(state.pool_id)) {
     return invalid("pool_id", "charset", "pool_id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
   }
-  if (const auto url = net::http::parse_url(state.endpoint); !url) {
-    return invalid("endpoint", "url", "endpoint must be the pool manager's base URL, http://host:port");
-  }
+  TRY(pool_access::check_addresses(state, peer_address));
   while (state.endpoint.ends_with('/')) state.endpoint.pop_back();
   return state;
 }
@@ -74,67 +75,87 @@ void Pools::list(const net::Request&, const net::ExchangePtr& exchange) {
 void Pools::clear_caches(const net::Request&, const net::ExchangePtr& exchange) {
   context_.brain->ask<brain::AnswerQueryPools>(
       brain::QueryPools{}, [this, exchange](const brain::AnswerQueryPools& answer) {
-        std::vector<contract::WorkerInfo> workers;
+        struct Worker {
+          std::string id, uri, token;
+        };
+        std::vector<Worker> workers;
         for (const brain::PoolView& pool : answer.pools) {
+          const auto token = context_.pools->token_of(pool.pool_id);
+          if (!token) continue;
           for (const contract::WorkerInfo& worker : pool.workers)
-            if (!worker.uri.empty()) workers.push_back(worker);
+            if (!worker.uri.empty()) workers.push_back({worker.worker_id, worker.uri, *token});
         }
         if (workers.empty()) {
           exchange->respond(net::http::json_response(200, contract::encode(contract::CacheCleared{})));
           return;
         }
         const auto clearing = std::make_shared<Clearing>(exchange, workers.size());
-        for (const contract::WorkerInfo& worker : workers) {
+        for (const Worker& worker : workers) {
           net::ClientRequest request;
           request.method = "POST";
           request.url = worker.uri + "/cache/clear";
+          request.bearer = worker.token;
           request.timeout_ms = kClearTimeoutMs;
           context_.client->request(std::move(request),
-                                   [clearing, id = worker.worker_id](const base::Result<net::Response>& response) {
+                                   [clearing, id = worker.id](const base::Result<net::Response>& response) {
                                      clearing->answered(id, response && response->status < 300);
                                    });
         }
       });
 }
 
-void Pools::register_pool(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto state = parse_pool_state(request.body);
-  if (!state) return refuse(context_, exchange, std::move(state).error());
-  context_.catalog->pool_seen(state->endpoint);
-  contract::RegisterReply reply{.pool_id = state->pool_id, .status = "registered"};
+// A node credential is that of one pool, and good for nothing that another one says.
+base::Result<> Pools::check_own(const net::Request& request, const std::string& pool_id) const {
+  const std::string& own = request.peer.principal.name;
+  if (pool_id == own) return {};
+  return base::fail(Error{
+      ErrorCode::kForbidden,
+      "the credential that was sent is another pool's; pool_id must be the one it was made for",
+      {}}.with("pool_id", own));
+}
+
+// `reply` is what an accepted report is answered with.
+void Pools::take_state(const net::Request& request, const net::ExchangePtr& exchange, contract::PoolState state,
+                       std::function<std::string(std::int64_t interval_ms)> reply) {
+  if (auto own = check_own(request, state.pool_id); !own) return refuse(context_, exchange, std::move(own).error());
+  std::string endpoint = state.endpoint;
   context_.brain->ask<brain::AnswerPool>(
-      brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = {}},
-      [this, reply = std::move(reply), exchange](brain::AnswerPool answer) mutable {
+      brain::PoolSeen{.request = {}, .state = std::move(state), .asked_endpoint = {}},
+      [this, endpoint = std::move(endpoint), reply = std::move(reply), exchange](brain::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
-        reply.heartbeat_interval_ms = *answer.heartbeat_interval_ms;
-        exchange->respond(net::http::json_response(200, contract::encode(reply)));
+        context_.catalog->pool_seen(endpoint);
+        exchange->respond(net::http::json_response(200, reply(*answer.heartbeat_interval_ms)));
       });
 }
 
+void Pools::register_pool(const net::Request& request, const net::ExchangePtr& exchange) {
+  auto state = parse_pool_state(request.body, {}, request.peer.address);
+  if (!state) return refuse(context_, exchange, std::move(state).error());
+  contract::RegisterReply reply{.pool_id = state->pool_id, .status = "registered"};
+  take_state(request, exchange, std::move(*state), [reply](std::int64_t interval_ms) mutable {
+    reply.heartbeat_interval_ms = interval_ms;
+    return contract::encode(reply);
+  });
+}
+
 void Pools::heartbeat(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto state = parse_pool_state(request.body);
+  auto state = parse_pool_state(request.body, {}, request.peer.address);
   if (!state) return refuse(context_, exchange, std::move(state).error());
   if (state->pool_id != request.path_param("id")) {
     return refuse(context_, exchange, invalid("pool_id", "mismatch", "pool_id must be the one of the path").value());
   }
-  context_.catalog->pool_seen(state->endpoint);
-  context_.brain->ask<brain::AnswerPool>(
-      brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = {}},
-      [this, exchange](brain::AnswerPool answer) {
-        if (!answer.heartbeat_interval_ms) {
-          return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
-        }
-        const contract::HeartbeatReply reply{.status = "healthy", .next_heartbeat_ms = *answer.heartbeat_interval_ms};
-        exchange->respond(net::http::json_response(200, contract::encode(reply)));
-      });
+  take_state(request, exchange, std::move(*state), [](std::int64_t interval_ms) {
+    return contract::encode(contract::HeartbeatReply{.status = "healthy", .next_heartbeat_ms = interval_ms});
+  });
 }
 
 void Pools::leave(const net::Request& request, const net::ExchangePtr& exchange) {
+  const std::string& pool_id = request.path_param("id");
+  if (auto own = check_own(request, pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   context_.brain->ask<brain::AnswerPool>(
-      brain::PoolLeft{.request = {}, .pool_id = base::PoolId(request.path_param("id"))},
-      [this, exchange](brain::AnswerPool answer) {
+      brain::PoolLeft{.request = {}, .pool_id = base::PoolId(pool_id)}, [this, exchange](brain::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
@@ -145,8 +166,15 @@ void Pools::leave(const net::Request& request, const net::ExchangePtr& exchange)
 void Pools::worker_ready(const net::Request& request, const net::ExchangePtr& exchange) {
   auto ready = contract::decode<contract::WorkerReady>(request.body);
   if (!ready) return refuse(context_, exchange, std::move(ready).error());
-  if (const auto url = net::http::parse_url(ready->worker.uri); !url) {
-    return refuse(context_, exchange, invalid("worker.uri", "url", "uri must be the worker's base URL").value());
+  if (auto own = check_own(request, ready->pool_id); !own) return refuse(context_, exchange, std::move(own).error());
+  const auto endpoint = context_.pools->endpoint_of(base::PoolId(ready->pool_id));
+  if (!endpoint) {
+    return refuse(
+        context_, exchange,
+        Error{ErrorCode::kPoolNotFound, "the pool is not registered; its workers are told with its state", {}});
+  }
+  if (auto there = pool_access::check_worker_uri(ready->worker.uri, *endpoint); !there) {
+    return refuse(context_, exchange, std::move(there).error());
   }
   context_.brain->post(brain::WorkerReady{std::move(*ready)});
   exchange->respond(net::http::json_response(200, contract::encode(contract::ReadyReply{"ready"})));
@@ -155,9 +183,55 @@ void Pools::worker_ready(const net::Request& request, const net::ExchangePtr& ex
 void Pools::worker_failed(const net::Request& request, const net::ExchangePtr& exchange) {
   auto failed = contract::decode<contract::WorkerFailed>(request.body);
   if (!failed) return refuse(context_, exchange, std::move(failed).error());
+  if (auto own = check_own(request, failed->pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   contract::WorkerStatusReply reply{.worker_id = failed->worker_id, .status = "failed"};
   context_.brain->post(brain::WorkerFailed{std::move(*failed)});
   exchange->respond(net::http::json_response(200, contract::encode(reply)));
+}
+
+// The disk is waited for, and the desk may wait.
+void Pools::pair(const net::Request& request, const net::ExchangePtr& exchange) {
+  const base::PoolId pool_id(request.path_param("id"));
+  if (!base::is_valid_identifier(pool_id.value)) {
+    return refuse(context_, exchange,
+                  invalid("id", "charset", "a pool's id is 1 to 256 characters of A-Z, a-z, 0-9, _ and -").value());
+  }
+  context_.desk->post([this, exchange, pool_id, caller = request.peer.principal.identity] {
+    const auto lost = context_.pools->endpoint_of(pool_id);
+    const auto credential = context_.pools->pair(pool_id);
+    if (!credential) return refuse(context_, exchange, credential.error());
+    base::log_event(base::LogLevel::kInfo, "pool.paired", {}, "A pool has a new credential.",
+                    {{"pool_id", pool_id}, {"by", caller}});
+    end_of(pool_id, lost, exchange,
+           [exchange, reply = contract::PoolCredentialReply{pool_id.value, credential->text()}] {
+             exchange->respond(net::http::json_response(201, contract::encode(reply)));
+           });
+  });
+}
+
+void Pools::unpair(const net::Request& request, const net::ExchangePtr& exchange) {
+  const base::PoolId pool_id(request.path_param("id"));
+  context_.desk->post([this, exchange, pool_id, caller = request.peer.principal.identity] {
+    const auto lost = context_.pools->endpoint_of(pool_id);
+    const auto unpaired = context_.pools->unpair(pool_id);
+    if (!unpaired) return refuse(context_, exchange, unpaired.error());
+    if (!*unpaired) return refuse(context_, exchange, {ErrorCode::kPoolNotFound, "no pool of this id is paired", {}});
+    base::log_event(base::LogLevel::kInfo, "pool.unpaired", {}, "A pool's credential is refused from now on.",
+                    {{"pool_id", pool_id}, {"by", caller}});
+    end_of(pool_id, lost, exchange, [exchange] { exchange->respond({.status = 204, .headers = {}, .body = {}}); });
+  });
+}
+
+// Whoever came with the credential of before is no pool of ours: as if it had said goodbye. It is answered once its address
+// is off the disk as well, from where a later process would take it for that of the next credential.
+void Pools::end_of(const base::PoolId& pool_id, const std::optional<std::string>& endpoint,
+                   const net::ExchangePtr& exchange, std::function<void()> answer) {
+  if (endpoint) context_.catalog->pool_lost(*endpoint);
+  context_.brain->post(brain::PoolLeft{.request = {}, .pool_id = pool_id});
+  context_.store->forget_pool(pool_id, [this, exchange, answer = std::move(answer)](base::Result<> forgotten) {
+    if (!forgotten) return refuse(context_, exchange, std::move(forgotten).error());
+    answer();
+  });
 }
 
 }  // namespace llorch::orchestratord::api

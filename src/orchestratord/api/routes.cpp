@@ -52,6 +52,8 @@ std::vector<Api::Route> Api::routes() {
       {"DELETE", "/v2/pools/{id}/drain", Scope::kOperator, handler(pool_control_, &PoolControl::undrain)},
       {"POST", "/v2/pools/{id}/reload", Scope::kOperator, handler(pool_control_, &PoolControl::reload)},
       {"POST", "/v2/pools/{id}/purge", Scope::kOperator, handler(pool_control_, &PoolControl::purge)},
+      {"POST", "/v2/pools/{id}/credential", Scope::kOperator, handler(pools_, &Pools::pair)},
+      {"DELETE", "/v2/pools/{id}/credential", Scope::kOperator, handler(pools_, &Pools::unpair)},
       {"GET", "/v2/pools/{id}/health", Scope::kReader, handler(pool_control_, &PoolControl::health)},
       {"POST", "/v2/store/backup", Scope::kOperator, handler(backups_, &Backups::make)},
       {"POST", "/v2/internal/workers/ready", Scope::kNode, handler(pools_, &Pools::worker_ready)},

@@ -69,6 +69,20 @@ base::Result<state_store::backup::Summary> copy_store(const CommandLine& command
   return verb == "restore" ? state_store::backup::restore(paths) : state_store::backup::write(paths);
 }
 
+// For `llorch up`, whose pool is on this machine.
+base::Result<> pair_pool(const CommandLine& command_line) {
+  const base::PoolId pool_id(*command_line.pair_pool);
+  if (!base::is_valid_identifier(pool_id.value)) {
+    return base::fail(base::ErrorCode::kInvalidParams,
+                      "--pair-pool takes a pool's id, 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
+  }
+  auto paired = Orchestrator::pair_pool(TRY(load_options(command_line)), pool_id, command_line.credential_file);
+  if (!paired && paired.error().code == base::ErrorCode::kAlreadyRunning) {
+    paired.error().message = fmt::format("orchestratord runs here; ask it with: llorch pool pair {}", pool_id.value);
+  }
+  return paired;
+}
+
 int run_copy(const CommandLine& command_line) {
   const bool restores = command_line.restore_file.has_value();
   const std::string verb = restores ? "restore" : "backup";
@@ -113,6 +127,11 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       app.add_option("--backup", out.backup_file, "Instead of serving: write the job store to a file");
   app.add_option("--restore", out.restore_file, "Instead of serving: read it from such a file")->excludes(backup);
   app.add_flag("--json", out.json, "Outcome of these two as JSON");
+  CLI::Option* pair = app.add_option("--pair-pool", out.pair_pool,
+                                     "Instead of serving: make the credential of a pool, unless its file has it")
+                          ->excludes(backup);
+  app.add_option("--credential-file", out.credential_file, "The file of that pool, on this machine")->needs(pair);
+  pair->needs("--credential-file");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -158,7 +177,7 @@ int run_orchestratord(int argc, const char* const* argv) {
   }
   if (command_line.backup_file || command_line.restore_file) return run_copy(command_line);
   base::block_stop_signals();
-  const auto outcome = serve(command_line);
+  const auto outcome = command_line.pair_pool ? pair_pool(command_line) : serve(command_line);
   if (outcome) return 0;
   base::log_event(base::LogLevel::kError, "error", {}, outcome.error().message,
                   {{"error_code", outcome.error().name()}});

@@ -13,7 +13,9 @@ struct CommandLine {
   std::vector<std::filesystem::path> model_roots;
   // At most one: do that and end, instead of serving.
   std::optional<std::filesystem::path> backup_file, restore_file;
-  bool json = false;  // how their outcome is printed
+  std::optional<std::string> pair_pool;
+  std::filesystem::path credential_file;  // with pair_pool
+  bool json = false;                      // how their outcome is printed
   // Set: print `message` (help, version, usage error) and exit with it.
   std::optional<int> exit_code;
   std::string message;

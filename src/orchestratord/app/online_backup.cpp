@@ -57,10 +57,13 @@ struct Answer {
 base::Result<> ask(const OrchestratorOptions& options) {
   const std::string bind = TRY(RunFile::bind_of(options.state_directory));
   net::IoRuntime runtime;
-  net::Client client(runtime, {.token = options.api_token});
+  net::Client client(runtime);
   Answer answer;
   std::promise<base::Result<>> ended;
-  client.stream({.method = "POST", .url = "http://" + bind + "/v2/store/backup", .idle_timeout_ms = kSilenceMs},
+  client.stream({.method = "POST",
+                 .url = "http://" + bind + "/v2/store/backup",
+                 .bearer = options.api_token,
+                 .idle_timeout_ms = kSilenceMs},
                 {.on_response = [&](int status, const net::http::Headers&) { answer.status = status; },
                  .on_data =
                      [&](std::string_view bytes) {

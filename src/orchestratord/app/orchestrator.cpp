@@ -19,6 +19,7 @@
 #include "orchestratord/app/brain_host/command_runner.h"
 #include "orchestratord/app/brain_host/pool_client.h"
 #include "orchestratord/app/run_file.h"
+#include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/state_store/postgres_store.h"
 #include "orchestratord/state_store/sqlite_store.h"
 
@@ -65,8 +66,9 @@ struct Orchestrator::Parts {
   std::optional<state_store::StateDirectoryLock> lock;
   std::optional<RunFile> run_file;
   std::unique_ptr<state_store::Store> store;
-  std::optional<net::IoRuntime> runtime;  // sockets and timers
-  std::optional<net::IoRuntime> desk;     // see api::Context
+  std::unique_ptr<pool_access::PoolAccess> access;  // to pools, and theirs to us
+  std::optional<net::IoRuntime> runtime;            // sockets and timers
+  std::optional<net::IoRuntime> desk;               // see api::Context
   std::optional<telemetry::Metrics> metrics;
   std::optional<api::BrainPort> port;
   std::optional<streaming::StreamHub> hub;
@@ -82,6 +84,7 @@ struct Orchestrator::Parts {
   std::optional<net::Server> server;
   net::Timer hub_timer, relay_timer;
 
+  base::Result<> lock_folder();
   base::Result<> open_store();
   void make_parts();
   void make_hub();
@@ -90,8 +93,13 @@ struct Orchestrator::Parts {
   void stop();
 };
 
-base::Result<> Orchestrator::Parts::open_store() {
+base::Result<> Orchestrator::Parts::lock_folder() {
   lock.emplace(TRY(state_store::lock_state_directory(options.state_directory)));
+  access = TRY(pool_access::PoolAccess::open(options.state_directory / pool_access::kFileName, entropy));
+  return {};
+}
+
+base::Result<> Orchestrator::Parts::open_store() {
   const contract::PersistenceConfig& persistence = options.config.orchestratord.persistence;
   if (persistence.store == contract::StoreKind::kPostgresql) {
     state_store::PostgresStoreOptions postgres;
@@ -146,11 +154,16 @@ void Orchestrator::Parts::make_parts() {
       .engine_version = base::build_id(), .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
   port.emplace([this](brain::Event event) { brain->post(std::move(event)); });
   make_hub();
-  client.emplace(*runtime, net::ClientOptions{.token = options.api_token});
+  client.emplace(*runtime);
   catalog.emplace(catalog::CatalogOptions{
       .client = &*client,
       .runtime = &*desk,
       .clock = &clock,
+      .token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
+        auto pool = access->at(endpoint);
+        if (!pool) return std::nullopt;
+        return std::move(pool->token);
+      },
       .worker_slots = config.worker_slots,
       .worker_context_tokens = config.worker_context_tokens,
       .worker_kv_tokens = config.worker_kv_tokens,
@@ -162,10 +175,12 @@ void Orchestrator::Parts::make_parts() {
           [this](const std::string& ref) {
             return catalog::timeout_ms_of(ref, options.config.models, context.roots);
           }});
-  relay.emplace(streaming::Relay::Options{
-      .client = &*client, .hub = &*hub, .clock = &clock, .boot_id = base::uuid_v4(entropy)});
+  relay.emplace(
+      streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock, .boot_id = base::uuid_v4(entropy)});
   pools.emplace(brain_host::PoolClient::Options{
-      .client = &*client, .catalog = &*catalog, .post = [this](brain::Event event) { port->post(std::move(event)); }});
+      .client = &*client, .catalog = &*catalog, .access = access.get(), .post = [this](brain::Event event) {
+        port->post(std::move(event));
+      }});
   context.config = &options.config;
   context.clock = &clock;
   context.entropy = &entropy;
@@ -175,6 +190,7 @@ void Orchestrator::Parts::make_parts() {
   context.hub = &*hub;
   context.client = &*client;
   context.catalog = &*catalog;
+  context.pools = access.get();
   context.roots = catalog::allowed_roots(options.config.models, options.model_roots);
   context.jobs = &jobs;
   context.metrics = &*metrics;
@@ -195,9 +211,12 @@ void Orchestrator::Parts::make_parts() {
 brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState state) {
   brain::Restored out;
   // Asked for models from the first request on, not only once they have answered for themselves.
-  for (const std::string& endpoint : options.config.orchestratord.pool_managers) catalog->pool_seen(endpoint);
-  for (const std::string& endpoint : state.pool_endpoints) catalog->pool_seen(endpoint);
-  out.pool_endpoints = std::move(state.pool_endpoints);
+  for (auto& [pool_id, endpoint] : state.pool_endpoints) {
+    if (!access->is_paired(pool_id)) continue;  // nobody there is ours
+    access->remember(pool_id, endpoint);
+    catalog->pool_seen(endpoint);
+    out.pool_endpoints.push_back(std::move(endpoint));
+  }
   out.sessions = std::move(state.sessions);
   out.pool_orders = std::move(state.pool_orders);
   out.tenants = std::move(state.tenants);
@@ -227,7 +246,8 @@ brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState s
 }
 
 namespace {
-base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options) {
+base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options,
+                                              const pool_access::PoolAccess& pools) {
   using net::http::make_credential;
   using net::http::Role;
   net::http::AuthRules rules{.optional_on_loopback = options.config.auth.optional_on_loopback};
@@ -238,6 +258,13 @@ base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options
   for (const std::string& token : options.reader_tokens) {
     rules.credentials.push_back(TRY(make_credential(token, Role::kReader)));
   }
+  rules.find_more = [&pools](const base::Sha256Digest& digest) -> std::optional<net::http::Principal> {
+    auto pool_id = pools.pool_of(digest);
+    if (!pool_id) return std::nullopt;
+    std::string identity = "pool:" + pool_id->value;
+    return net::http::Principal{
+        .role = Role::kNode, .name = std::move(pool_id->value), .identity = identity, .account = identity};
+  };
   return rules;
 }
 }  // namespace
@@ -248,7 +275,7 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server_options.bind_address = bind.host;
   server_options.port = bind.port;
   server_options.request_bytes_max = static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_max);
-  server_options.auth = TRY(auth_rules(options));
+  server_options.auth = TRY(auth_rules(options, *access));
   server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
   api.emplace(context);
   server.emplace(*runtime, std::move(server_options));
@@ -266,6 +293,7 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   TRY(net::http::validate_bind(bind.host, !options.api_token.empty()));
   std::unique_ptr<Orchestrator> self(new Orchestrator(std::make_unique<Parts>(std::move(options))));
   Parts& parts = *self->parts_;
+  TRY(parts.lock_folder());
   TRY(parts.open_store());
   auto state = TRY(parts.store->restore());
   parts.make_parts();
@@ -280,6 +308,23 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
       base::LogLevel::kInfo, "listening", {}, "orchestratord serves.",
       {{"bind", self->bind_}, {"restored_jobs", restored_count}, {"realtime_io", parts.runtime->is_realtime()}});
   return self;
+}
+
+base::Result<> Orchestrator::pair_pool(OrchestratorOptions options, const base::PoolId& pool_id,
+                                       const std::filesystem::path& file) {
+  Parts parts(std::move(options));
+  TRY(parts.lock_folder());
+  const auto held = TRY(contract::load_pool_credential(file));
+  if (held && held->pool_id() == pool_id && parts.access->is_paired(*held)) return {};
+  TRY(parts.open_store());
+  const contract::PoolCredential credential = TRY(parts.access->pair(pool_id));
+  // Where the pool was with the credential of before is not where this one is for.
+  std::promise<base::Result<>> forgotten;
+  parts.store->forget_pool(pool_id, [&](base::Result<> result) { forgotten.set_value(std::move(result)); });
+  const base::Result<> outcome = forgotten.get_future().get();
+  parts.store->stop();
+  TRY(outcome);
+  return contract::store_pool_credential(file, credential);
 }
 
 Orchestrator::Orchestrator(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/id.h"
 #include "base/result.h"
 #include "contract/config.h"
 #include "orchestratord/state_store/files/state_file.h"
@@ -32,6 +33,10 @@ class Orchestrator {
   // Errors: NON_LOOPBACK_WITHOUT_TOKEN, CONFIG_INVALID, ALREADY_RUNNING, STORE_UNAVAILABLE, CORRUPT_FILE,
   // UNSUPPORTED_FORMAT_VERSION, PORT_IN_USE.
   static base::Result<std::unique_ptr<Orchestrator>> open(OrchestratorOptions options);
+  // Instead of opening it, for a pool of this machine: makes its credential and writes it to `file`, unless it is there.
+  // Errors: as of open(), CONFIG_INVALID (the file holds something else), IO_ERROR.
+  static base::Result<> pair_pool(OrchestratorOptions options, const base::PoolId& pool_id,
+                                  const std::filesystem::path& file);
   Orchestrator(const Orchestrator&) = delete;
   Orchestrator& operator=(const Orchestrator&) = delete;
   ~Orchestrator();  // stop()

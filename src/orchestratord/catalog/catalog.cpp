@@ -42,10 +42,14 @@ KnownModel known_model(contract::ModelFacts facts, const std::shared_ptr<const M
   return {std::move(facts), {text, &text->tokenizer}, {text, &text->chat}};
 }
 
+tl::unexpected<Error> no_pool_there() {
+  return base::fail(ErrorCode::kUnreachable, "no paired pool answers there any more");
+}
+
 // Whether another pool may answer better.
 bool nobody_answered(ErrorCode code) {
   return code == ErrorCode::kUnreachable || code == ErrorCode::kIoError || code == ErrorCode::kTimeout ||
-         code == ErrorCode::kShuttingDown;
+         code == ErrorCode::kShuttingDown || code == ErrorCode::kMissingToken || code == ErrorCode::kBadToken;
 }
 
 }  // namespace
@@ -105,17 +109,29 @@ std::string Catalog::describe_path(const std::string& model_ref) const {
   return path;
 }
 
+std::optional<net::ClientRequest> Catalog::request_to(const Question& question, const std::string& path) const {
+  const std::string& endpoint = question.endpoints.front();
+  net::ClientRequest request;
+  if (options_.token_at) {
+    auto token = options_.token_at(endpoint);
+    if (!token) return std::nullopt;
+    request.bearer = std::move(*token);
+  }
+  request.url = endpoint + path;
+  request.correlation_id = question.correlation_id;
+  return request;
+}
+
 void Catalog::ask(Question question) {
   if (question.endpoints.empty()) {
     return settle(question, base::fail(question.not_found
                                            ? std::move(*question.not_found)
                                            : unready("no pool manager answers; the model cannot be looked at now")));
   }
-  net::ClientRequest request;
-  request.url = question.endpoints.front() + describe_path(question.model_ref);
-  request.timeout_ms = options_.describe_timeout_ms;
-  request.correlation_id = question.correlation_id;
-  options_.client->request(std::move(request),
+  auto request = request_to(question, describe_path(question.model_ref));
+  if (!request) return on_facts(std::move(question), no_pool_there());
+  request->timeout_ms = options_.describe_timeout_ms;
+  options_.client->request(std::move(*request),
                            [this, question = std::move(question)](base::Result<net::Response> response) {
                              on_facts(question, std::move(response));
                            });
@@ -138,12 +154,10 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
     cached = texts_[facts->digest].lock();
   }
   if (cached != nullptr) return settle(question, known_model(std::move(*facts), cached));
-  net::ClientRequest request;
-  request.url =
-      fmt::format("{}/v2/models/{}/tokenizer", question.endpoints.front(), net::http::percent_encode(facts->digest));
-  request.correlation_id = question.correlation_id;
-  options_.client->request(std::move(request), [this, question = std::move(question),
-                                                facts = std::move(*facts)](base::Result<net::Response> reply) mutable {
+  auto request = request_to(question, fmt::format("/v2/models/{}/tokenizer", net::http::percent_encode(facts->digest)));
+  if (!request) return on_tokenizer(question, std::move(*facts), no_pool_there());
+  options_.client->request(std::move(*request), [this, question = std::move(question),
+                                                 facts = std::move(*facts)](base::Result<net::Response> reply) mutable {
     on_tokenizer(question, std::move(facts), std::move(reply));
   });
 }

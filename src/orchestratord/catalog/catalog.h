@@ -35,6 +35,8 @@ struct CatalogOptions {
   net::Client* client = nullptr;  // these three REQUIRE not null and outlive the catalog
   net::IoRuntime* runtime = nullptr;
   const base::Clock* clock = nullptr;
+  // With which token the pool there is called; absent: it is not to be called. Null: none is needed.
+  std::function<std::optional<std::string>(const std::string& endpoint)> token_at;
   // What a worker of ours would need: decides memory_bytes of the facts.
   std::int64_t worker_slots = 1;
   std::optional<std::int64_t> worker_context_tokens;
@@ -84,6 +86,8 @@ class Catalog {
 
   void ask(Question question);
   void on_facts(Question question, base::Result<net::Response> response);
+  // The path at the first endpoint of `question`, with its token; absent: it is not to be called.
+  std::optional<net::ClientRequest> request_to(const Question& question, const std::string& path) const;
   void on_tokenizer(const Question& question, contract::ModelFacts facts, base::Result<net::Response> response);
   void settle(const Question& question, base::Result<KnownModel> result);
   void expire(const std::string& model_ref, std::uint64_t waiter);

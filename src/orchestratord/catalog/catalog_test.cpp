@@ -54,6 +54,10 @@ class CatalogTest : public testing::Test {
         CatalogOptions{.client = client_.get(),
                        .runtime = &runtime_,
                        .clock = &clock_,
+                       .token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
+                         if (endpoint == stranger_) return std::nullopt;
+                         return endpoint == server_.url() ? kToken : std::string();  // the others need none
+                       },
                        .kv_dtype = "f16",
                        .devices_of = [this](const std::string& ref) { return ref == "file:/m.gguf" ? devices_ : 1; }});
   }
@@ -66,7 +70,12 @@ class CatalogTest : public testing::Test {
 
   base::ManualClock clock_;
   net::IoRuntime runtime_;
-  net::Server server_{runtime_, {.component = "test-pool"}};
+  const std::string kToken = std::string(32, 'k');
+  std::string stranger_;  // the endpoint that nobody is paired with
+  static net::http::AuthRules server_auth(const std::string& token) {
+    return {.credentials = {net::http::make_credential(token, net::http::Role::kOperator).value()}};
+  }
+  net::Server server_{runtime_, {.component = "test-pool", .auth = server_auth(kToken)}};
   std::unique_ptr<net::Client> client_;
   std::unique_ptr<Catalog> catalog_;
   std::atomic<int> describes_{0}, tokenizers_{0};
@@ -157,6 +166,37 @@ TEST_F(CatalogTest, ADeadPoolIsPassedOver) {
   EXPECT_EQ(find().error().code, ErrorCode::kPoolUnready);
   catalog_->pool_seen(server_.url());
   EXPECT_TRUE(find());
+}
+
+// A pool that takes another token than we have is no answer for who asks us.
+TEST_F(CatalogTest, APoolThatRefusesOurTokenIsPassedOver) {
+  net::Server other(runtime_, {.component = "other-pool", .auth = server_auth(std::string(32, 'x'))});
+  ASSERT_TRUE(other.start());
+  catalog_->pool_seen(other.url());
+  EXPECT_EQ(find().error().code, ErrorCode::kPoolUnready);
+  catalog_->pool_seen(server_.url());
+  EXPECT_TRUE(find());
+  other.stop(0);
+}
+
+// Where no paired pool is, nobody is called; who is one is called with its token (the server here takes no other).
+TEST_F(CatalogTest, OnlyPairedPoolsAreCalled) {
+  net::Server stranger(runtime_, {.component = "stranger"});
+  std::atomic<int> called = 0;
+  for (const char* path : {"/v2/models/describe", "/v2/models/{digest}/tokenizer"}) {
+    stranger.route("GET", path, net::Scope::kPublic, [&](const net::Request&, const net::ExchangePtr& exchange) {
+      ++called;
+      exchange->respond({});
+    });
+  }
+  ASSERT_TRUE(stranger.start());
+  stranger_ = stranger.url();
+  catalog_->pool_seen(stranger_);
+  EXPECT_EQ(find().error().code, ErrorCode::kPoolUnready);
+  catalog_->pool_seen(server_.url());
+  EXPECT_TRUE(find());
+  EXPECT_EQ(called, 0);
+  stranger.stop(0);
 }
 
 // A file may be on one host only.

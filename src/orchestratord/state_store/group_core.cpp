@@ -364,7 +364,7 @@ void GroupCore::answer(const Query& query) {
 base::Result<RestoredState> GroupCore::read_live() {
   RestoredState state;
   for (KnownPool& pool : TRY(options_.backend->pools())) {
-    state.pool_endpoints.push_back(std::move(pool.endpoint));
+    state.pool_endpoints.emplace(pool.pool_id, std::move(pool.endpoint));
     if (pool.orders.any()) state.pool_orders.emplace(std::move(pool.pool_id), std::move(pool.orders));
   }
   state.sessions = TRY(options_.backend->sessions());

@@ -92,7 +92,7 @@ struct KnownPool {
 };
 struct RestoredState {
   std::vector<RestoredJob> jobs;  // not terminal, in order of arrival
-  std::vector<std::string> pool_endpoints;
+  std::map<base::PoolId, std::string> pool_endpoints;
   std::vector<sessions::RestoredSession> sessions;           // in order of creation
   std::vector<sessions::TenantUse> tenants;                  // of this day, UTC
   std::map<base::PoolId, contract::PoolOrders> pool_orders;  // of pools that have any

@@ -164,6 +164,7 @@ void Relay::Execution::begin() {
   request.url = order_.worker_uri + "/execute";
   request.headers.add("Content-Type", "application/json");
   request.headers.add("Accept", "text/event-stream");
+  request.bearer = order_.bearer;
   request.body = with_execution_id(std::exchange(order_.body, {}), id());  // nobody needs it twice
   request.correlation_id = order_.correlation_id;
   request.timeout_ms = relay_.options_.head_timeout_ms;
@@ -198,8 +199,9 @@ void Relay::Execution::abort() {
   request.method = "POST";
   request.url = order_.worker_uri + "/cancel";
   request.headers.add("Content-Type", "application/json");
-  request.body = contract::encode(contract::WorkerCancelRequest{
-      .job_id = order_.stream->identity().job_id.value, .execution_id = id()});
+  request.bearer = order_.bearer;
+  request.body = contract::encode(
+      contract::WorkerCancelRequest{.job_id = order_.stream->identity().job_id.value, .execution_id = id()});
   request.correlation_id = order_.correlation_id;
   // The closed connection aborts the job as well; the call only makes it quicker.
   relay_.options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});

@@ -46,7 +46,8 @@ class Relay {
     std::uint64_t execution = 0;  // never used before
     StreamPtr stream;
     std::string worker_uri;
-    std::string body;  // an ExecuteRequest without an execution_id
+    std::string bearer;  // with which that worker is called; empty: none
+    std::string body;    // an ExecuteRequest without an execution_id
     base::CorrelationId correlation_id;
     std::string worker_id;  // these five go into the event `started`
     std::string model;

@@ -66,7 +66,8 @@ class RelayTest : public testing::Test {
     EXPECT_TRUE(server_->start());
     hub_ = std::make_unique<StreamHub>(StreamHub::Options{.limits = {}, .clock = &clock_});
     client_ = std::make_unique<net::Client>(runtime_);
-    relay_ = std::make_unique<Relay>(Relay::Options{.client = client_.get(), .hub = hub_.get(), .clock = &clock_, .boot_id = "b"});
+    relay_ = std::make_unique<Relay>(
+        Relay::Options{.client = client_.get(), .hub = hub_.get(), .clock = &clock_, .boot_id = "b"});
     stream_ = hub_->open(base::JobId("job-1"), contract::OnDisconnect::kResume);
     stream_->queued({.job_id = "job-1"});
   }

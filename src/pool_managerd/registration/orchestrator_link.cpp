@@ -1,5 +1,7 @@
 #include "pool_managerd/registration/orchestrator_link.h"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 #include "base/log.h"
@@ -16,6 +18,16 @@ template <class Reply>
 base::Result<Reply> reply_of(base::Result<std::string> body) {
   if (!body) return base::fail(std::move(body).error());
   return contract::decode<Reply>(*body);
+}
+
+base::Error refusal(base::Error error, const std::string& pool_id) {
+  if (error.code != base::ErrorCode::kBadToken) return error;
+  error.message = fmt::format(
+      "orchestratord does not know this pool's credential: it was taken back or made anew. Run `llorch pool pair {}` "
+      "there, "
+      "write the line it prints into pool-managerd.credential_file (mode 0600) and start pool-managerd again",
+      pool_id);
+  return error;
 }
 
 }  // namespace
@@ -53,6 +65,7 @@ void OrchestratorLink::send(std::string method, std::string path, std::string bo
   net::ClientRequest request;
   request.method = std::move(method);
   request.url = options_.url + path;
+  request.bearer = options_.token;
   if (!body.empty()) request.headers.add("Content-Type", "application/json");
   request.body = std::move(body);
   request.timeout_ms = kRequestTimeoutMs;
@@ -61,7 +74,7 @@ void OrchestratorLink::send(std::string method, std::string path, std::string bo
     if (!response) {
       result = base::fail(std::move(response).error());
     } else if (response->status >= 400) {
-      result = base::fail(net::http::error_of(*response));
+      result = base::fail(refusal(net::http::error_of(*response), options_.pool_id));
     } else {
       result = std::move(response->body);
     }

@@ -11,7 +11,8 @@
 namespace llorch::pool_managerd::registration {
 
 struct OrchestratorLinkOptions {
-  std::string url;  // base URL; empty = work alone
+  std::string url;    // base URL; empty = work alone
+  std::string token;  // with which orchestratord knows this pool
   std::string pool_id;
   RegistrationConfig registration;
 };

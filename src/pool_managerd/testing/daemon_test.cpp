@@ -20,6 +20,7 @@
 
 #include "contract/json.h"
 #include "contract/pool.h"
+#include "contract/pool_credential.h"
 #include "engine/compute/cuda/backend.h"
 #include "engine/io/model_digest.h"
 #include "net/client.h"
@@ -64,7 +65,7 @@ std::string content(const fs::path& path) {
   return out.str();
 }
 
-// Keeps what pool managers tell it.
+// Keeps what the pool manager tells it, and lets in nobody else.
 struct FakeOrchestrator {
   std::mutex mutex;
   std::vector<contract::PoolState> registrations, heartbeats;
@@ -73,7 +74,13 @@ struct FakeOrchestrator {
   int deregistered = 0;
   net::Server server;
 
-  explicit FakeOrchestrator(net::IoRuntime& runtime) : server(runtime, {.component = "fake"}) {
+  static net::ServerOptions options(const contract::PoolCredential& pool) {
+    net::ServerOptions out{.component = "fake"};
+    out.auth.credentials = {
+        net::http::make_credential(pool.node_token(), net::http::Role::kNode, pool.pool_id().value).value()};
+    return out;
+  }
+  FakeOrchestrator(net::IoRuntime& runtime, const contract::PoolCredential& pool) : server(runtime, options(pool)) {
     const auto keep = [this](auto& list) {
       return [this, &list](net::Request request, net::ExchangePtr exchange) {
         using T = typename std::remove_reference_t<decltype(list)>::value_type;
@@ -86,11 +93,11 @@ struct FakeOrchestrator {
             200, R"({"pool_id":"p","status":"registered","heartbeat_interval_ms":300,"next_heartbeat_ms":300})"));
       };
     };
-    server.route("POST", "/v2/pools/register", net::Scope::kPublic, keep(registrations));
-    server.route("POST", "/v2/pools/{id}/heartbeat", net::Scope::kPublic, keep(heartbeats));
-    server.route("POST", "/v2/internal/workers/ready", net::Scope::kPublic, keep(ready));
-    server.route("POST", "/v2/internal/workers/failed", net::Scope::kPublic, keep(failed));
-    server.route("DELETE", "/v2/pools/{id}", net::Scope::kPublic, [this](net::Request, net::ExchangePtr exchange) {
+    server.route("POST", "/v2/pools/register", net::Scope::kNode, keep(registrations));
+    server.route("POST", "/v2/pools/{id}/heartbeat", net::Scope::kNode, keep(heartbeats));
+    server.route("POST", "/v2/internal/workers/ready", net::Scope::kNode, keep(ready));
+    server.route("POST", "/v2/internal/workers/failed", net::Scope::kNode, keep(failed));
+    server.route("DELETE", "/v2/pools/{id}", net::Scope::kNode, [this](net::Request, net::ExchangePtr exchange) {
       const std::lock_guard lock(mutex);
       ++deregistered;
       exchange->respond({.status = 204});
@@ -159,9 +166,10 @@ struct Daemon {
 
 struct DaemonTest : testing::Test {
   fs::path folder;
+  const contract::PoolCredential credential = contract::PoolCredential::parse("pool-1:" + std::string(64, 'c')).value();
   net::IoRuntime runtime;
   net::Client client{runtime};
-  std::unique_ptr<FakeOrchestrator> orchestrator = std::make_unique<FakeOrchestrator>(runtime);
+  std::unique_ptr<FakeOrchestrator> orchestrator = std::make_unique<FakeOrchestrator>(runtime, credential);
   std::unique_ptr<Daemon> daemon;
 
   void SetUp() override {
@@ -170,6 +178,8 @@ struct DaemonTest : testing::Test {
     fs::remove_all(folder);
     fs::create_directories(folder / "models");
     std::ofstream(folder / "config.yaml") << "{}\n";
+    fs::create_directory(folder / "state");
+    EXPECT_TRUE(contract::store_pool_credential(folder / "state/pool_credential", credential));
     if (!demo_model().empty()) fs::copy_file(demo_model(), folder / "models/demo.gguf");
   }
   void TearDown() override {
@@ -196,8 +206,10 @@ struct DaemonTest : testing::Test {
     // Without a daemon no later step means anything.
     if (daemon->bind.empty()) throw std::runtime_error(content(daemon->stderr_file));
   }
+  std::string bearer;  // of the calls below
   net::Response call(const std::string& method, const std::string& path, const std::string& body = "") {
     net::ClientRequest request;
+    request.bearer = bearer;
     request.method = method;
     request.url = "http://" + daemon->bind + path;
     request.body = body;
@@ -463,11 +475,16 @@ TEST_F(DaemonTest, LoadProgress) {
       });
     });
   }));
-  EXPECT_EQ(
-      call("POST", "/v2/internal/workers/progress", R"({"worker_id":"worker-loading","spawn_token":"","percent":100})")
-          .status,
-      403);
+  const auto forged = [&] {
+    return call("POST", "/v2/internal/workers/progress",
+                R"({"worker_id":"worker-loading","spawn_token":"","percent":100})")
+        .status;
+  };
+  EXPECT_EQ(forged(), 403) << "no worker";
+  bearer = credential.worker_token();
+  EXPECT_EQ(forged(), 403) << "another worker";
   EXPECT_EQ(call("POST", "/v2/internal/workers/progress", "{}").status, 400);
+  bearer.clear();
   EXPECT_EQ(worker("worker-loading")->load_percent, 75);
 }
 
@@ -518,7 +535,11 @@ TEST_F(DaemonTest, RefusesToStart) {
   EXPECT_EQ(exit_code({}), 4);
   EXPECT_NE(content(folder / "stderr").find("NO_GPU"), std::string::npos);
   EXPECT_NE(content(folder / "stderr").find("--cpu"), std::string::npos);
-  EXPECT_EQ(exit_code({"--cpu", "--bind", "0.0.0.0:0"}), 4);
+  EXPECT_EQ(exit_code({"--cpu", "--bind", "0.0.0.0:0"}), 2) << "an address to announce is missing";
+  EXPECT_NE(content(folder / "stderr").find("pool-managerd.advertise"), std::string::npos);
+  EXPECT_EQ(exit_code({"--cpu", "--pool-id", "other"}), 2) << "the credential is pool-1's";
+  EXPECT_NE(content(folder / "stderr").find("llorch pool pair other"), std::string::npos);
+  EXPECT_EQ(exit_code({"--cpu", "--bind", "0.0.0.0:0", "--state-dir", (folder / "unpaired").string()}), 4);
   EXPECT_NE(content(folder / "stderr").find("NON_LOOPBACK_WITHOUT_TOKEN"), std::string::npos);
   EXPECT_EQ(exit_code({"--cpu", "--set", "no.such.key=1"}), 2);
   EXPECT_EQ(exit_code({"--no-such-flag"}), 2);
@@ -527,6 +548,37 @@ TEST_F(DaemonTest, RefusesToStart) {
   EXPECT_NE(content(folder / "stderr").find("ALREADY_RUNNING"), std::string::npos);
   EXPECT_EQ(exit_code({"--cpu", "--state-dir", (folder / "other").string(), "--bind", daemon->bind}), 1);
   EXPECT_NE(content(folder / "stderr").find("PORT_IN_USE"), std::string::npos);
+}
+
+// Each direction has a token of its own, and what one of them opens is closed to the others.
+TEST_F(DaemonTest, ATokenOpensItsOwnDirection) {
+  run();
+  const auto status = [&](const std::string& token, const std::string& method, const std::string& path) {
+    bearer = token;
+    return call(method, path, "{}").status;
+  };
+  EXPECT_EQ(status(credential.control_token(), "GET", "/v2/state"), 200);
+  EXPECT_EQ(status(credential.control_token(), "POST", "/v2/internal/workers/ready"), 403);
+  EXPECT_EQ(status(credential.worker_token(), "POST", "/v2/internal/workers/ready"), 400);
+  EXPECT_EQ(status(credential.worker_token(), "GET", "/v2/state"), 403);
+  EXPECT_EQ(status(credential.worker_token(), "POST", "/v2/workers/start"), 403);
+  EXPECT_EQ(status(credential.node_token(), "GET", "/v2/state"), 401) << "it is for orchestratord";
+}
+
+// Bound to every address, the pool announces the one it is told, for itself and its workers, which it reaches itself.
+TEST_F(DaemonTest, AnnouncesOneAddress) {
+  NEEDS_MODEL();
+  run({"--bind", "0.0.0.0:0", "--set", "pool-managerd.advertise=127.0.0.2", "--set",
+       "pool-managerd.worker_health_interval_ms=50"});
+  bearer = credential.control_token();
+  start_ready("worker-a");
+  const std::string host = "http://127.0.0.2:";
+  EXPECT_EQ(state().endpoint, host + daemon->bind.substr(daemon->bind.find(':') + 1));
+  EXPECT_EQ(worker("worker-a")->uri.substr(0, host.size()), host);
+  EXPECT_TRUE(eventually([&] { return orchestrator->read([&] { return orchestrator->ready.size() == 1; }); }));
+  EXPECT_EQ(orchestrator->registrations.at(0).endpoint, state().endpoint);
+  bearer.clear();
+  EXPECT_EQ(call("GET", "/v2/state").status, 401) << "beyond one machine nobody comes without a token";
 }
 
 // GPUINV-12001, ORCH-1102, OC-POOL-3012: GPUs are listed; there is no silent fallback to the CPU. A worker sees its own GPU

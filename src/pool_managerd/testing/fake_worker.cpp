@@ -17,6 +17,7 @@
 #include "contract/worker.h"
 #include "engine/io/model_digest.h"
 #include "net/client.h"
+#include "net/http/url.h"
 #include "net/server.h"
 
 namespace {
@@ -65,6 +66,7 @@ void say_progress(net::IoRuntime& runtime, std::map<std::string, std::string>& a
     net::ClientRequest request;
     request.method = "POST";
     request.url = args["--progress-url"];
+    request.bearer = std::getenv("LLORCH_WORKER_CALLBACK_TOKEN");
     request.body = contract::encode(contract::LoadProgress{
         .worker_id = args["--worker-id"], .spawn_token = std::getenv("LLORCH_SPAWN_TOKEN"), .percent = percent});
     const auto answer = client.call(std::move(request));
@@ -106,7 +108,8 @@ int main(int argc, char** argv) {
     net::ClientRequest request;
     request.method = "POST";
     request.url = args["--callback-url"];
-    request.body = contract::encode(callback_of(args, server.url()));
+    request.bearer = std::getenv("LLORCH_WORKER_CALLBACK_TOKEN");
+    request.body = contract::encode(callback_of(args, net::http::base_url(args["--advertise"], server.port())));
     const auto answer = client.call(std::move(request));
     if (!answer || answer->status != 200) {
       std::fprintf(stderr, "{\"event\":\"error\",\"code\":\"%s\"}\n",

@@ -80,10 +80,12 @@ void CommandRunner::run(brain::CommitSession& command) {
 void CommandRunner::run(brain::ForgetSession& command) { context_.store->forget_session(command.session_key); }
 
 void CommandRunner::run(brain::RememberPool& command) {
+  context_.pools->remember(command.pool_id, command.endpoint);
   context_.store->remember_pool({command.pool_id, command.endpoint});
 }
 
 void CommandRunner::run(brain::ForgetPool& command) {
+  context_.pools->forget(command.pool_id);
   context_.store->forget_pool(command.pool_id, committed(command.commit));
 }
 
@@ -122,9 +124,18 @@ void CommandRunner::run(brain::Execute& command) {
   ASSERT(live != nullptr, "job {}", command.job_id.value);
   const auto execution = command.execution;
   api::BrainPort* brain = context_.brain;
+  auto token = context_.pools->token_of(command.pool_id);
+  if (!token) {  // unpaired since the brain decided
+    return brain->post(brain::ExecuteEnded{
+        .execution = execution,
+        .tokens_out = 0,
+        .end = {},
+        .error = base::Error{base::ErrorCode::kUnreachable, "the worker's pool is not paired any more", {}}});
+  }
   options_.relay->execute({.execution = execution.value,
                            .stream = live->stream,
                            .worker_uri = command.uri,
+                           .bearer = std::move(*token),
                            .body = with_time_limit(live->payload, command.timeout_ms),
                            .correlation_id = live->record.correlation_id,
                            .worker_id = command.worker_id.value,

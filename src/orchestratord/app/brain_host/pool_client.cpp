@@ -21,41 +21,55 @@ net::ClientRequest json_post(std::string url, std::string body) {
 }  // namespace
 
 void PoolClient::ask_state(const brain::AskPoolState& command) {
+  const auto pool = options_.access->at(command.endpoint);
+  const auto lost = [this, endpoint = command.endpoint] {
+    options_.catalog->pool_lost(endpoint);
+    options_.post(brain::PoolUnreachable{endpoint});
+  };
+  if (!pool) return lost();
   net::ClientRequest request;
   request.url = command.endpoint + "/v2/state";
+  request.bearer = pool->token;
   request.timeout_ms = kStateTimeoutMs;
-  options_.client->request(
-      std::move(request), [this, endpoint = command.endpoint](base::Result<net::Response> response) {
-        auto state = response && response->status == 200 ? api::parse_pool_state(response->body, endpoint)
-                                                         : base::fail(base::ErrorCode::kUnreachable, "");
-        if (!state) {
-          options_.catalog->pool_lost(endpoint);
-          return options_.post(brain::PoolUnreachable{endpoint});
-        }
-        options_.catalog->pool_seen(state->endpoint);
-        options_.post(brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
-      });
+  options_.client->request(std::move(request), [this, lost, pool_id = pool->pool_id,
+                                                endpoint = command.endpoint](base::Result<net::Response> response) {
+    auto state = response && response->status == 200 ? api::parse_pool_state(response->body, endpoint)
+                                                     : base::fail(base::ErrorCode::kUnreachable, "");
+    // Another pool, and one that is announced elsewhere by now, says so itself, with its credential.
+    if (!state || state->pool_id != pool_id.value || state->endpoint != endpoint) return lost();
+    options_.catalog->pool_seen(endpoint);
+    options_.post(brain::PoolSeen{.request = {}, .state = std::move(*state), .asked_endpoint = endpoint});
+  });
 }
 
 void PoolClient::start_worker(const brain::StartWorker& command) {
-  options_.client->request(
-      json_post(command.endpoint + "/v2/workers/start", contract::encode(command.request)),
-      [this, worker_id = base::WorkerId(command.request.worker_id)](base::Result<net::Response> response) {
-        brain::StartWorkerAnswered answer{.worker_id = worker_id, .error = {}};
-        if (!response) {
-          answer.error = base::Error{base::ErrorCode::kUnreachable, "the pool manager did not answer", {}};
-        } else if (response->status >= 400) {
-          answer.error = net::http::error_of(*response);
-        }
-        options_.post(std::move(answer));
-      });
+  const auto answered = [this,
+                         worker_id = base::WorkerId(command.request.worker_id)](std::optional<base::Error> error) {
+    options_.post(brain::StartWorkerAnswered{.worker_id = worker_id, .error = std::move(error)});
+  };
+  const auto pool = options_.access->at(command.endpoint);
+  if (!pool) return answered(base::Error{base::ErrorCode::kUnreachable, "the pool is not paired any more", {}});
+  net::ClientRequest request = json_post(command.endpoint + "/v2/workers/start", contract::encode(command.request));
+  request.bearer = pool->token;
+  options_.client->request(std::move(request), [answered](const base::Result<net::Response>& response) {
+    if (!response) {
+      answered(base::Error{base::ErrorCode::kUnreachable, "the pool manager did not answer", {}});
+    } else if (response->status >= 300) {
+      answered(net::http::error_of(*response));
+    } else {
+      answered(std::nullopt);
+    }
+  });
 }
 
 void PoolClient::stop_worker(const brain::StopWorker& command) {
+  const auto pool = options_.access->at(command.endpoint);
+  if (!pool) return;
+  net::ClientRequest request = json_post(command.endpoint + "/v2/workers/stop",
+                                         contract::encode(contract::StopWorkerRequest{command.worker_id.value}));
+  request.bearer = pool->token;
   // Whether it stopped is seen in the pool's state; the brain repeats a stop that was not heard.
-  options_.client->request(json_post(command.endpoint + "/v2/workers/stop",
-                                     contract::encode(contract::StopWorkerRequest{command.worker_id.value})),
-                           [](const base::Result<net::Response>&) {});
+  options_.client->request(std::move(request), [](const base::Result<net::Response>&) {});
 }
 
 }  // namespace llorch::orchestratord::app::brain_host

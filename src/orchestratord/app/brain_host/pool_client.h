@@ -1,5 +1,5 @@
 #pragma once
-// Calls to pool managers; their answers become events of the brain.
+// Calls to pool managers; their answers become events of the brain. Only paired pools are called, each with its own token.
 #include <functional>
 #include <string>
 
@@ -7,6 +7,7 @@
 #include "orchestratord/brain/commands.h"
 #include "orchestratord/brain/events.h"
 #include "orchestratord/catalog/catalog.h"
+#include "orchestratord/pool_access/pool_access.h"
 
 namespace llorch::orchestratord::app::brain_host {
 
@@ -16,6 +17,7 @@ class PoolClient {
   struct Options {
     net::Client* client = nullptr;
     catalog::Catalog* catalog = nullptr;
+    pool_access::PoolAccess* access = nullptr;
     std::function<void(brain::Event)> post;
   };
   explicit PoolClient(Options options) : options_(std::move(options)) {}

@@ -14,10 +14,13 @@
 #include <string>
 #include <thread>
 
+#include "base/entropy.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "orchestratord/app/orchestrator.h"
 #include "orchestratord/app/testing/fake_pool.h"
 #include "orchestratord/app/testing/test_client.h"
+#include "orchestratord/pool_access/pool_access.h"
 
 namespace llorch::orchestratord::app::testing {
 
@@ -68,11 +71,18 @@ class DaemonTest : public ::testing::Test {
         },
         base::LogLevel::kDebug);
     options_.state_directory = fresh_directory();
+    pair_the_fake_pool();
     options_.config.orchestratord.bind = "127.0.0.1:0";
     options_.config.orchestratord.retry.initial_delay_ms = 5;
     options_.config.orchestratord.retry.jitter = false;
     options_.config.models.aliases["demo"] = "file:/models/demo.gguf";
     options_.config.models.allowed_roots = {"/models"};
+  }
+  void pair_the_fake_pool() {
+    EXPECT_TRUE(base::ensure_private_directory(options_.state_directory));
+    base::SeededEntropy entropy(1);  // as FakePool::credential()
+    const auto access = pool_access::PoolAccess::open(options_.state_directory / pool_access::kFileName, entropy);
+    EXPECT_TRUE(access && (*access)->pair(base::PoolId("pool-1")));
   }
   void start() {
     auto opened = Orchestrator::open(options_);

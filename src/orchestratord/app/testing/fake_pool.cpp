@@ -21,11 +21,22 @@ std::string word(std::uint64_t seed, std::int64_t i) { return fmt::format(" w{}-
 
 }  // namespace
 
-// Whatever token orchestratord comes with is that of the pool's operator.
-FakePool::FakePool(int slots)
-    : slots_(slots),
-      server_(runtime_, {.component = "fake-pool",
-                         .auth = {.find_more = [](const auto&) { return net::http::local_operator(); }}}) {
+contract::PoolCredential FakePool::credential() {
+  base::SeededEntropy entropy(1);
+  return contract::PoolCredential::make(base::PoolId("pool-1"), entropy);
+}
+
+namespace {
+// Lets in whoever is paired with this pool.
+net::ServerOptions server_options() {
+  net::ServerOptions out{.component = "fake-pool"};
+  out.auth.credentials = {
+      net::http::make_credential(FakePool::credential().control_token(), net::http::Role::kOperator).value()};
+  return out;
+}
+}  // namespace
+
+FakePool::FakePool(int slots) : slots_(slots), server_(runtime_, server_options()) {
   add_routes();
   if (!server_.start()) std::abort();
   timer_ = runtime_.every(1, [this] { step(); });
@@ -54,6 +65,7 @@ void FakePool::register_at(const std::string& orchestrator_url) {
   net::ClientRequest request;
   request.method = "POST";
   request.url = orchestrator_url + "/v2/pools/register";
+  request.bearer = credential().node_token();
   request.body = contract::encode(state());
   const auto reply = client_.call(std::move(request));
   if (!reply || reply->status != 200) std::abort();
@@ -85,6 +97,7 @@ void FakePool::announce_worker() {
     const std::lock_guard lock(mutex_);
     request.url = orchestrator_url_ + "/v2/internal/workers/ready";
   }
+  request.bearer = credential().node_token();
   request.body = contract::encode(ready);
   client_.request(std::move(request), [](const base::Result<net::Response>&) {});
 }
@@ -103,6 +116,7 @@ void FakePool::stop_worker(const std::string& worker_id) {
     running_.clear();
     request.url = orchestrator_url_ + "/v2/internal/workers/failed";
   }
+  request.bearer = credential().node_token();
   ++stops_;
   request.body = contract::encode(failed);
   client_.request(std::move(request), [](const base::Result<net::Response>&) {});
@@ -141,10 +155,11 @@ contract::PoolState FakePool::state() const {
 }
 
 void FakePool::add_routes() {
-  server_.route("GET", "/v2/state", net::Scope::kPublic, [this](const net::Request&, const net::ExchangePtr& exchange) {
-    exchange->respond(net::http::json_response(200, contract::encode(state())));
-  });
-  server_.route("GET", "/v2/models/describe", net::Scope::kPublic,
+  server_.route("GET", "/v2/state", net::Scope::kOperator,
+                [this](const net::Request&, const net::ExchangePtr& exchange) {
+                  exchange->respond(net::http::json_response(200, contract::encode(state())));
+                });
+  server_.route("GET", "/v2/models/describe", net::Scope::kOperator,
                 [](const net::Request& request, const net::ExchangePtr& exchange) {
                   contract::ModelFacts facts;
                   facts.model_ref = std::string(request.query_param("ref").value_or(""));
@@ -153,13 +168,13 @@ void FakePool::add_routes() {
                   facts.memory_bytes = 1 << 19;
                   exchange->respond(net::http::json_response(200, contract::encode(facts)));
                 });
-  server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kPublic,
+  server_.route("GET", "/v2/models/{digest}/tokenizer", net::Scope::kOperator,
                 [](const net::Request&, const net::ExchangePtr& exchange) {
                   auto data = engine::text::byte_bpe_data({});
                   data.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
                   exchange->respond({200, {}, engine::text::serialize(data)});
                 });
-  server_.route("POST", "/v2/workers/start", net::Scope::kPublic,
+  server_.route("POST", "/v2/workers/start", net::Scope::kOperator,
                 [this](const net::Request& request, const net::ExchangePtr& exchange) {
                   const auto start = contract::decode<contract::StartWorkerRequest>(request.body).value();
                   ++starts_;
@@ -171,18 +186,19 @@ void FakePool::add_routes() {
                       202, contract::encode(contract::StartWorkerReply{start.worker_id, "starting"})));
                   announce_worker();
                 });
-  server_.route("POST", "/v2/workers/stop", net::Scope::kPublic,
+  server_.route("POST", "/v2/workers/stop", net::Scope::kOperator,
                 [this](const net::Request& request, const net::ExchangePtr& exchange) {
                   const auto stop = contract::decode<contract::StopWorkerRequest>(request.body).value();
                   exchange->respond(net::http::json_response(202, "{}"));
                   stop_worker(stop.worker_id);
                 });
-  server_.route("POST", "/execute", net::Scope::kPublic,
+  server_.route("POST", "/execute", net::Scope::kOperator,
                 [this](const net::Request& request, const net::ExchangePtr& exchange) { execute(request, exchange); });
-  server_.route("POST", "/cancel", net::Scope::kPublic, [this](const net::Request&, const net::ExchangePtr& exchange) {
-    ++cancels_;
-    exchange->respond(net::http::json_response(202, R"({"job_id":"","status":"cancelling"})"));
-  });
+  server_.route("POST", "/cancel", net::Scope::kOperator,
+                [this](const net::Request&, const net::ExchangePtr& exchange) {
+                  ++cancels_;
+                  exchange->respond(net::http::json_response(202, R"({"job_id":"","status":"cancelling"})"));
+                });
 }
 
 void FakePool::execute(const net::Request& request, const net::ExchangePtr& exchange) {

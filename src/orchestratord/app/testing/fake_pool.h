@@ -9,6 +9,7 @@
 
 #include "base/sha256.h"
 #include "contract/pool.h"
+#include "contract/pool_credential.h"
 #include "contract/worker.h"
 #include "net/client.h"
 #include "net/server.h"
@@ -21,6 +22,9 @@ class FakePool {
   ~FakePool();
   FakePool(const FakePool&) = delete;
   FakePool& operator=(const FakePool&) = delete;
+
+  // What it is paired with, as pool-1.
+  static contract::PoolCredential credential();
 
   std::string url() const { return server_.url(); }
   // POST /v2/pools/register.

@@ -1,12 +1,26 @@
 // What pool managers tell and what is shown of them.
 #include "contract/json.h"
+#include "contract/pool_credential.h"
 #include "orchestratord/app/testing/daemon_fixture.h"
+#include "orchestratord/state_store/sqlite_store.h"
 
 namespace llorch::orchestratord::app::testing {
 namespace {
 
 class PoolTest : public DaemonTest {
  protected:
+  // Pairs the pool; what it says from now on comes with its credential.
+  void pair(const std::string& pool) {
+    const net::Response paired = client_->post("/v2/pools/" + pool + "/credential", "");
+    EXPECT_EQ(paired.status, 201) << paired.body;
+    token_ = contract::PoolCredential::parse(field(paired.body, "credential")).value().node_token();
+  }
+  net::Response says(const std::string& path, const std::string& body, const std::string& method = "POST") {
+    return client_->call(method, path, body, {{"Authorization", "Bearer " + token_}});
+  }
+  std::string token_;
+  base::SystemClock clock_;
+  base::SystemEntropy entropy_;
   static contract::PoolState state(const std::string& id, const std::string& endpoint) {
     contract::PoolState s;
     s.pool_id = id;
@@ -24,12 +38,13 @@ class PoolTest : public DaemonTest {
 // SYS-5.2.1#inventory, POOLREG-19010, POOLREG-19030: a pool registers with its facts, beats and leaves.
 TEST_F(PoolTest, RegistersBeatsAndLeaves) {
   start();
+  pair("pool-a");
   const std::string body = contract::encode(state("pool-a", "http://127.0.0.1:9/"));
-  const net::Response registered = client_->post("/v2/pools/register", body);
+  const net::Response registered = says("/v2/pools/register", body);
   EXPECT_EQ(registered.status, 200) << registered.body;
   EXPECT_EQ(field(registered.body, "pool_id"), "pool-a");
   EXPECT_EQ(field(registered.body, "heartbeat_interval_ms"), "15000");
-  const net::Response beat = client_->post("/v2/pools/pool-a/heartbeat", body);
+  const net::Response beat = says("/v2/pools/pool-a/heartbeat", body);
   EXPECT_EQ(beat.status, 200);
   EXPECT_EQ(field(beat.body, "next_heartbeat_ms"), "15000");
   const std::string list = client_->get("/v2/pools").body;
@@ -38,8 +53,8 @@ TEST_F(PoolTest, RegistersBeatsAndLeaves) {
       << list;
   EXPECT_EQ(field(client_->get("/v2/health").body, "status"), "healthy");
   EXPECT_EQ(field(client_->get("/health").body, "status"), "healthy");
-  EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-a").status, 204);
-  EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-a").status, 404);
+  EXPECT_EQ(says("/v2/pools/pool-a", "", "DELETE").status, 204);
+  EXPECT_EQ(says("/v2/pools/pool-a", "", "DELETE").status, 404);
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
   EXPECT_EQ(field(client_->get("/v2/health").body, "status"), "degraded");
   EXPECT_EQ(field(client_->get("/v2/health").body, "code"), "POOL_UNREADY");
@@ -47,26 +62,96 @@ TEST_F(PoolTest, RegistersBeatsAndLeaves) {
 
 TEST_F(PoolTest, RefusesWhatCannotBe) {
   start();
+  pair("pool-a");
   auto body = state("pool-a", "http://127.0.0.1:9");
-  EXPECT_EQ(client_->post("/v2/pools/pool-b/heartbeat", contract::encode(body)).status, 400);
+  EXPECT_EQ(says("/v2/pools/pool-b/heartbeat", contract::encode(body)).status, 400);
   body.endpoint = "ftp://x";
-  EXPECT_EQ(client_->post("/v2/pools/register", contract::encode(body)).status, 400);
+  EXPECT_EQ(says("/v2/pools/register", contract::encode(body)).status, 400);
   body = state("no good", "http://127.0.0.1:9");
-  EXPECT_EQ(client_->post("/v2/pools/register", contract::encode(body)).status, 400);
-  EXPECT_EQ(client_->post("/v2/pools/register", "{}").status, 400);
-  EXPECT_EQ(client_->post("/v2/internal/workers/ready", "{}").status, 400);
-  EXPECT_EQ(client_->post("/v2/internal/workers/failed", "nonsense").status, 400);
-  // Facts about workers nobody started change nothing and break nothing.
+  EXPECT_EQ(says("/v2/pools/register", contract::encode(body)).status, 400);
+  EXPECT_EQ(says("/v2/pools/register", "{}").status, 400);
+  EXPECT_EQ(says("/v2/internal/workers/ready", "{}").status, 400);
+  EXPECT_EQ(says("/v2/internal/workers/failed", "nonsense").status, 400);
+  // Facts about workers nobody started change nothing and break nothing; there is no pool to have them.
   contract::WorkerReady ready;
-  ready.pool_id = "pool-z";
+  ready.pool_id = "pool-a";
   ready.worker.worker_id = "worker-z";
   ready.worker.uri = "http://127.0.0.1:9";
-  EXPECT_EQ(client_->post("/v2/internal/workers/ready", contract::encode(ready)).status, 200);
+  EXPECT_EQ(code_of(says("/v2/internal/workers/ready", contract::encode(ready))), "POOL_NOT_FOUND");
   contract::WorkerFailed failed;
   failed.worker_id = "worker-z";
-  failed.pool_id = "pool-z";
-  EXPECT_EQ(client_->post("/v2/internal/workers/failed", contract::encode(failed)).status, 200);
+  failed.pool_id = "pool-a";
+  EXPECT_EQ(says("/v2/internal/workers/failed", contract::encode(failed)).status, 200);
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
+}
+
+// Whatever a pool says, it says with its own credential: of itself, and of nobody else.
+TEST_F(PoolTest, APoolSpeaksForItselfOnly) {
+  start();
+  pair("pool-a");
+  const auto refused = [this](const net::Response& response, const char* what) {
+    EXPECT_EQ(response.status, 403) << what;
+    EXPECT_EQ(code_of(response), "FORBIDDEN") << what;
+    EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})") << what << " left something behind";
+  };
+  const std::string other = contract::encode(state("pool-b", "http://127.0.0.1:9"));
+  refused(says("/v2/pools/register", other), "register");
+  refused(says("/v2/pools/pool-b/heartbeat", other), "heartbeat");
+  refused(says("/v2/pools/pool-b", "", "DELETE"), "leave");
+  contract::WorkerReady ready;
+  ready.pool_id = "pool-b";
+  ready.worker.worker_id = "w";
+  ready.worker.uri = "http://127.0.0.1:9";
+  refused(says("/v2/internal/workers/ready", contract::encode(ready)), "ready");
+  contract::WorkerFailed failed;
+  failed.worker_id = "w";
+  failed.pool_id = "pool-b";
+  refused(says("/v2/internal/workers/failed", contract::encode(failed)), "failed");
+  // Without a token everything is open on this machine but what pools say.
+  refused(client_->post("/v2/pools/register", contract::encode(state("pool-a", "http://127.0.0.1:9"))),
+          "no credential");
+}
+
+// A wildcard is nobody's address, and a worker lives with its pool.
+TEST_F(PoolTest, AddressesThatNobodyOrAnotherHasAreRefused) {
+  start();
+  pair("pool-a");
+  for (const char* endpoint : {"http://0.0.0.0:9", "http://[::]:9"}) {
+    const net::Response refused = says("/v2/pools/register", contract::encode(state("pool-a", endpoint)));
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(field(refused.body, "reason"), "wildcard") << refused.body;
+  }
+  auto body = state("pool-a", "http://127.0.0.1:9");
+  body.workers.push_back({.worker_id = "w", .uri = "http://127.0.0.2:9"});
+  EXPECT_EQ(field(says("/v2/pools/register", contract::encode(body)).body, "reason"), "host");
+  body.workers.clear();
+  EXPECT_EQ(says("/v2/pools/register", contract::encode(body)).status, 200);
+  contract::WorkerReady ready;
+  ready.pool_id = "pool-a";
+  ready.worker.worker_id = "w";
+  ready.worker.uri = "http://127.0.0.2:9";
+  EXPECT_EQ(field(says("/v2/internal/workers/ready", contract::encode(ready)).body, "reason"), "host");
+}
+
+// An unpaired pool is refused and forgotten, what ran there runs elsewhere, and a restart does not bring it back.
+TEST_F(PoolTest, AnUnpairedPoolIsForgotten) {
+  start_with_pool();
+  pool_->hold(true);
+  const std::string job = client_->submit(task(1));
+  wait_until([this] { return pool_->running() == 1; }, "the job to run");
+  EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-1/credential").status, 204);
+  EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-1/credential").status, 404);
+  wait_until([this] { return client_->get("/v2/pools").body == R"({"pools":[]})"; }, "the pool to go");
+  token_ = FakePool::credential().node_token();
+  const net::Response beat = says("/v2/pools/pool-1/heartbeat", contract::encode(state("pool-1", pool_->url())));
+  EXPECT_EQ(code_of(beat), "BAD_TOKEN");
+  EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
+  wait_until([&] { return status_of(job) == "queued"; }, "the job to wait");
+  const int executions = pool_->executions();
+  restart();
+  EXPECT_EQ(status_of(job), "queued");
+  EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
+  EXPECT_EQ(pool_->executions(), executions);
 }
 
 // DECISIONS §3: endpoints persist, and a restarted daemon asks at once instead of waiting for a heartbeat.
@@ -79,6 +164,21 @@ TEST_F(PoolTest, AKnownPoolIsAskedAfterARestart) {
   const auto events = client_->read(events_path(client_->submit(task(2)))).events;
   EXPECT_EQ(events.back().event, "end");
   EXPECT_EQ(pool_->starts(), 1) << "the worker of before is still there";
+}
+
+// Where a pool was that is paired anew is not where its next credential is for, also when it was away at that time.
+TEST_F(PoolTest, ANewCredentialIsNotForWhereThePoolWas) {
+  start_with_pool();
+  pool_.reset();
+  pool_ = std::make_unique<FakePool>();  // at another address
+  restart();
+  EXPECT_EQ(client_->post("/v2/pools/pool-1/credential", "").status, 201);
+  EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
+  daemon_.reset();
+  auto store = state_store::open_sqlite_store(
+      {.directory = options_.state_directory, .retention_ms = 1000, .clock = &clock_, .entropy = &entropy_});
+  ASSERT_TRUE(store.has_value());
+  EXPECT_TRUE((*store)->restore()->pool_endpoints.empty());
 }
 
 // ORCH-3038: a reload that was accepted goes on after a restart, and the jobs that waited for it run; how it ended is told

@@ -28,7 +28,6 @@ BrainConfig BrainConfig::from(const contract::OrchestratordConfig& c) {
   b.worker_kv_tokens = c.worker_kv_tokens;
   b.worker_image_tokens_max = c.worker_image_tokens_max;
   b.kv_dtype = c.kv_dtype;
-  b.pool_endpoints = c.pool_managers;
   return b;
 }
 

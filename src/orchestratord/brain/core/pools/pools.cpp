@@ -60,15 +60,18 @@ void Brain::State::on(PoolSeen& e) {
   const base::PoolId id(e.state.pool_id);
   const Changes changes = registry.apply(e.state, now);
   if (changes.taken == Changes::Taken::kConflict) return pool_conflict(e, changes.conflicting_endpoint);
-  if (e.request) emit(AnswerPool{*e.request, config.heartbeat.interval_ms});
+  const auto answer = [&] {
+    if (e.request) emit(AnswerPool{*e.request, config.heartbeat.interval_ms});
+  };
   count(Metric::kHeartbeatsReceived, id.value);
-  if (changes.taken == Changes::Taken::kStale) return;
+  if (changes.taken == Changes::Taken::kStale) return answer();
   dirty = true;
   expected_endpoints.erase(e.state.endpoint);
   if (e.asked_endpoint) expected_endpoints.erase(*e.asked_endpoint);
   for (const base::PoolId& other : changes.replaced) pool_left(other, controls[other]);
   pool_back(id, changes.rebooted);
   if (changes.is_new || changes.moved || changes.rebooted) emit(RememberPool{id, e.state.endpoint});
+  answer();  // by now it is known where the pool is, for what it says next
   if (changes.is_new || changes.moved || changes.rebooted || changes.recovered) {
     emit(Log{base::LogLevel::kInfo,
              "pool.registered",

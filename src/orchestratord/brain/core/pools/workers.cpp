@@ -227,6 +227,9 @@ void Brain::State::start_succeeded(ModelIndex model_index, const Worker& worker)
 
 void Brain::State::on(WorkerFailed& e) {
   const auto why = e.failed.category == contract::FailureCategory::kExplicitStop ? GoneWhy::kStopped : GoneWhy::kFailed;
+  // A pool speaks of its own workers only.
+  const Worker* known = registry.find_worker(base::WorkerId(e.failed.worker_id));
+  if (!known || known->pool_id.value != e.failed.pool_id) return;
   const auto gone = registry.worker_failed(base::WorkerId(e.failed.worker_id), why);
   if (!gone) return;
   const ErrorCode code = base::error_code_from_name(e.failed.error_code).value_or(ErrorCode::kWorkerStartFailed);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "orchestratord/brain/test/driver.h"
 
 namespace llorch::orchestratord::brain {
@@ -93,6 +95,29 @@ TEST(Workers, ABrokenFileFailsItsJobsAtOnceAndOnlyThose) {
                        .error_message = "bad magic"}});
   EXPECT_EQ(d.only<Finish>().job_id, base::JobId("j1"));
   EXPECT_EQ(d.only<Finish>().error->code, ErrorCode::kCorruptFile);
+}
+
+// A pool speaks of its own workers only.
+TEST(Workers, AnotherPoolsWordOfAWorkerIsNotHeard) {
+  Driver d;
+  d.add_worker();
+  d.see(d.pool_state("pool-2"));
+  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-2", .error_code = "WORKER_RESET"}});
+  EXPECT_TRUE(d.none<AskPoolState>()) << d.dump();
+  EXPECT_EQ(pool_of(d).workers.size(), 1u);
+  d.send(WorkerFailed{{.worker_id = "w1", .pool_id = "pool-1", .error_code = "WORKER_RESET"}});
+  EXPECT_EQ(pool_of(d).workers.size(), 0u);
+}
+
+// What a pool says next may need to know where it is: that is known before it is answered.
+TEST(Pools, APoolIsAnsweredWhenItsAddressIsKnown) {
+  Driver d;
+  const auto& commands = d.send(PoolSeen{.request = RequestId{7}, .state = d.pool_state(), .asked_endpoint = {}});
+  const auto at = [&](auto is) { return std::find_if(commands.begin(), commands.end(), is) - commands.begin(); };
+  const auto remembered = at([](const Command& c) { return std::holds_alternative<RememberPool>(c); });
+  const auto answered = at([](const Command& c) { return std::holds_alternative<AnswerPool>(c); });
+  EXPECT_LT(remembered, answered);
+  EXPECT_LT(answered, std::ssize(commands));
 }
 
 // An unreachable pool is no fault of the model: nothing fails, the start is repeated when the pool is back.

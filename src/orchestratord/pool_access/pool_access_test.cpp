@@ -1,0 +1,126 @@
+#include "orchestratord/pool_access/pool_access.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+
+#include "base/file.h"
+
+namespace llorch::orchestratord::pool_access {
+namespace {
+
+const base::PoolId kA("pool-a"), kB("pool-b");
+
+class PoolAccessTest : public testing::Test {
+ public:
+  ~PoolAccessTest() override { std::filesystem::remove_all(folder_); }
+
+ protected:
+  PoolAccessTest() : folder_(std::filesystem::temp_directory_path() / ("llorch-access-" + std::to_string(::getpid()))) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+  }
+  std::unique_ptr<PoolAccess> open() { return std::move(*PoolAccess::open(file(), entropy_)); }
+  std::filesystem::path file() const { return folder_ / kFileName; }
+  static base::Sha256Digest shown(const contract::PoolCredential& credential) {
+    return base::sha256(credential.node_token());
+  }
+
+  std::filesystem::path folder_;
+  base::SeededEntropy entropy_{7};
+};
+
+TEST_F(PoolAccessTest, APairedPoolIsKnownByItsNodeTokenAlsoAfterARestart) {
+  auto access = open();
+  const auto a = access->pair(kA).value(), b = access->pair(kB).value();
+  for (int life = 0; life < 2; ++life, access = open()) {
+    EXPECT_EQ(access->pool_of(shown(a)), kA);
+    EXPECT_EQ(access->pool_of(shown(b)), kB);
+    EXPECT_TRUE(access->is_paired(a));
+    EXPECT_EQ(access->token_of(kA), a.control_token());
+    for (const std::string& other : {a.control_token(), a.worker_token(), a.text(), std::string("token")}) {
+      EXPECT_FALSE(access->pool_of(base::sha256(other)));
+    }
+  }
+}
+
+TEST_F(PoolAccessTest, WhatIsUnpairedOrPairedAgainIsRefusedAtOnceAndForGood) {
+  auto access = open();
+  const auto first = access->pair(kA).value();
+  access->remember(kA, "http://10.0.0.7:9200");
+  const auto second = access->pair(kA).value();
+  EXPECT_FALSE(access->pool_of(shown(first)));
+  EXPECT_FALSE(access->endpoint_of(kA)) << "the new token is not for whom the old one was for";
+  access->remember(kA, "http://10.0.0.7:9200");
+  EXPECT_EQ(access->unpair(kA), true);
+  EXPECT_EQ(access->unpair(kA), false);
+  access->remember(kA, "http://10.0.0.7:9200");
+  for (int life = 0; life < 2; ++life, access = open()) {
+    EXPECT_FALSE(access->pool_of(shown(second)));
+    EXPECT_FALSE(access->token_of(kA));
+    EXPECT_FALSE(access->at("http://10.0.0.7:9200"));
+    EXPECT_FALSE(access->is_paired(second));
+  }
+}
+
+TEST_F(PoolAccessTest, ATokenIsForTheEndpointItsPoolWasAcceptedAt) {
+  auto access = open();
+  const auto a = access->pair(kA).value(), b = access->pair(kB).value();
+  EXPECT_FALSE(access->at("http://10.0.0.7:9200"));
+  EXPECT_FALSE(access->at(""));
+  access->remember(kA, "http://10.0.0.7:9200");
+  access->remember(kB, "http://10.0.0.8:9200");
+  EXPECT_EQ(access->at("http://10.0.0.7:9200")->token, a.control_token());
+  EXPECT_EQ(access->at("http://10.0.0.8:9200")->pool_id, kB);
+  access->remember(kA, "http://10.0.0.9:9200");
+  EXPECT_FALSE(access->at("http://10.0.0.7:9200")) << "it moved";
+  access->remember(kB, "http://10.0.0.9:9200");
+  EXPECT_EQ(access->at("http://10.0.0.9:9200")->token, b.control_token());
+  EXPECT_FALSE(access->endpoint_of(kA));
+  EXPECT_EQ(access->pair(base::PoolId("pool-c"))->pool_id().value, "pool-c");
+  EXPECT_EQ(access->endpoint_of(kB), "http://10.0.0.9:9200") << "pairing another pool changes nothing of this one";
+  access->forget(kB);
+  EXPECT_FALSE(access->at("http://10.0.0.9:9200"));
+}
+
+TEST_F(PoolAccessTest, TheFileHoldsNoSecretAndIsForNobodyElse) {
+  const auto a = open()->pair(kA).value();
+  struct stat st {};
+  ASSERT_EQ(::stat(file().c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+  const std::string text = base::read_file(file(), 4096).value();
+  EXPECT_EQ(text.find(a.text().substr(kA.value.size() + 1)), std::string::npos);
+  EXPECT_EQ(text.find(a.node_token()), std::string::npos);
+  ASSERT_EQ(::chmod(file().c_str(), 0644), 0);
+  EXPECT_EQ(PoolAccess::open(file(), entropy_).error().code, base::ErrorCode::kConfigInvalid);
+}
+
+TEST_F(PoolAccessTest, AFileThatIsNotItsOwnIsRefused) {
+  const std::string first = "llorch-pool-credentials 1\n", hash(64, 'a');
+  for (const std::string& text :
+       {std::string(), std::string("{}"), first + "pool-a\n", first + "pool-a " + hash + "\n",
+        first + "pool-a " + hash + " " + hash + " more\n", first + "p! " + hash + " " + hash + "\n",
+        first + "a " + hash + " " + hash + "\na " + hash + " " + hash + "\n"}) {
+    std::ofstream(file(), std::ios::trunc) << text;
+    ASSERT_EQ(::chmod(file().c_str(), 0600), 0);
+    const auto opened = PoolAccess::open(file(), entropy_);
+    ASSERT_FALSE(opened.has_value()) << text;
+    EXPECT_EQ(opened.error().code, base::ErrorCode::kCorruptFile);
+  }
+}
+
+// A folder that cannot be written leaves everything as it was.
+TEST_F(PoolAccessTest, WhatCannotBeWrittenChangesNothing) {
+  auto access = open();
+  const auto a = access->pair(kA).value();
+  std::filesystem::remove_all(folder_);
+  EXPECT_FALSE(access->pair(kA).has_value());
+  EXPECT_FALSE(access->unpair(kA).has_value());
+  EXPECT_EQ(access->pool_of(shown(a)), kA);
+}
+
+}  // namespace
+}  // namespace llorch::orchestratord::pool_access
