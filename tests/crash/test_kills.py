@@ -58,7 +58,7 @@ class Supervised:
             return None
 
     def __enter__(self):
-        settings = {**workload.SETTINGS, "orchestratord.bind": "127.0.0.1:0", "pool-managerd.bind": "127.0.0.1:0",
+        settings = {**workload.SETTINGS, "log.level": "debug", "orchestratord.bind": "127.0.0.1:0", "pool-managerd.bind": "127.0.0.1:0",
                     "models.aliases.demo": f"file:{MODEL}", "models.allowed_roots": str(MODEL.parent)}
         flags = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         done = llorch(*flags, "up", "--cpu", "--detach", state_dir=self.dir)

@@ -111,8 +111,9 @@ def test_logs_of_up_outlive_their_files(tmp_path):
     state = tmp_path / "state"
     done = llorch(*UP, "up", "--cpu", "--detach", state_dir=state)
     assert done.returncode == 0, done.stderr
-    (state / "logs/orchestratord.log").rename(tmp_path / "moved.log")
-    assert '"event":"listening"' in (tmp_path / "moved.log").read_text()
+    log = state / "logs/orchestratord.log"
+    wait_for("its first lines", lambda: log.exists() and '"event":"listening"' in log.read_text())
+    log.rename(tmp_path / "moved.log")
     shutil.rmtree(state / "logs")
     assert llorch("down", state_dir=state).returncode == 0
     for name in ("orchestratord", "pool-managerd"):

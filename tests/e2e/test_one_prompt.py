@@ -5,7 +5,7 @@ import http.client
 import json
 import uuid
 
-from stack import ALIAS, HANG_S, MODEL, EventStream, ResumingClient, Stack, request
+from stack import ALIAS, HANG_S, MODEL, EventStream, ResumingClient, Stack, request, wait_for
 
 
 def test_a_job_runs_and_its_stream_is_in_order(stack):
@@ -21,8 +21,12 @@ def test_a_job_runs_and_its_stream_is_in_order(stack):
     assert numbered[-1].name == "end"
     for name in ("queue_position", "predicted_start_ms"):
         assert numbered[1].data[name] == numbered[0].data[name] >= 0
-    accepted = [json.loads(line) for line in stack.log("orchestratord").splitlines() if '"admission.accepted"' in line]
-    assert any(a["job_id"] == reply["job_id"] and a["queue_position"] >= 0 and a["predicted_start_ms"] >= 0 for a in accepted)
+
+    def logged():
+        accepted = [json.loads(line) for line in stack.log("orchestratord").splitlines() if '"admission.accepted"' in line]
+        return any(a["job_id"] == reply["job_id"] and a["queue_position"] >= 0 and a["predicted_start_ms"] >= 0 for a in accepted)
+
+    wait_for("the line of the admission", logged)
     tokens = [e for e in numbered if e.name == "token"]
     assert [t.data["i"] for t in tokens] == list(range(12))
     assert [int(e.id.split("-")[0]) for e in numbered] == list(range(len(numbered)))
@@ -143,9 +147,9 @@ def test_correlation_id_is_echoed_everywhere(stack):
                              headers={"X-Correlation-Id": "corr-of-a-job"})
     assert response.headers["x-correlation-id"] == "corr-of-a-job"
     stack.wait_terminal(response.json["job_id"])
-    assert '"correlation_id":"corr-of-a-job"' in stack.log("orchestratord")
-    workers = "".join(p.read_text(errors="replace") for p in (stack.dir / "logs").glob("worker-*.log"))
-    assert '"correlation_id":"corr-of-a-job"' in workers
+    wait_for("the lines of orchestratord", lambda: '"correlation_id":"corr-of-a-job"' in stack.log("orchestratord"))
+    wait_for("the lines of the worker", lambda: any('"correlation_id":"corr-of-a-job"' in p.read_text(errors="replace")
+                                                    for p in (stack.dir / "logs").glob("worker-*.log")))
     for path in ("/v2/health", "/v2/tasks/nope", "/no/such/path"):
         response = stack.request("GET", path, headers={"X-Correlation-Id": "corr-accept-1"})
         assert response.headers["x-correlation-id"] == "corr-accept-1"
