@@ -246,7 +246,17 @@ struct Table<LimitsConfig> {
       std::tuple{optional("max_tokens", &S::max_tokens, "Largest max_tokens of a request.", {1, 1e6}),
                  optional("prompt_bytes_max", &S::prompt_bytes_max, "Largest prompt, as UTF-8.", {1, 1e9}),
                  optional("request_bytes_max", &S::request_bytes_max, "Largest body of a request.", {1024, 1e9}),
+                 optional("request_bytes_in_flight_max", &S::request_bytes_in_flight_max,
+                          "Bytes of all requests that are being received or not answered yet.", {1 << 20, 1e12}),
                  optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
+  static base::Result<> validate(const S& c) {
+    // Half is for requests on their way, half for handlers, and a buffer that grows is up to twice what is in it.
+    if (c.request_bytes_in_flight_max >= 4 * c.request_bytes_max) return {};
+    return field_error("limits.request_bytes_in_flight_max", "range",
+                       fmt::format("limits.request_bytes_in_flight_max is {} and must be at least four times "
+                                   "limits.request_bytes_max, which is {}",
+                                   c.request_bytes_in_flight_max, c.request_bytes_max));
+  }
 };
 // As a browser writes them, so that they are compared as they stand.
 inline base::Result<> check_names(const OrchestratordConfig& c) {

@@ -77,14 +77,16 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   Impl(IoRuntime& runtime, ServerOptions options)
       : runtime_(runtime),
         options_(std::move(options)),
+        budget_({.bytes_max = options_.request_bytes_in_flight_max, .requests_max = options_.requests_in_flight_max}),
         acceptor_(runtime.context().get_executor()),
         retry_(acceptor_.get_executor()) {}
 
-  void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler) {
+  void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler, HeadCheck check) {
     ASSERT(!endpoint_, "routes are added before start()");
     router_.add(method, pattern);
     routes_.push_back({std::string(method), std::string(pattern), scope});
     handlers_.push_back(std::move(handler));
+    checks_.push_back(std::move(check));
   }
 
   const std::vector<RouteInfo>& routes() const { return routes_; }
@@ -141,7 +143,10 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   }
 
   // What handlers captured must not outlive the server's owner.
-  void drop_handlers() { handlers_.clear(); }
+  void drop_handlers() {
+    handlers_.clear();
+    checks_.clear();
+  }
 
   const ServerOptions& options() const override { return options_; }
 
@@ -173,6 +178,9 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     if (auto typed = http::check_media_type(*head.headers); !typed) {
       return tl::unexpected(Refused{std::move(typed).error(), cors, kUnsupportedMediaType});
     }
+    if (const HeadCheck& check = checks_[match->route]) {
+      if (auto served = check(*principal); !served) return refused(std::move(served).error(), cors);
+    }
     return Admitted{.handler = &handlers_[match->route],
                     .path_params = std::move(match->params),
                     .query_params = std::move(target->query),
@@ -181,6 +189,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
                     .headers = cors};
   }
 
+  h1::RequestBudget& budget() override { return budget_; }
   void closed(const h1::Connection& connection) override { live_.remove(&connection); }
 
  private:
@@ -262,6 +271,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
 
   IoRuntime& runtime_;
   const ServerOptions options_;
+  h1::RequestBudget budget_;
   http::Router router_;
   std::vector<RouteInfo> routes_;
   const Handler answer_preflight_ = [this](const Request& request, const ExchangePtr& exchange) {
@@ -270,6 +280,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
     exchange->respond({204, http::preflight_headers(*request.headers.get("Origin"), methods), {}});
   };
   std::vector<Handler> handlers_;
+  std::vector<HeadCheck> checks_;
   TcpAcceptor acceptor_;
   SteadyTimer retry_;
   std::optional<tcp::endpoint> endpoint_;
@@ -285,8 +296,8 @@ Server::~Server() {
   impl_->drop_handlers();
 }
 
-void Server::route(std::string_view method, std::string_view pattern, Scope scope, Handler handler) {
-  impl_->route(method, pattern, scope, std::move(handler));
+void Server::route(std::string_view method, std::string_view pattern, Scope scope, Handler handler, HeadCheck check) {
+  impl_->route(method, pattern, scope, std::move(handler), std::move(check));
 }
 const std::vector<RouteInfo>& Server::routes() const { return impl_->routes(); }
 base::Result<> Server::start() { return impl_->start(); }

@@ -67,6 +67,10 @@ using ExchangePtr = std::shared_ptr<Exchange>;
 // Called on the io thread; must not block.
 using Handler = std::function<void(Request request, ExchangePtr exchange)>;
 
+// Asked once the head was read, before the body is: whether this caller is served now. On the io thread; must not block,
+// and should cost little.
+using HeadCheck = std::function<base::Result<>(const http::Principal& caller)>;
+
 struct ServerOptions {
   std::string component;  // "orchestratord"; names the listener in messages and logs
   std::string bind_address = "127.0.0.1";
@@ -74,10 +78,13 @@ struct ServerOptions {
   http::AuthRules auth;
   http::BrowserRules browsers;
   std::size_t connections_max = 16384;
-  std::size_t request_bytes_max = 4 << 20;   // body; 413 past it
-  std::size_t header_bytes_max = 16 << 10;   // request line and fields; 431 past it
-  std::int64_t request_timeout_ms = 15'000;  // from a request's first byte to its last; 408 past it
-  std::int64_t idle_timeout_ms = 75'000;     // between requests of a connection
+  std::size_t request_bytes_max = 4 << 20;  // body; 413 past it
+  // Of all requests that are not answered; past it the largest body of the caller that holds the most gets 503.
+  std::size_t request_bytes_in_flight_max = 256 << 20;
+  std::size_t requests_in_flight_max = 16384;  // not answered, those included whose client has gone; 503 past it
+  std::size_t header_bytes_max = 16 << 10;     // request line and fields; 431 past it
+  std::int64_t request_timeout_ms = 15'000;    // from a request's first byte to its last; 408 past it
+  std::int64_t idle_timeout_ms = 75'000;       // between requests of a connection
   // A finished response whose bytes nobody takes. A stream that goes on is its writer's to bound.
   std::int64_t write_stall_timeout_ms = 30'000;
   int send_buffer_bytes = 128 << 10;  // kernel buffer per connection; what bounds 10,000 slow readers
@@ -100,9 +107,10 @@ class Server {
 
   // `pattern`: literal segments and {name} for exactly one non-empty segment, e.g. "/v2/tasks/{id}/events". A literal
   // beats a parameter. A route of GET serves HEAD as well: the handler sees the method, and what it answers goes out without its
-  // body. Callers whose role has no part in `scope` are refused (FORBIDDEN) before the handler runs.
+  // body. Callers whose role has no part in `scope` are refused (FORBIDDEN) before the handler runs. `check`, if there is one,
+  // comes after that.
   // REQUIRES: the same method and pattern not added before.
-  void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler);
+  void route(std::string_view method, std::string_view pattern, Scope scope, Handler handler, HeadCheck check = {});
   // What route() was given, in its order.
   const std::vector<RouteInfo>& routes() const;
 

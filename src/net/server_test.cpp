@@ -217,6 +217,103 @@ TEST_F(ServerTest, ManyConnectionsAtOnce) {
   }
 }
 
+// Many connections send large bodies slowly: the bytes that are held stay within the budget, the largest are told, and small
+// requests of anybody are served all the while.
+TEST_F(ServerTest, SlowBodiesStayWithinTheBudget) {
+  options.request_bytes_in_flight_max = 1 << 20;
+  start();
+  constexpr std::size_t kBody = 400'000, kSlow = 40;
+  const auto head = [](std::size_t bytes, std::string_view more) {
+    return "POST /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Type: application/json\r\n" +
+           std::string(more) + "Content-Length: " + std::to_string(bytes) + "\r\n\r\n";
+  };
+  std::vector<TestSocket> slow;
+  for (std::size_t i = 0; i < kSlow; ++i) {
+    slow.emplace_back(server->port());
+    ASSERT_TRUE(slow.back().send(head(kBody, "")));  // what is announced is not held
+  }
+  const std::string part(kBody / 8, 'x');
+  for (int round = 0; round < 7; ++round) {
+    for (TestSocket& socket : slow) socket.send(part);
+    EXPECT_EQ(status_of(ask(head(5000, "") + std::string(5000, 'y'))), 201);
+  }
+  // At most two and a half such bodies fit: every other sender was told, in time to read it.
+  std::vector<TestSocket*> waiting;
+  for (TestSocket& socket : slow) waiting.push_back(&socket);
+  std::size_t refused = 0;
+  while (refused + 3 < kSlow) {
+    std::erase_if(waiting, [&](TestSocket* socket) {
+      const std::string answer = socket->read_now();
+      if (answer.empty()) return false;
+      EXPECT_EQ(status_of(answer), 503);
+      EXPECT_EQ(code_of(answer), "SERVER_BUSY");
+      EXPECT_NE(answer.find("\"held_max\":1048576"), std::string::npos) << answer;
+      ++refused;
+      return true;
+    });
+    ASSERT_EQ(status_of(ask(head(5000, "") + std::string(5000, 'y'))), 201);
+  }
+  // What they held is free again.
+  slow.clear();
+  EXPECT_EQ(status_of(ask(head(kBody, "") + std::string(kBody, 'z'))), 201);
+}
+
+// A caller that leaves does not take back what its requests cost: they count until a handler has let go of them.
+TEST_F(ServerTest, RequestsWhoseClientsLeftStillCount) {
+  options.requests_in_flight_max = 3;
+  start();
+  for (std::size_t i = 0; i < 3; ++i) {
+    TestSocket socket(server->port());
+    socket.send(get("/keep"));
+    wait_kept(i);
+  }
+  const std::string refused = ask_and_close("/hello");
+  EXPECT_EQ(status_of(refused), 503);
+  EXPECT_EQ(code_of(refused), "SERVER_BUSY");
+  EXPECT_NE(refused.find("3 requests of this server are not answered yet"), std::string::npos) << refused;
+  kept[0]->start_stream(200, {});  // answered: a stream is not a request that waits
+  EXPECT_EQ(status_of(ask_and_close("/hello")), 200);
+}
+
+// What a check of the head refuses costs no body, and a small one leaves the connection as it was.
+TEST_F(ServerTest, AHeadIsRefusedBeforeItsBody) {
+  server = std::make_unique<Server>(runtime, options);
+  std::atomic<int> handled = 0;
+  server->route(
+      "POST", "/full", Scope::kPublic, [&](Request, ExchangePtr) { ++handled; },
+      [](const http::Principal& caller) -> base::Result<> {
+        return base::fail(
+            base::Error{base::ErrorCode::kQueueFull, "full for " + caller.account, {}}.with("retry_after_ms", 70));
+      });
+  ASSERT_TRUE(server->start());
+  const auto head = [](std::size_t bytes) {
+    return "POST /full HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(bytes) + "\r\n\r\n";
+  };
+  TestSocket small(server->port());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(small.send(head(20) + std::string(20, 'x')));
+    const std::string refused = small.read_until("\"}}");
+    EXPECT_EQ(status_of(refused), 429);
+    EXPECT_NE(refused.find("\"retry_after_ms\":70"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("Connection: keep-alive"), std::string::npos) << refused;
+  }
+  TestSocket large(server->port());
+  ASSERT_TRUE(large.send(head(4'000'000)));
+  const std::string refused = large.read_until("\"}}");  // nobody waited for the body
+  EXPECT_EQ(status_of(refused), 429);
+  EXPECT_NE(refused.find("Connection: close"), std::string::npos) << refused;
+  EXPECT_EQ(handled, 0);
+}
+
+TEST_F(ServerTest, ManyFieldsAreTooLarge) {
+  start();
+  std::string fields;
+  for (int i = 0; i < 98; ++i) fields += "a: b\r\n";
+  EXPECT_EQ(status_of(ask_and_close("/hello", fields)), 200);
+  EXPECT_EQ(status_of(ask_and_close("/hello", fields + "a: b\r\n")), 431);
+}
+
 TEST_F(ServerTest, StreamFromAnotherThread) {
   start();
   TestSocket socket(server->port());

@@ -52,6 +52,13 @@ class TestSocket {
     return all;
   }
   std::string read_all() { return read_until("\x01never sent\x01"); }
+  // What is there already; nothing of a connection that was reset.
+  std::string read_now() {
+    std::string buffer(65536, '\0');
+    const ssize_t n = recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    buffer.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    return buffer;
+  }
   std::string read_some(std::size_t bytes_max = 65536) {
     pollfd waiting{fd_, POLLIN, 0};
     if (poll(&waiting, 1, 10'000) <= 0) {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/defer.hpp>
 #include <boost/asio/post.hpp>
@@ -18,15 +19,22 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr std::size_t kReadBytes = 64 << 10;
-constexpr int kReadsPerTurn = 16;                 // then other connections get their turn
-constexpr std::size_t kInboxBytesMax = 64 << 10;  // pipelined behind an open exchange
-constexpr std::int64_t kLingerMs = 1000;          // one round trip and a close, on any network in use
+constexpr std::size_t kReadBytes = 64 << 10;  // of a body
+constexpr int kReadsPerTurn = 16;             // then other connections get their turn
+// Of a head, and pipelined behind a request: what any number of connections may keep, whatever the budget says.
+constexpr std::size_t kInboxBytesMax = 4 << 10;
+constexpr std::int64_t kLingerMs = 1000;  // one round trip and a close, on any network in use
 
 // One for all connections of the thread: an idle connection holds no read buffer.
 std::span<char> read_buffer() {
   thread_local std::array<char, kReadBytes> buffer;
   return buffer;
+}
+
+// Nothing is written to it, so it takes no memory.
+std::span<char> nowhere() {
+  static char bytes[1 << 20];
+  return bytes;
 }
 
 bool would_block(const error_code& error) {
@@ -98,6 +106,7 @@ void Connection::close(CloseReason reason) {
   timer_.cancel();
   error_code ignored;
   socket_.close(ignored);
+  host_->budget().forget(*this);
   if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->close(reason);
   host_->closed(*this);
 }
@@ -119,20 +128,38 @@ void Connection::wait_readable() {
 }
 
 void Connection::on_readable() {
-  const std::span<char> buffer = read_buffer();
   for (int i = 0; i < kReadsPerTurn; ++i) {
+    if (lingering_) return discard_readable();
+    if (exchange_ && inbox_.size() >= kInboxBytesMax) return;  // finish_exchange() reads on
+    const std::span<char> buffer = read_buffer().first(read_bytes_max());
     error_code error;
     const std::size_t bytes = socket_.read_some(asio::buffer(buffer.data(), buffer.size()), error);
     if (would_block(error)) break;
     if (error) return close(CloseReason::kPeerGone);
-    if (lingering_) continue;
     inbox_.append(buffer.data(), bytes);
     consume();
     if (closed_) return;
-    if (exchange_ && inbox_.size() >= kInboxBytesMax) return;  // finish_exchange() reads on
-    if (bytes < buffer.size()) break;                          // that was all; the wait looks again
+    if (bytes < buffer.size()) break;  // that was all; the wait looks again
   }
   wait_readable();
+}
+
+// The kernel drops what comes without copying it: a refused body costs little.
+void Connection::discard_readable() {
+  for (int i = 0; i < kReadsPerTurn; ++i) {
+    const std::span<char> buffer = nowhere();
+    error_code error;
+    socket_.receive(asio::buffer(buffer.data(), buffer.size()), MSG_TRUNC, error);
+    if (would_block(error)) break;
+    if (error) return close(CloseReason::kPeerGone);
+  }
+  wait_readable();
+}
+
+std::size_t Connection::read_bytes_max() const {
+  if (exchange_) return kInboxBytesMax - inbox_.size();
+  if (!admitted_) return kInboxBytesMax;
+  return std::clamp(parser_->body_bytes_missing().value_or(0), kInboxBytesMax, kReadBytes);
 }
 
 void Connection::consume() {
@@ -146,8 +173,10 @@ void Connection::consume() {
     const auto step = parser_->feed(inbox_);
     if (!step) return refuse(step.error().http_status, step.error().error, {}, false);
     inbox_.erase(0, step->consumed);
+    if (step->status != ParseStatus::kNeedMore && !admitted_ && !check_head()) return;
+    const bool goes_on = step->status == ParseStatus::kHead && !inbox_.empty();
+    if (!goes_on && !hold_request()) return;
     if (step->status == ParseStatus::kNeedMore) return;
-    if (!admitted_ && !check_head()) return;
     if (step->status == ParseStatus::kHead) continue_if_expected();
     if (step->status == ParseStatus::kDone) dispatch();
   }
@@ -171,14 +200,37 @@ bool Connection::check_head() {
   if (!admitted) {
     const base::Error& error = admitted.error().error;
     // The unread body of a refused request would be taken for the next request.
-    const bool keep_alive = parser_->complete() && parser_->keep_alive() && !parser_->is_http_1_0() && !over_limit_;
+    const bool keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !over_limit_ && skip_body();
     const int status = admitted.error().status.value_or(base::info(error.code).http_status);
     refuse(status, error, admitted.error().headers, keep_alive);
     return false;
   }
   admitted_ = std::move(*admitted);
+  host_->budget().forget(*this);
   return true;
 }
+
+// Whether the body of a refused request is over: it has none, or all of it has come.
+bool Connection::skip_body() {
+  if (parser_->complete()) return true;
+  const auto missing = parser_->body_bytes_missing();
+  if (!missing || *missing > inbox_.size()) return false;
+  inbox_.erase(0, *missing);
+  return true;
+}
+
+// What is read of a request counts: as nobody's until its head was accepted, then as its caller's.
+bool Connection::hold_request() {
+  static const std::string kNobody;
+  if (admitted_ && parser_->complete() && parser_->body().empty()) return true;
+  const std::size_t bytes = admitted_ ? parser_->memory_bytes() : inbox_.capacity();
+  if (!admitted_ && bytes <= 2 * kInboxBytesMax) return true;
+  const auto held = host_->budget().grow(*this, admitted_ ? admitted_->principal.account : kNobody, bytes);
+  if (!held) give_way(held.error());
+  return held.has_value();
+}
+
+void Connection::give_way(const base::Error& error) { refuse(base::info(error.code).http_status, error, {}, false); }
 
 void Connection::continue_if_expected() {
   const auto expect = parser_->headers().get("Expect");
@@ -189,6 +241,8 @@ void Connection::continue_if_expected() {
 }
 
 void Connection::dispatch() {
+  auto lease = host_->budget().hand_over(*this);
+  if (!lease) return give_way(lease.error());
   clear_deadline();
   const ExchangeInfo info{.correlation_id = correlation_id_,
                           .keep_alive = parser_->keep_alive() && !parser_->is_http_1_0() && !draining_,
@@ -209,7 +263,7 @@ void Connection::dispatch() {
   exchange_ = std::make_shared<ExchangeState>(info, weak_from_this());
   const std::shared_ptr<ExchangeState> exchange = exchange_;
   try {
-    handler(std::move(request), make_exchange(exchange));
+    handler(std::move(request), make_exchange(exchange, *std::move(lease)));
   } catch (const std::exception& exception) {  // of a library; ours are values
     base::log_event(base::LogLevel::kError, "http.handler_failed", correlation_id_, "a request handler failed",
                     {{"error", exception.what()}});
@@ -231,6 +285,7 @@ void Connection::refuse(int status, const base::Error& error, const http::Header
       weak_from_this());
   parser_.reset();
   admitted_.reset();
+  host_->budget().forget(*this);
   if (!keep_alive) std::string().swap(inbox_);
   clear_deadline();
   exchange_->respond(std::move(response));

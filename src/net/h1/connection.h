@@ -7,6 +7,7 @@
 
 #include "net/asio_types.h"
 #include "net/h1/exchange.h"
+#include "net/h1/request_budget.h"
 #include "net/h1/wire.h"
 #include "net/server.h"
 
@@ -47,11 +48,15 @@ class ConnectionHost {
   };
   // Decides on the head alone: limits, browsers, authorisation, route.
   virtual tl::expected<Admitted, Refused> admit(const Head& head) = 0;
+  // Of all connections. On the io thread only.
+  virtual RequestBudget& budget() = 0;
   // The connection is closed and calls nothing any more.
   virtual void closed(const Connection& connection) = 0;
 };
 
-class Connection final : public ConnectionPort, public std::enable_shared_from_this<Connection> {
+class Connection final : public ConnectionPort,
+                         private RequestBudget::Reader,
+                         public std::enable_shared_from_this<Connection> {
  public:
   // `over_limit`: opened beyond connections_max, only to be told so.
   Connection(TcpSocket socket, std::shared_ptr<ConnectionHost> host, bool over_limit);
@@ -71,8 +76,13 @@ class Connection final : public ConnectionPort, public std::enable_shared_from_t
   void drain();
   void wait_readable();
   void on_readable();
+  void discard_readable();
+  std::size_t read_bytes_max() const;
   void consume();
   bool check_head();
+  bool skip_body();
+  bool hold_request();
+  void give_way(const base::Error& error) override;
   void dispatch();
   bool is_head() { return parser_ && parser_->method() == "HEAD"; }
   void refuse(int status, const base::Error& error, const http::Headers& extra, bool keep_alive);

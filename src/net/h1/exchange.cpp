@@ -252,12 +252,20 @@ namespace {
 
 class ExchangeHandle final : public Exchange {
  public:
-  explicit ExchangeHandle(std::shared_ptr<ExchangeState> state) : state_(std::move(state)) {}
+  ExchangeHandle(std::shared_ptr<ExchangeState> state, RequestLease lease)
+      : state_(std::move(state)), lease_(std::move(lease)) {}
   ~ExchangeHandle() override { state_->abandon(); }
 
-  bool respond(Response response) override { return state_->respond(std::move(response)); }
-  bool respond_error(const base::Error& error) override { return state_->respond_error(error); }
+  bool respond(Response response) override {
+    lease_.release();
+    return state_->respond(std::move(response));
+  }
+  bool respond_error(const base::Error& error) override {
+    lease_.release();
+    return state_->respond_error(error);
+  }
   bool start_stream(int status, http::Headers headers) override {
+    lease_.release();
     return state_->start_stream(status, std::move(headers));
   }
   bool write(std::string_view bytes) override { return state_->write(bytes); }
@@ -273,12 +281,13 @@ class ExchangeHandle final : public Exchange {
 
  private:
   std::shared_ptr<ExchangeState> state_;
+  RequestLease lease_;
 };
 
 }  // namespace
 
-ExchangePtr make_exchange(std::shared_ptr<ExchangeState> state) {
-  return std::make_shared<ExchangeHandle>(std::move(state));
+ExchangePtr make_exchange(std::shared_ptr<ExchangeState> state, RequestLease lease) {
+  return std::make_shared<ExchangeHandle>(std::move(state), std::move(lease));
 }
 
 }  // namespace llorch::net::h1

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "net/h1/request_budget.h"
 #include "net/server.h"
 
 namespace llorch::net::h1 {
@@ -97,7 +98,7 @@ class ExchangeState {
   bool close_fn_given_ = false;
 };
 
-// What the handler holds.
-ExchangePtr make_exchange(std::shared_ptr<ExchangeState> state);
+// What the handler holds. `lease` ends with the answer.
+ExchangePtr make_exchange(std::shared_ptr<ExchangeState> state, RequestLease lease);
 
 }  // namespace llorch::net::h1

@@ -174,15 +174,15 @@ TEST_F(ExchangeTest, CloseIsReportedOnceAndDropsLaterWrites) {
 }
 
 TEST_F(ExchangeTest, LettingGoUnansweredAnswersInternal) {
-  make_exchange(state).reset();
+  make_exchange(state, {}).reset();
   EXPECT_NE(state->take().wire().find("\"INTERNAL\""), std::string::npos);
   const auto streaming = make({});
-  auto handle = make_exchange(streaming);
+  auto handle = make_exchange(streaming, {});
   ASSERT_TRUE(handle->start_stream(200, {}));
   handle.reset();
   EXPECT_EQ(port->aborts, 1);
   const auto ended = make({});
-  handle = make_exchange(ended);
+  handle = make_exchange(ended, {});
   ASSERT_TRUE(handle->respond({}));
   handle.reset();
   EXPECT_EQ(port->aborts, 1);

@@ -60,6 +60,10 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
     return step;
   }
 
+  std::size_t memory_bytes() const {
+    return 2 * head_bytes_ + headers.fields().size() * sizeof(http::Headers::Field) + body.capacity();
+  }
+
   std::string method;
   std::string target;
   int status = 0;
@@ -71,7 +75,9 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
   tl::unexpected<WireError> too_large_head() const {
     return tl::unexpected(WireError{
         431, base::Error{base::ErrorCode::kPayloadTooLarge,
-                         fmt::format("the header is larger than {} bytes; send less in it", limits_.header_bytes_max),
+                         fmt::format("the header is larger than {} bytes or has more than {} fields; send less "
+                                     "in it",
+                                     limits_.header_bytes_max, limits_.fields_max),
                          {}}});
   }
   tl::unexpected<WireError> failure(const error_code& error) const {
@@ -98,8 +104,13 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
     status = code;
     version = http_version;
   }
-  void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value, error_code&) override {
+  void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value,
+                     error_code& error) override {
     if (head_done_) return;  // trailers
+    if (headers.fields().size() >= limits_.fields_max) {
+      error = beast::http::error::header_limit;
+      return;
+    }
     headers.add(std::string(view(name)), std::string(view(value)));
   }
   void on_header_impl(error_code& error) override {
@@ -184,6 +195,11 @@ std::string& RequestParser::method() { return impl_->method; }
 std::string& RequestParser::target() { return impl_->target; }
 http::Headers& RequestParser::headers() { return impl_->headers; }
 std::string& RequestParser::body() { return impl_->body; }
+std::size_t RequestParser::memory_bytes() const { return impl_->memory_bytes(); }
+std::optional<std::size_t> RequestParser::body_bytes_missing() const {
+  const auto missing = impl_->content_length_remaining();
+  return missing ? std::optional<std::size_t>(*missing) : std::nullopt;
+}
 bool RequestParser::complete() const { return impl_->is_done(); }
 bool RequestParser::is_http_1_0() const { return impl_->version == 10; }
 bool RequestParser::keep_alive() const { return impl_->keep_alive(); }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,7 @@ namespace llorch::net::h1 {
 
 struct ParserLimits {
   std::size_t header_bytes_max = 16 << 10;  // start line, fields; also a chunk's header and the trailers
+  std::size_t fields_max = 100;             // many short ones take more memory than bytes
   std::size_t body_bytes_max = 4 << 20;
 };
 
@@ -44,6 +46,10 @@ class RequestParser {
   std::string& target();
   http::Headers& headers();
   std::string& body();
+  // What head and body take of memory so far.
+  std::size_t memory_bytes() const;
+  // Of a body whose length is told. Valid from kHead on.
+  std::optional<std::size_t> body_bytes_missing() const;
   bool complete() const;  // kDone was reported
   bool is_http_1_0() const;
   bool keep_alive() const;
