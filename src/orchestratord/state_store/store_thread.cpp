@@ -30,7 +30,7 @@ class ThreadedStore final : public Store {
 
   void admit(Admission admission, Done done) override { post(Admit{std::move(admission), std::move(done)}); }
   void transition(Transition transition, Done done) override { post(Move{std::move(transition), std::move(done)}); }
-  void checkpoint(std::vector<Checkpoint> checkpoints) override { post(SaveCheckpoints{std::move(checkpoints)}); }
+  void checkpoint(std::vector<Checkpoint> checkpoints) override;
   void remember_session(sessions::SessionRecord session, Done done) override {
     post(RememberSession{std::move(session), std::move(done)});
   }
@@ -56,6 +56,7 @@ class ThreadedStore final : public Store {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Operation> mailbox_;  // guarded by mutex_
+  bool checkpoints_wait_ = false;   // guarded by mutex_: in the mailbox
   bool stopping_ = false;           // guarded by mutex_
   std::thread thread_;              // last: it uses the others
 };
@@ -71,6 +72,15 @@ void ThreadedStore::post(Operation operation) {
   }
   refuse(operation,
          {base::ErrorCode::kShuttingDown, "the job store is stopping; try again when the daemon is back", {}});
+}
+
+// They come by the clock, so that while the disk stalls nothing else bounds them; what is missed comes again with the next.
+void ThreadedStore::checkpoint(std::vector<Checkpoint> checkpoints) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_ || checkpoints_wait_) return;
+  checkpoints_wait_ = true;
+  mailbox_.emplace_back(SaveCheckpoints{std::move(checkpoints)});
+  wake_.notify_one();
 }
 
 base::Result<RestoredState> ThreadedStore::restore() {
@@ -100,6 +110,7 @@ std::vector<Operation> ThreadedStore::wait(bool& last) {
       due_ms == StoreCore::kNever ? kIdleMs : std::clamp<std::int64_t>(due_ms - clock_.now().mono_ms, 0, kIdleMs);
   wake_.wait_for(lock, std::chrono::milliseconds(delay_ms), [this] { return stopping_ || !mailbox_.empty(); });
   last = stopping_;
+  checkpoints_wait_ = false;
   return std::exchange(mailbox_, {});
 }
 
