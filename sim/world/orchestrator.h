@@ -112,6 +112,8 @@ class Orchestrator {
   void run(orchestratord::brain::Log&) {}
   void run(orchestratord::brain::Count&) {}
   void run(orchestratord::brain::CountPlacement&) {}
+  void run(orchestratord::brain::PublishStanding&) {}
+  void run(orchestratord::brain::PublishQueueRoom&) {}
   void run(orchestratord::brain::ReviewQueue& c);
   void run(orchestratord::brain::Drained&) {}
   template <class Answer>

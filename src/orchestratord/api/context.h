@@ -10,6 +10,7 @@
 #include "contract/config.h"
 #include "net/client.h"
 #include "net/server.h"
+#include "orchestratord/api/admission_board.h"
 #include "orchestratord/api/brain_port.h"
 #include "orchestratord/api/job_directory.h"
 #include "orchestratord/catalog/catalog.h"
@@ -27,6 +28,7 @@ struct Context {
   base::Entropy* entropy = nullptr;  // thread-safe: the system's
   net::IoRuntime* desk = nullptr;    // its thread reads and tokenises requests, so that no socket waits for a long one
   BrainPort* brain = nullptr;
+  AdmissionBoard* board = nullptr;
   state_store::Store* store = nullptr;
   streaming::StreamHub* hub = nullptr;
   net::Client* client = nullptr;

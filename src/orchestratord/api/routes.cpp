@@ -32,7 +32,8 @@ std::vector<Api::Route> Api::routes() {
          context_.desk->post([this, request = std::move(request), exchange = std::move(exchange)] {
            submitter_.handle(request, exchange);
          });
-       }},
+       },
+       [this](const net::http::Principal& caller) { return submitter_.check(caller); }},
       {"GET", "/v2/tasks", Scope::kTenant, handler(tasks_, &tasks::Tasks::list)},
       {"GET", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::show)},
       {"DELETE", "/v2/tasks/{id}", Scope::kTenant, handler(tasks_, &tasks::Tasks::cancel)},

@@ -33,6 +33,7 @@ class Api {
     std::string_view pattern;
     net::Scope scope;
     net::Handler handler;
+    net::HeadCheck check{};
   };
   // Everything that is served.
   std::vector<Route> routes();

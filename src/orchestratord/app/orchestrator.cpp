@@ -71,6 +71,7 @@ struct Orchestrator::Parts {
   std::optional<net::IoRuntime> desk;               // see api::Context
   std::optional<telemetry::Metrics> metrics;
   std::optional<api::BrainPort> port;
+  api::AdmissionBoard board;
   std::optional<streaming::StreamHub> hub;
   api::JobDirectory jobs;  // its streams report to the hub
   std::optional<net::Client> client;
@@ -186,6 +187,7 @@ void Orchestrator::Parts::make_parts() {
   context.entropy = &entropy;
   context.desk = &*desk;
   context.brain = &*port;
+  context.board = &board;
   context.store = store.get();
   context.hub = &*hub;
   context.client = &*client;
@@ -275,12 +277,14 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
   server_options.bind_address = bind.host;
   server_options.port = bind.port;
   server_options.request_bytes_max = static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_max);
+  server_options.request_bytes_in_flight_max =
+      static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_in_flight_max);
   server_options.auth = TRY(auth_rules(options, *access));
   server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
   api.emplace(context);
   server.emplace(*runtime, std::move(server_options));
   for (api::Api::Route& route : api->routes()) {
-    server->route(route.method, route.pattern, route.scope, std::move(route.handler));
+    server->route(route.method, route.pattern, route.scope, std::move(route.handler), std::move(route.check));
   }
   TRY(server->start());
   hub_timer = runtime->every(1000 / kTicksPerS, [this] { hub->tick(); });

@@ -1,6 +1,7 @@
 #pragma once
 // Everything the brain asks for. The shell carries commands out in the order given; commands of one step that go to the
 // same place (store, one stream, one pool) must keep that order.
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include "orchestratord/jobs/job.h"
 #include "orchestratord/queue_optimizer/optimizer.h"
 #include "orchestratord/sessions/session_table.h"
+#include "orchestratord/sessions/standing.h"
 
 namespace llorch::orchestratord::brain {
 
@@ -123,6 +125,18 @@ struct AnswerPoolControl {
 struct AnswerPoolHealth {
   RequestId request;
   std::optional<contract::PoolHealthReport> health;  // absent: no such pool
+};
+
+// ---- limits ------------------------------------------------------------------------------------------------------
+// What would refuse a submission now, told whenever it changes, so that it is refused before anybody works on it. Submit is
+// still where it is decided.
+struct PublishStanding {
+  std::string tenant_id;  // one that has limits
+  sessions::Standing standing;
+};
+struct PublishQueueRoom {
+  std::array<bool, 2> refuses{};     // by priority
+  std::optional<base::Error> error;  // with which; set if one of them is
 };
 
 // ---- streams ------------------------------------------------------------------------------------------------------
@@ -242,7 +256,7 @@ using Command =
     std::variant<CommitAdmission, CommitTransition, CommitSession, ForgetSession, RememberPool, ForgetPool,
                  CommitPoolOrders, AnswerSubmit, AnswerCancel, AnswerQueryJob, AnswerQueryJobs, AnswerQueryPools,
                  AnswerQueryGauges, AnswerSession, AnswerQuerySessions, AnswerPool, AnswerPoolControl, AnswerPoolHealth,
-                 PublishQueued, SealStream, Finish, Execute, AbortExecute, StartWorker, StopWorker, AskPoolState,
-                 ReviewQueue, Log, Count, CountPlacement, Drained>;
+                 PublishStanding, PublishQueueRoom, PublishQueued, SealStream, Finish, Execute, AbortExecute,
+                 StartWorker, StopWorker, AskPoolState, ReviewQueue, Log, Count, CountPlacement, Drained>;
 
 }  // namespace llorch::orchestratord::brain

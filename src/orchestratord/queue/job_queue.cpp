@@ -72,7 +72,7 @@ void JobQueue::insert(const Slot& s) {
   }
 }
 
-std::optional<Arrival> JobQueue::victim_for(const Entry& newcomer) const {
+std::optional<Arrival> JobQueue::victim_for(Priority newcomer) const {
   const auto may_go = [](const auto& item) {
     return item.second.phase == Phase::kReady && item.second.entry.displaceable;
   };
@@ -82,9 +82,9 @@ std::optional<Arrival> JobQueue::victim_for(const Entry& newcomer) const {
   };
   if (config_.policy == QueuePolicy::kDropLru) {
     if (const auto batch = oldest(Priority::kBatch)) return batch;
-    return newcomer.priority == Priority::kInteractive ? oldest(Priority::kInteractive) : std::nullopt;
+    return newcomer == Priority::kInteractive ? oldest(Priority::kInteractive) : std::nullopt;
   }
-  if (config_.policy == QueuePolicy::kShedLowPriority && newcomer.priority == Priority::kInteractive) {
+  if (config_.policy == QueuePolicy::kShedLowPriority && newcomer == Priority::kInteractive) {
     const Slots& batch = at(Priority::kBatch);
     const auto it = std::find_if(batch.rbegin(), batch.rend(), may_go);
     if (it != batch.rend()) return it->first;
@@ -92,10 +92,14 @@ std::optional<Arrival> JobQueue::victim_for(const Entry& newcomer) const {
   return std::nullopt;
 }
 
+bool JobQueue::refuses(Priority newcomer) const {
+  return config_.capacity >= 0 && depth() >= config_.capacity && !victim_for(newcomer);
+}
+
 Verdict JobQueue::reserve(const Entry& entry) {
   Verdict verdict;
   if (config_.capacity >= 0 && depth() >= config_.capacity) {
-    verdict.displaced = victim_for(entry);
+    verdict.displaced = victim_for(entry.priority);
     if (!verdict.displaced) return verdict;
     remove(*verdict.displaced);
   }

@@ -48,6 +48,8 @@ class JobQueue {
   //   shed-low-priority  the newest batch entry makes room for an interactive newcomer; batch newcomers are refused
   // REQUIRES: an arrival greater than any before.
   Verdict reserve(const Entry& entry);
+  // Whether reserve() would refuse a newcomer of this class.
+  bool refuses(Priority newcomer) const;
   void make_ready(Arrival arrival);
   // Back after a failed attempt or from the store. Never refused: it was accepted before. `ready_at_ms` <= now: at once.
   void put_back(const Entry& entry, std::int64_t ready_at_ms, std::int64_t now_ms);
@@ -107,7 +109,7 @@ class JobQueue {
   void enter_lane(const Slot& slot);
   void leave_lane(const Entry& entry);
   void refresh_head(Priority priority, LaneIndex lane);
-  std::optional<Arrival> victim_for(const Entry& newcomer) const;
+  std::optional<Arrival> victim_for(Priority newcomer) const;
 
   contract::QueueConfig config_;
   std::array<Slots, 2> slots_;                          // everything, by class

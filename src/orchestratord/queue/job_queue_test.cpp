@@ -219,5 +219,21 @@ TEST(JobQueue, AgreesWithANaiveModel) {
   }));
 }
 
+// Asked before there is a job: the same as reserve() says of one, under every policy and whatever is in the queue.
+TEST(JobQueue, RefusesIsWhatReserveWouldSay) {
+  rc::check([] {
+    const auto policy = *rc::gen::element(QueuePolicy::kReject, QueuePolicy::kDropLru, QueuePolicy::kShedLowPriority);
+    JobQueue queue(QueueConfig{.capacity = *rc::gen::inRange(0, 4), .policy = policy});
+    std::uint64_t arrival = 0;
+    for (const int what : *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 4))) {
+      const Priority priority = what % 2 == 0 ? Priority::kInteractive : Priority::kBatch;
+      const Entry newcomer = entry(++arrival, priority);
+      const bool refuses = queue.refuses(priority);
+      const Verdict verdict = what < 2 ? queue.reserve(newcomer) : admit(queue, newcomer);
+      RC_ASSERT(refuses == !verdict.accepted);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::queue

@@ -46,11 +46,33 @@ void QuotaTable::restore(const std::vector<TenantUse>& used, std::int64_t unix_m
   for (const TenantUse& use : used) state_on(use.tenant_id, unix_ms / kDayMs).used = use.tokens;
 }
 
+std::optional<QuotaTable::Standing> QuotaTable::standing(const std::string& tenant) const {
+  Standing standing;
+  standing.budget_ = limits_of(tenant).token_budget_daily;
+  if (standing.budget_ == 0) return std::nullopt;
+  standing.state_ = state_of(tenant);
+  return standing;
+}
+
 std::optional<base::Error> QuotaTable::refusal(const std::string& tenant, std::int64_t tokens,
                                                std::int64_t unix_ms) const {
-  const std::int64_t budget = limits_of(tenant).token_budget_daily;
-  if (budget == 0) return std::nullopt;
-  const State& state = state_of(tenant);
+  const auto limited = standing(tenant);
+  return limited ? limited->refusal(tokens, unix_ms) : std::nullopt;
+}
+
+std::optional<base::Error> QuotaTable::Standing::refusal(std::int64_t tokens, std::int64_t unix_ms) const {
+  return refusal(tokens, "", unix_ms);
+}
+
+std::optional<base::Error> QuotaTable::Standing::refusal(const Tokens& tokens, std::int64_t unix_ms) const {
+  if (tokens.at_least <= budget_ && tokens.at_most > budget_) return std::nullopt;
+  return refusal(tokens.at_least, "at least ", unix_ms);
+}
+
+std::optional<base::Error> QuotaTable::Standing::refusal(std::int64_t tokens, std::string_view how_many,
+                                                         std::int64_t unix_ms) const {
+  const State& state = state_;
+  const std::int64_t budget = budget_;
   const std::int64_t day = std::max(unix_ms / kDayMs, state.day);
   const std::int64_t used = day == state.day ? state.used : 0;
   if (used + state.reserved + tokens <= budget) return std::nullopt;
@@ -64,17 +86,17 @@ std::optional<base::Error> QuotaTable::refusal(const std::string& tenant, std::i
   };
   if (tokens > budget) {
     return error(base::ErrorCode::kBudgetExceeded,
-                 fmt::format("Prompt and max_tokens come to {} tokens; this tenant has {} a day "
+                 fmt::format("Prompt and max_tokens come to {}{} tokens; this tenant has {} a day "
                              "(token_budget_daily). Shorten the prompt or lower max_tokens.",
-                             tokens, budget));
+                             how_many, tokens, budget));
   }
   const bool fits_without_others = used + tokens <= budget;
   const std::int64_t retry_ms =
       fits_without_others ? kReservedRetryMs : std::max<std::int64_t>(1, (day + 1) * kDayMs - unix_ms);
   return error(base::ErrorCode::kQuotaExceeded,
                fmt::format("Of the {} tokens that this tenant has a day (token_budget_daily), {} are used and {} "
-                           "reserved by jobs that have not ended; this one may take {}. Try again in {} ms{}.",
-                           budget, used, state.reserved, tokens, retry_ms,
+                           "reserved by jobs that have not ended; this one may take {}{}. Try again in {} ms{}.",
+                           budget, used, state.reserved, how_many, tokens, retry_ms,
                            fits_without_others ? ", or lower max_tokens" : ", at midnight UTC"))
       .with("retry_after_ms", retry_ms);
 }

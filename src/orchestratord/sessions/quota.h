@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -17,15 +18,42 @@
 namespace llorch::orchestratord::sessions {
 
 class QuotaTable {
+  struct State {
+    std::int64_t day = 0;
+    std::int64_t used = 0;  // on that day
+    std::int64_t reserved = 0;
+    std::int64_t running = 0;
+  };
+
  public:
+  // What one tenant may take today.
+  class Standing {
+   public:
+    // Why a job that may take this many tokens is not to be enqueued. QUOTA_EXCEEDED: today's budget is used up or reserved.
+    // BUDGET_EXCEEDED: no day's budget is enough.
+    std::optional<base::Error> refusal(std::int64_t tokens, std::int64_t unix_ms) const;
+    // The same of a job of which only bounds are known; none if these leave open whether, or with which code.
+    struct Tokens {
+      std::int64_t at_least = 0, at_most = 0;
+    };
+    std::optional<base::Error> refusal(const Tokens& tokens, std::int64_t unix_ms) const;
+
+   private:
+    friend class QuotaTable;
+    std::optional<base::Error> refusal(std::int64_t tokens, std::string_view how_many, std::int64_t unix_ms) const;
+    std::int64_t budget_ = 0;
+    State state_;
+  };
+
   QuotaTable(const contract::QuotaConfig& everybody, const std::vector<contract::TenantConfig>& tenants);
 
   // What the store holds of the day of `unix_ms`.
   void restore(const std::vector<TenantUse>& used, std::int64_t unix_ms);
 
-  // Why a job that may take this many tokens is not to be enqueued. QUOTA_EXCEEDED: today's budget is used up or reserved.
-  // BUDGET_EXCEEDED: no day's budget is enough.
+  // As Standing says.
   std::optional<base::Error> refusal(const std::string& tenant, std::int64_t tokens, std::int64_t unix_ms) const;
+  // A copy for others to look at. None: the tenant has no budget.
+  std::optional<Standing> standing(const std::string& tenant) const;
   void reserve(const std::string& tenant, std::int64_t tokens);
   // It was not enqueued after all.
   void withdraw(const std::string& tenant, std::int64_t tokens);
@@ -46,12 +74,6 @@ class QuotaTable {
   std::int64_t reserved(const std::string& tenant) const;
 
  private:
-  struct State {
-    std::int64_t day = 0;
-    std::int64_t used = 0;  // on that day
-    std::int64_t reserved = 0;
-    std::int64_t running = 0;
-  };
   const contract::QuotaConfig& limits_of(const std::string& tenant) const;
   const State& state_of(const std::string& tenant) const;
   State& state_on(const std::string& tenant, std::int64_t day);

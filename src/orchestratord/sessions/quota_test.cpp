@@ -128,5 +128,32 @@ TEST(Quota, NobodyOverspends) {
   }));
 }
 
+// A copy says what the table says, with the same numbers, as long as nothing changes.
+TEST(Quota, AStandingRefusesAsTheTableDoes) {
+  QuotaTable q = daily(100);
+  EXPECT_FALSE(QuotaTable({}, {}).standing("a")) << "no budget, nothing to look at";
+  q.reserve("a", 60);
+  const auto standing = q.standing("a");
+  ASSERT_TRUE(standing);
+  EXPECT_FALSE(standing->refusal(40, kNoon));
+  const auto early = standing->refusal(41, kNoon), final = q.refusal("a", 41, kNoon);
+  ASSERT_TRUE(early && final);
+  EXPECT_EQ(early->message, final->message);
+  EXPECT_EQ(early->details, final->details);
+  q.withdraw("a", 60);
+  EXPECT_FALSE(q.standing("a")->refusal(41, kNoon));
+}
+
+// With bounds alone nothing is refused that might pass, nor with a code that might be another.
+TEST(Quota, AStandingLeavesOpenWhatBoundsLeaveOpen) {
+  QuotaTable q = daily(100);
+  q.reserve("a", 60);
+  const auto standing = *q.standing("a");
+  EXPECT_FALSE(standing.refusal({.at_least = 40, .at_most = 90}, kNoon));
+  EXPECT_EQ(standing.refusal({.at_least = 41, .at_most = 100}, kNoon)->code, ErrorCode::kQuotaExceeded);
+  EXPECT_FALSE(standing.refusal({.at_least = 41, .at_most = 101}, kNoon)) << "may be BUDGET_EXCEEDED";
+  EXPECT_EQ(standing.refusal({.at_least = 101, .at_most = 200}, kNoon)->code, ErrorCode::kBudgetExceeded);
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::sessions

@@ -45,7 +45,7 @@ Throttle::Rate Throttle::rate_of(double per_second, double burst_seconds) {
 void Throttle::fill(Bucket& bucket, const Rate& rate, std::int64_t now_ms) {
   if (rate.micro_per_ms == 0) return;
   const std::int64_t missing = rate.burst_micro - bucket.level_micro;
-  const std::int64_t elapsed_ms = now_ms - bucket.filled_ms;
+  const std::int64_t elapsed_ms = std::max<std::int64_t>(0, now_ms - bucket.filled_ms);
   bucket.filled_ms = now_ms;
   bucket.level_micro = elapsed_ms >= missing / rate.micro_per_ms + 1
                            ? rate.burst_micro
@@ -58,35 +58,53 @@ std::int64_t Throttle::wait_ms(const Bucket& bucket, const Rate& rate, std::int6
   return missing <= 0 ? 0 : (missing + rate.micro_per_ms - 1) / rate.micro_per_ms;
 }
 
-Throttle::Tenant& Throttle::tenant_at(const std::string& name, std::int64_t now_ms) {
+Throttle::Standing& Throttle::standing_at(const std::string& name, std::int64_t now_ms) {
   auto it = tenants_.find(name);
   if (it == tenants_.end()) {
     const auto own = rates_.find(name);
-    const Rates& rates = own == rates_.end() ? everybody_ : own->second;
-    it = tenants_.emplace(name, Tenant{rates, {rates.requests.burst_micro, now_ms}, {rates.tokens.burst_micro, now_ms}})
-             .first;
+    Standing fresh;
+    fresh.rates_ = own == rates_.end() ? everybody_ : own->second;
+    fresh.requests_ = {fresh.rates_.requests.burst_micro, now_ms};
+    fresh.tokens_ = {fresh.rates_.tokens.burst_micro, now_ms};
+    it = tenants_.emplace(name, fresh).first;
   }
-  Tenant& tenant = it->second;
-  fill(tenant.requests, tenant.rates.requests, now_ms);
-  fill(tenant.tokens, tenant.rates.tokens, now_ms);
+  Standing& tenant = it->second;
+  fill(tenant.requests_, tenant.rates_.requests, now_ms);
+  fill(tenant.tokens_, tenant.rates_.tokens, now_ms);
   return tenant;
 }
 
-std::optional<base::Error> Throttle::arrives(const std::string& name, std::int64_t tokens, std::int64_t now_ms) {
-  Tenant& tenant = tenant_at(name, now_ms);
-  if (const std::int64_t wait = wait_ms(tenant.requests, tenant.rates.requests, 1)) {
+std::optional<base::Error> Throttle::Standing::refusal(std::int64_t tokens, std::int64_t now_ms) const {
+  Bucket by_request = requests_, by_token = tokens_;
+  fill(by_request, rates_.requests, now_ms);
+  fill(by_token, rates_.tokens, now_ms);
+  if (const std::int64_t wait = wait_ms(by_request, rates_.requests, 1)) {
     return too_fast("requests", "requests_per_second", wait);
   }
-  if (const std::int64_t wait = wait_ms(tenant.tokens, tenant.rates.tokens, tokens)) {
+  if (const std::int64_t wait = wait_ms(by_token, rates_.tokens, tokens)) {
     return too_fast("tokens", "tokens_per_second", wait);
   }
-  if (tenant.rates.requests.micro_per_ms > 0) tenant.requests.level_micro -= kMicro;
+  return std::nullopt;
+}
+
+std::optional<Throttle::Standing> Throttle::standing(const std::string& name) const {
+  const auto it = tenants_.find(name);
+  if (it == tenants_.end()) return std::nullopt;
+  const Rates& rates = it->second.rates_;
+  if (rates.requests.micro_per_ms == 0 && rates.tokens.micro_per_ms == 0) return std::nullopt;
+  return it->second;
+}
+
+std::optional<base::Error> Throttle::arrives(const std::string& name, std::int64_t tokens, std::int64_t now_ms) {
+  Standing& tenant = standing_at(name, now_ms);
+  if (auto error = tenant.refusal(tokens, now_ms)) return error;
+  if (tenant.rates_.requests.micro_per_ms > 0) tenant.requests_.level_micro -= kMicro;
   return std::nullopt;
 }
 
 void Throttle::accepted(const std::string& name, std::int64_t tokens, std::int64_t now_ms) {
-  Tenant& tenant = tenant_at(name, now_ms);
-  if (tenant.rates.tokens.micro_per_ms > 0) tenant.tokens.level_micro -= tokens * kMicro;
+  Standing& tenant = standing_at(name, now_ms);
+  if (tenant.rates_.tokens.micro_per_ms > 0) tenant.tokens_.level_micro -= tokens * kMicro;
 }
 
 }  // namespace llorch::orchestratord::sessions

@@ -13,7 +13,31 @@ namespace llorch::orchestratord::sessions {
 
 // Amounts are counted in millionths, so that rates below one per second are exact to the millisecond.
 class Throttle {
+  struct Rate {
+    std::int64_t micro_per_ms = 0;  // 0: no limit
+    std::int64_t burst_micro = 0;
+  };
+  struct Rates {
+    Rate requests, tokens;
+  };
+  struct Bucket {
+    std::int64_t level_micro = 0;  // below zero after a job larger than the burst
+    std::int64_t filled_ms = 0;
+  };
+
  public:
+  // What one tenant may submit, as it is now and, if nothing is taken, later.
+  class Standing {
+   public:
+    // Why a submission of this many tokens does not pass.
+    std::optional<base::Error> refusal(std::int64_t tokens, std::int64_t now_ms) const;
+
+   private:
+    friend class Throttle;
+    Rates rates_;
+    Bucket requests_, tokens_;
+  };
+
   explicit Throttle(const contract::ThrottleConfig& everybody, const std::vector<contract::TenantConfig>& tenants = {});
 
   // A submission of this many tokens arrives. QUOTA_EXCEEDED with policy_label and retry_after_ms, or it counts as a
@@ -21,33 +45,20 @@ class Throttle {
   std::optional<base::Error> arrives(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
   // It was accepted: its tokens count.
   void accepted(const std::string& tenant, std::int64_t tokens, std::int64_t now_ms);
+  // A copy for others to look at. None: the tenant has no limit, or never came.
+  std::optional<Standing> standing(const std::string& tenant) const;
 
  private:
-  struct Rate {
-    std::int64_t micro_per_ms = 0;  // 0: no limit
-    std::int64_t burst_micro = 0;
-  };
-  struct Bucket {
-    std::int64_t level_micro = 0;  // below zero after a job larger than the burst
-    std::int64_t filled_ms = 0;
-  };
-  struct Rates {
-    Rate requests, tokens;
-  };
-  struct Tenant {
-    Rates rates;
-    Bucket requests, tokens;
-  };
   static Rates rates_of(const contract::ThrottleConfig& config);
   static Rate rate_of(double per_second, double burst_seconds);
   static void fill(Bucket& bucket, const Rate& rate, std::int64_t now_ms);
   // How long until `amount` may pass; 0: now.
   static std::int64_t wait_ms(const Bucket& bucket, const Rate& rate, std::int64_t amount);
-  Tenant& tenant_at(const std::string& name, std::int64_t now_ms);
+  Standing& standing_at(const std::string& name, std::int64_t now_ms);
 
   const Rates everybody_;
-  std::map<std::string, Rates> rates_;     // of those with their own
-  std::map<std::string, Tenant> tenants_;  // as many as tokens are known, and callers without one
+  std::map<std::string, Rates> rates_;       // of those with their own
+  std::map<std::string, Standing> tenants_;  // as many as tokens are known, and callers without one
 };
 
 }  // namespace llorch::orchestratord::sessions

@@ -95,5 +95,21 @@ TEST(Throttle, NeverLetsMoreThrough) {
   });
 }
 
+// A copy refuses as long as the table does, to the millisecond, and takes nothing.
+TEST(Throttle, AStandingRefusesAsTheTableDoes) {
+  Throttle t({.requests_per_second = 2, .burst_seconds = 1});
+  EXPECT_FALSE(t.standing("a")) << "never came";
+  EXPECT_FALSE(Throttle({}).standing("a"));
+  EXPECT_FALSE(t.arrives("a", 1, 0));
+  EXPECT_FALSE(t.arrives("a", 1, 0));
+  const auto standing = t.standing("a");
+  ASSERT_TRUE(standing);
+  for (const std::int64_t now_ms : {0, 1, 499}) {
+    EXPECT_EQ(standing->refusal(1, now_ms)->message, t.arrives("a", 1, now_ms)->message);
+  }
+  for (int i = 0; i < 9; ++i) EXPECT_FALSE(standing->refusal(1, 500));
+  EXPECT_FALSE(t.arrives("a", 1, 500));
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::sessions

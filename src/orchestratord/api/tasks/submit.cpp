@@ -119,6 +119,40 @@ contract::ExecuteRequest execute_request(const contract::SubmitRequest& request,
   return out;
 }
 
+// Before the model is known. A token has a byte or more; templates and image tokens are allowed for generously.
+sessions::QuotaTable::Standing::Tokens Submitter::tokens_of(const Pending& pending) {
+  constexpr std::int64_t kTemplateTokens = 4096, kImageTokens = 4096;
+  const contract::SubmitRequest& request = pending.request;
+  std::size_t bytes = request.prompt ? request.prompt->size() : 0;
+  for (const auto* part : {&request.messages, &request.tools, &request.documents}) {
+    if (*part) bytes += (*part)->text.size();
+  }
+  const auto images = static_cast<std::int64_t>(pending.images.size());
+  const std::int64_t added = request.prompt ? 16 : kTemplateTokens + images * kImageTokens;
+  return {.at_least = 1 + request.max_tokens, .at_most = request.max_tokens + static_cast<std::int64_t>(bytes) + added};
+}
+
+// Counted as the brain counts what it refuses; only the line in the log is not written, for there may be very many.
+std::optional<Error> Submitter::early_refusal(const AdmissionBoard::Newcomer& newcomer) const {
+  auto error = context_.board->refusal(newcomer, context_.clock->now());
+  if (!error) return std::nullopt;
+  context_.metrics->count({brain::Metric::kEnqueued, "rejected", newcomer.priority, 1, {}});
+  context_.metrics->count({brain::Metric::kRejected, std::string(error->name()), newcomer.priority, 1, {}});
+  return error;
+}
+
+base::Result<> Submitter::check(const net::http::Principal& caller) const {
+  std::optional<Error> error;
+  if (*context_.stopping) {
+    error = stopping_error();
+  } else {
+    error = early_refusal({.account = caller.account});
+  }
+  if (!error) return {};
+  context_.metrics->error(error->name());
+  return base::fail(std::move(*error));
+}
+
 void Submitter::handle(const net::Request& request, const net::ExchangePtr& exchange) {
   if (*context_.stopping) return refuse(context_, exchange, stopping_error());
   auto parsed = parse_submission(request.body, context_.config->orchestratord.limits);
@@ -184,6 +218,10 @@ void Submitter::repeat_answer(const PendingPtr& pending, const state_store::JobR
 
 void Submitter::find_model(const PendingPtr& pending) {
   const contract::SubmitRequest& request = pending->request;
+  if (auto error =
+          early_refusal({.account = pending->tenant_id, .tokens = tokens_of(*pending), .priority = request.priority})) {
+    return refuse_pending(pending, std::move(*error));
+  }
   auto ref = catalog::resolve_model_ref(request.model ? *request.model : *request.model_ref,
                                         context_.config->models.aliases, context_.roots);
   if (!ref) return refuse_pending(pending, std::move(ref).error());

@@ -36,6 +36,9 @@ class Submitter {
  public:
   explicit Submitter(const Context& context) : context_(context) {}
 
+  // Whether this caller may submit at all now; asked before the body is read. Errors: SHUTTING_DOWN, QUOTA_EXCEEDED,
+  // BUDGET_EXCEEDED, QUEUE_FULL.
+  base::Result<> check(const net::http::Principal& caller) const;
   void handle(const net::Request& request, const net::ExchangePtr& exchange);
 
  private:
@@ -52,7 +55,9 @@ class Submitter {
     bool client_named = false;  // the client gave the task_id
   };
   using PendingPtr = std::shared_ptr<Pending>;
+  static sessions::QuotaTable::Standing::Tokens tokens_of(const Pending& pending);
 
+  std::optional<base::Error> early_refusal(const AdmissionBoard::Newcomer& newcomer) const;
   void look_up_task(const PendingPtr& pending);
   void repeat_answer(const PendingPtr& pending, const state_store::JobRecord& record);
   void find_model(const PendingPtr& pending);

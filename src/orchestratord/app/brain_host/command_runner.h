@@ -43,6 +43,8 @@ class CommandRunner {
   void run(brain::Log& command);
   void run(brain::Count& command) { context_.metrics->count(command); }
   void run(brain::CountPlacement& command) { context_.metrics->count(command); }
+  void run(brain::PublishStanding& command) { context_.board->set(std::move(command)); }
+  void run(brain::PublishQueueRoom& command) { context_.board->set(std::move(command)); }
   void run(brain::ReviewQueue& command);
   void run(brain::Drained&) { options_.on_drained(); }
   template <class Answer>

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/sha256.h"
+#include "net/test_socket.h"
 #include "orchestratord/app/testing/daemon_fixture.h"
 
 namespace llorch::orchestratord::app::testing {
@@ -114,6 +115,56 @@ TEST_F(AdmissionTest, AFullQueueIsRefusedWithTheContract) {
             std::string::npos);
   EXPECT_NE(metrics.find("orchd_queue_depth{component=\"orchestratord\",priority=\"interactive\"} 3"),
             std::string::npos);
+}
+
+// ORCH-2007: what refuses a caller whatever it submits is answered on the head alone: nobody waits for a body, and no pool is
+// asked about a model.
+TEST_F(AdmissionTest, ACallerOverItsLimitsIsRefusedOnTheHead) {
+  options_.config.orchestratord.queue.capacity = 1;
+  options_.api_token = std::string(32, 'o');
+  options_.config.auth.optional_on_loopback = true;
+  options_.tenants = {{"spent", std::string(32, 's')}, {"fast", std::string(32, 'f')}};
+  options_.config.orchestratord.tenants = {
+      {.id = "spent", .token_file = {}, .throttle = {}, .quotas = {{.token_budget_daily = 26}}},
+      {.id = "fast", .token_file = {}, .throttle = {{.requests_per_second = 0.001, .burst_seconds = 1}}, .quotas = {}}};
+  start_with_pool(4);
+  const auto head_of = [&](char who) {
+    return "POST /v2/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+           "4000000\r\n" +
+           (who == 0 ? "" : "Authorization: Bearer " + std::string(32, who) + "\r\n") + "\r\n";
+  };
+  const auto refused_on_the_head = [&](char who) {
+    net::TestSocket socket(
+        static_cast<std::uint16_t>(std::stoi(daemon_->bind().substr(daemon_->bind().rfind(':') + 1))));
+    EXPECT_TRUE(socket.send(head_of(who)));
+    const std::string answer = socket.read_until("\"}}");
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 429 ")) << answer;
+    return answer;
+  };
+  const auto submit_as = [&](char who, const std::string& body) {
+    net::http::Headers headers;
+    headers.set("Authorization", "Bearer " + std::string(32, who));
+    return client_->call("POST", "/v2/tasks", body, headers);
+  };
+  pool_->hold(true);
+  ASSERT_EQ(submit_as('s', task(1, 10)).status, 202);  // 16 and 10 tokens
+  ASSERT_EQ(submit_as('f', task(1, 10)).status, 202);
+  EXPECT_NE(refused_on_the_head('s').find("quotas.token_budget_daily"), std::string::npos);
+  EXPECT_NE(refused_on_the_head('f').find("throttle.requests_per_second"), std::string::npos);
+  wait_until([this] { return pool_->running() == 2; }, "the jobs to run");
+  for (int i = 0; pool_->running() < 4; ++i) {
+    client_->submit(task(2));
+    wait_until([&] { return pool_->running() == 3 + i; }, "the slots to be used");
+  }
+  client_->submit(task(2));
+  EXPECT_NE(refused_on_the_head(0).find("QUEUE_FULL"), std::string::npos);
+  // Not even a name that nobody knows is looked up.
+  EXPECT_EQ(code_of(client_->post("/v2/tasks", R"({"model":"file:/models/other.gguf","prompt":"a","max_tokens":1})")),
+            "QUEUE_FULL");
+  const std::string metrics = client_->get("/metrics").body;
+  EXPECT_NE(metrics.find("tasks_rejected_total{engine=\"llama-orch\",reason=\"ADMISSION_REJECT\"} 2"),
+            std::string::npos);
+  pool_->hold(false);
 }
 
 // OC-CORE-1020, SYS-7.1.1: a stable code for everything a client can get wrong, and nothing half-done.

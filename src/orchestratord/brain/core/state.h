@@ -2,6 +2,7 @@
 // The inside of Brain: tables, and the handlers of events by subject (admission.cpp, attempts.cpp, endings.cpp, lanes.cpp,
 // optimizing.cpp, pools.cpp, pool_control.cpp, reload.cpp, replicas.cpp, sessions.cpp, workers.cpp, unloading.cpp, placing.cpp, views.cpp,
 // verify.cpp; timers in step.cpp).
+#include <array>
 #include <deque>
 #include <limits>
 #include <map>
@@ -186,9 +187,12 @@ struct Brain::State {
   std::map<base::PoolId, PoolControl> controls;                            // pools with something to say here
   std::map<CommitId, PoolCommit> pool_commits;
   std::optional<TimerQueue::Handle> unload_timer;
-  std::vector<LaneIndex> waiting;                        // lanes with a wait, from the last pass
-  scheduling::Average run_ms;                            // over all models
-  std::vector<LaneIndex> may_add_worker;                 // lanes that say so
+  std::vector<LaneIndex> waiting;         // lanes with a wait, from the last pass
+  scheduling::Average run_ms;             // over all models
+  std::vector<LaneIndex> may_add_worker;  // lanes that say so
+  std::optional<std::pair<std::int64_t, std::int64_t>>
+      room_told;  // depth and retry_ms of a full queue; none: it has room
+  std::array<bool, 2> refuses_told{};
   bool watching_queue = false, reviewing_queue = false;  // timer armed; review on its way
   std::uint64_t arrivals = 0, execution_count = 0, commit_count = 0;
   bool restored = false;
@@ -251,7 +255,10 @@ struct Brain::State {
   static base::Error store_error(std::string_view consequence);
   bool store_failing() const;
   base::Error queue_full_error() const;
+  std::int64_t queue_retry_ms() const;
   void refuse(const Submit& e, base::Error error);
+  void publish_standing(const std::string& tenant_id);
+  void publish_queue_room();
   Job& add_job(jobs::JobSpec spec, LaneIndex lane_index);
   void admitted(Job& job);
   void admission_failed(Job& job, const base::Error& error);

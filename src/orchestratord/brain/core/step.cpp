@@ -47,6 +47,7 @@ void Brain::step(Event event, base::Time now, std::vector<Command>& out) {
   s.expire_sessions();
   if (s.queue.advance(now.mono_ms)) s.dirty = true;
   if (s.dirty || !s.touched.empty()) s.schedule();
+  s.publish_queue_room();
   s.watch_queue();
   s.check_drained();
 }

@@ -241,5 +241,24 @@ TEST(Shutdown, LeavesUnfinishedJobsToTheNextProcess) {
   EXPECT_EQ(d.all<Drained>().size(), 1u);
 }
 
+// Whether the queue has room is told in the step that changes it, with the brain's own refusal.
+TEST(Admission, AFullQueueIsToldBeforeAnybodyAsks) {
+  Driver d(BrainConfig{.queue = {.capacity = 1}});
+  EXPECT_TRUE(d.none<PublishQueueRoom>());
+  d.submit("j1");
+  const auto full = d.only<PublishQueueRoom>();
+  EXPECT_TRUE(full.refuses[0] && full.refuses[1]);
+  d.submit("j2");
+  const base::Error refused = d.only<AnswerSubmit>().result.error();
+  EXPECT_EQ(full.error->code, refused.code);
+  EXPECT_EQ(full.error->message, refused.message);
+  EXPECT_EQ(full.error->details, refused.details);
+  EXPECT_TRUE(d.none<PublishQueueRoom>()) << "nothing has changed";
+  d.send(CancelRequested{.request = {}, .job_id = base::JobId("j1"), .reason = jobs::CancelReason::kClientRequest});
+  const auto room = d.only<PublishQueueRoom>();
+  EXPECT_FALSE(room.refuses[0] || room.refuses[1] || room.error);
+  EXPECT_TRUE((d.submit("j3"), d.only<AnswerSubmit>().result));
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::brain

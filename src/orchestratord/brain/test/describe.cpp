@@ -148,6 +148,15 @@ struct Describe {
   std::string operator()(const ReviewQueue& c) const {
     return fmt::format("ReviewQueue {} lanes {} devices", c.snapshot.lanes.size(), c.snapshot.devices.size());
   }
+  std::string operator()(const PublishStanding& c) const {
+    const auto text = [](const std::optional<base::Error>& e) { return e ? e->message : "passes"; };
+    return fmt::format("PublishStanding {} {} {}", c.tenant_id,
+                       c.standing.throttle ? text(c.standing.throttle->refusal(1, 0)) : "-",
+                       c.standing.quota ? text(c.standing.quota->refusal(1, 0)) : "-");
+  }
+  std::string operator()(const PublishQueueRoom& c) const {
+    return fmt::format("PublishQueueRoom {} {} {}", c.refuses[0], c.refuses[1], c.error ? c.error->message : "room");
+  }
   std::string operator()(const CountPlacement& c) const {
     return fmt::format("CountPlacement {} pinned {} fallback {} of {}", c.assigned ? "assigned" : "no_capacity",
                        c.pinned, c.fallback, c.candidates_considered);

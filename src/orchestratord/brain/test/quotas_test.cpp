@@ -156,5 +156,27 @@ TEST(BrainQuotas, SurviveARestart) {
   EXPECT_TRUE((d.submit_as("b", "b1", {.tokens_in = 10, .max_tokens = 90}), d.only<AnswerSubmit>().result));
 }
 
+// What a tenant may do is told in the step that changes it, when it has limits, and refuses no sooner than the brain.
+TEST(BrainQuotas, StandingsAreToldAsTheyChange) {
+  Quotas d(Quotas::with({.token_budget_daily = 100}));
+  d.add_worker("w1", 4);
+  d.submit_as("a", "a1", {.tokens_in = 10, .max_tokens = 90});
+  const auto told = d.all<PublishStanding>();
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().tenant_id, "a");
+  const auto early = told.back().standing.quota->refusal(2, d.now.unix_ms);
+  ASSERT_TRUE(early);
+  d.submit_as("a", "a2", {.tokens_in = 1, .max_tokens = 1});
+  const auto refused = d.only<AnswerSubmit>().result;
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(early->code, refused.error().code);
+  EXPECT_EQ(early->message, refused.error().message);
+  EXPECT_EQ(early->details, refused.error().details);
+  Quotas free(Quotas::with({}));
+  free.add_worker("w1", 4);
+  free.submit_as("a", "a1");
+  EXPECT_TRUE(free.all<PublishStanding>().empty()) << "no limits, nothing to tell";
+}
+
 }  // namespace
 }  // namespace llorch::orchestratord::brain

@@ -87,8 +87,29 @@ bool Brain::State::store_failing() const {
   return store_failed_ms && now.mono_ms - *store_failed_ms < kStoreFailureHoldsMs;
 }
 
+std::int64_t Brain::State::queue_retry_ms() const {
+  return std::clamp(run_ms.get().value_or(kRetryAfterMinMs), kRetryAfterMinMs, kRetryAfterMaxMs);
+}
+
+// Where work begins the caller's part of refusal() is asked of copies; told when one of them is out of date.
+void Brain::State::publish_standing(const std::string& tenant_id) {
+  sessions::Standing standing{throttle.standing(tenant_id), quotas.standing(tenant_id)};
+  if (standing.throttle || standing.quota) emit(PublishStanding{tenant_id, std::move(standing)});
+}
+
+void Brain::State::publish_queue_room() {
+  const std::array refuses{queue.refuses(Priority{0}), queue.refuses(Priority{1})};
+  const bool full = refuses[0] || refuses[1];
+  if (!full && !room_told) return;
+  const auto numbers = full ? std::optional(std::pair(queue.depth(), queue_retry_ms())) : std::nullopt;
+  if (numbers == room_told && refuses == refuses_told) return;
+  room_told = numbers;
+  refuses_told = refuses;
+  emit(PublishQueueRoom{refuses, full ? std::optional(queue_full_error()) : std::nullopt});
+}
+
 Error Brain::State::queue_full_error() const {
-  const std::int64_t retry_ms = std::clamp(run_ms.get().value_or(kRetryAfterMinMs), kRetryAfterMinMs, kRetryAfterMaxMs);
+  const std::int64_t retry_ms = queue_retry_ms();
   const bool displaces = config.queue.policy == contract::QueuePolicy::kDropLru ||
                          config.queue.policy == contract::QueuePolicy::kShedLowPriority;
   const std::string_view kept = displaces ? ", and none of them gives way to this one" : "";
@@ -180,7 +201,9 @@ Job& Brain::State::add_job(jobs::JobSpec spec, LaneIndex lane_index) {
 
 void Brain::State::on(Submit& e) {
   const ModelIndex model_index = intern(e.job.model);
-  if (auto error = refusal(e, model_index)) return refuse(e, std::move(*error));
+  auto error = refusal(e, model_index);
+  publish_standing(e.job.tenant_id);  // it arrived, whatever becomes of it
+  if (error) return refuse(e, std::move(*error));
   const LaneIndex lane_index = intern_lane(model_index, e.job, {});
   const queue::Verdict verdict = queue.reserve(
       {.arrival = {arrivals + 1}, .lane = lane_index, .priority = e.job.priority, .queued_ms = now.mono_ms});
@@ -192,6 +215,7 @@ void Brain::State::on(Submit& e) {
   job.submit_request = e.request;
   throttle.accepted(job.spec.tenant_id, tokens_most(job.spec), now.mono_ms);
   quotas.reserve(job.spec.tenant_id, tokens_most(job.spec));
+  publish_standing(job.spec.tenant_id);
   CommitAdmission commit{.commit = next_commit(PendingCommit::Kind::kAdmission, job.arrival),
                          .job_id = job.spec.job_id,
                          .submitted_unix_ms = now.unix_ms,
@@ -257,6 +281,7 @@ void Brain::State::admission_failed(Job& job, const Error& error) {
   dirty = true;
   if (job.session) sessions.withdraw(*job.session);
   quotas.withdraw(job.spec.tenant_id, tokens_most(job.spec));
+  publish_standing(job.spec.tenant_id);
   count(Metric::kEnqueued, "rejected", 1, job.spec.priority);
   count(Metric::kRejected, base::info(ErrorCode::kStoreUnavailable).name);
   if (const auto left_out = refusal_lines.admit(now.mono_ms)) {
@@ -319,6 +344,7 @@ void Brain::State::on(Restored& e) {
   for (const std::int64_t key : sessions.restore(std::move(e.sessions), now)) emit(ForgetSession{key});
   quotas.restore(e.tenants, now.unix_ms);
   restore_orders(e.pool_orders);
+  for (const sessions::TenantUse& use : e.tenants) publish_standing(use.tenant_id);
   for (jobs::RestoredJob& job : e.jobs) restore(job);
   std::int64_t position = 0;
   for (const Priority priority : {Priority::kInteractive, Priority::kBatch}) {
@@ -343,6 +369,7 @@ void Brain::State::restore(jobs::RestoredJob& r) {
   job.attempts = r.attempts;
   job.worker_version = std::move(r.worker_version);
   quotas.reserve(job.spec.tenant_id, tokens_most(job.spec));
+  publish_standing(job.spec.tenant_id);
   job.submitted_unix_ms = r.submitted_unix_ms;
   // Times are told by a wall clock that may have been set meanwhile; arrivals are not, and no job is older than the one
   // before it: the queue promotes by age in order of arrival.

@@ -124,6 +124,7 @@ void Brain::State::settle_quota(const Job& job) {
   quotas.settle(job.spec.tenant_id, {.reserved = tokens_most(job.spec),
                                      .used = prompt + std::min(job.tokens_out, job.spec.max_tokens),
                                      .ended_unix_ms = *job.finished_unix_ms});
+  publish_standing(job.spec.tenant_id);
 }
 
 std::optional<sessions::Share> Brain::State::session_share(const Job& job, const base::WorkerId& worker_id) const {

@@ -1,0 +1,32 @@
+#include "orchestratord/api/admission_board.h"
+
+#include <utility>
+
+namespace llorch::orchestratord::api {
+
+void AdmissionBoard::set(brain::PublishStanding standing) {
+  const std::lock_guard lock(mutex_);
+  standings_.insert_or_assign(std::move(standing.tenant_id), std::move(standing.standing));
+}
+
+void AdmissionBoard::set(brain::PublishQueueRoom room) {
+  const std::lock_guard lock(mutex_);
+  room_ = std::move(room);
+}
+
+std::optional<base::Error> AdmissionBoard::refusal(const Newcomer& newcomer, base::Time now) const {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = standings_.find(newcomer.account); it != standings_.end()) {
+    const auto& [throttle, quota] = it->second;
+    if (throttle) {
+      if (auto error = throttle->refusal(newcomer.tokens.at_least, now.mono_ms)) return error;
+    }
+    if (quota) {
+      if (auto error = quota->refusal(newcomer.tokens, now.unix_ms)) return error;
+    }
+  }
+  if (room_.refuses[static_cast<std::size_t>(newcomer.priority)]) return room_.error;
+  return std::nullopt;
+}
+
+}  // namespace llorch::orchestratord::api
