@@ -1,0 +1,165 @@
+// What clients can make a server hold, and what it refuses before it holds anything.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <boost/json/parse.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "net/server.h"
+#include "net/test_socket.h"
+
+namespace llorch::net {
+namespace {
+
+using http::Scope;
+
+int status_of(const std::string& response) { return response.size() > 12 ? std::stoi(response.substr(9, 3)) : 0; }
+std::string code_of(const std::string& response) {
+  const std::size_t body = response.find("\r\n\r\n");
+  if (body == std::string::npos) return "no response";
+  return std::string(boost::json::parse(response.substr(body + 4)).at("error").at("code").as_string());
+}
+
+struct ServerLimits : testing::Test {
+  IoRuntime runtime;
+  ServerOptions options{.component = "test"};
+  std::unique_ptr<Server> server;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<ExchangePtr> kept;  // of /keep, for the test to answer
+
+  void start() {
+    server = std::make_unique<Server>(runtime, options);
+    server->route("GET", "/hello", Scope::kPublic,
+                  [](Request, ExchangePtr exchange) { exchange->respond(http::text_response(200, "hello")); });
+    server->route("POST", "/echo", Scope::kPublic, [](Request request, ExchangePtr exchange) {
+      exchange->respond(http::text_response(201, std::move(request.body)));
+    });
+    server->route("GET", "/keep", Scope::kPublic, [this](Request, ExchangePtr exchange) {
+      const std::lock_guard lock(mutex);
+      kept.push_back(std::move(exchange));
+      changed.notify_all();
+    });
+    const auto started = server->start();
+    ASSERT_TRUE(started) << started.error().message;
+  }
+  void TearDown() override {
+    server.reset();
+    kept.clear();
+  }
+  void wait_kept(std::size_t count) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return kept.size() >= count; });
+  }
+  // One exchange on a connection of its own.
+  std::string ask(const std::string& request) {
+    TestSocket socket(server->port());
+    EXPECT_TRUE(socket.send(request));
+    return socket.read_all();
+  }
+  static std::string get(std::string_view target, std::string_view fields = "") {
+    return "GET " + std::string(target) + " HTTP/1.1\r\nHost: h\r\n" + std::string(fields) +
+           "Connection: close\r\n\r\n";
+  }
+  static std::string head(std::string_view target, std::size_t bytes, std::string_view fields = "") {
+    return "POST " + std::string(target) + " HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n" +
+           std::string(fields) + "Content-Length: " + std::to_string(bytes) + "\r\n\r\n";
+  }
+};
+
+// Many connections send large bodies slowly: the bytes that are held stay within the budget, the largest are told, and small
+// requests of anybody are served all the while.
+TEST_F(ServerLimits, SlowBodiesStayWithinTheBudget) {
+  options.request_bytes_in_flight_max = 1 << 20;
+  start();
+  constexpr std::size_t kBody = 400'000, kSlow = 40;
+  std::vector<TestSocket> slow;
+  for (std::size_t i = 0; i < kSlow; ++i) {
+    slow.emplace_back(server->port());
+    ASSERT_TRUE(slow.back().send(head("/echo", kBody)));  // what is announced is not held
+  }
+  const std::string part(kBody / 8, 'x');
+  for (int round = 0; round < 7; ++round) {
+    for (TestSocket& socket : slow) socket.send(part);
+    EXPECT_EQ(status_of(ask(head("/echo", 5000, "Connection: close\r\n") + std::string(5000, 'y'))), 201);
+  }
+  // At most two and a half such bodies fit: every other sender was told, in time to read it.
+  std::vector<TestSocket*> waiting;
+  for (TestSocket& socket : slow) waiting.push_back(&socket);
+  std::size_t refused = 0;
+  while (refused + 3 < kSlow) {
+    std::erase_if(waiting, [&](TestSocket* socket) {
+      const std::string answer = socket->read_now();
+      if (answer.empty()) return false;
+      EXPECT_EQ(status_of(answer), 503);
+      EXPECT_EQ(code_of(answer), "SERVER_BUSY");
+      EXPECT_NE(answer.find("\"held_max\":1048576"), std::string::npos) << answer;
+      ++refused;
+      return true;
+    });
+    ASSERT_EQ(status_of(ask(head("/echo", 5000, "Connection: close\r\n") + std::string(5000, 'y'))), 201);
+  }
+  // What they held is free again, once the server has seen that they went.
+  slow.clear();
+  while (status_of(ask(head("/echo", kBody, "Connection: close\r\n") + std::string(kBody, 'z'))) != 201) {
+  }
+}
+
+// A caller that leaves does not take back what its requests cost: they count until a handler has let go of them.
+TEST_F(ServerLimits, RequestsWhoseClientsLeftStillCount) {
+  options.requests_in_flight_max = 3;
+  start();
+  for (std::size_t i = 0; i < 3; ++i) {
+    TestSocket socket(server->port());
+    socket.send(get("/keep"));
+    wait_kept(i + 1);
+  }
+  const std::string refused = ask(get("/hello"));
+  EXPECT_EQ(status_of(refused), 503);
+  EXPECT_EQ(code_of(refused), "SERVER_BUSY");
+  EXPECT_NE(refused.find("3 requests of this server are not answered yet"), std::string::npos) << refused;
+  kept[0]->start_stream(200, {});  // answered: a stream is not a request that waits
+  EXPECT_EQ(status_of(ask(get("/hello"))), 200);
+}
+
+// What a check of the head refuses costs no body, and a small one leaves the connection as it was.
+TEST_F(ServerLimits, AHeadIsRefusedBeforeItsBody) {
+  server = std::make_unique<Server>(runtime, options);
+  std::atomic<int> handled = 0;
+  server->route(
+      "POST", "/full", Scope::kPublic, [&](Request, ExchangePtr) { ++handled; },
+      [](const http::Principal& caller) -> base::Result<> {
+        return base::fail(
+            base::Error{base::ErrorCode::kQueueFull, "full for " + caller.account, {}}.with("retry_after_ms", 70));
+      });
+  ASSERT_TRUE(server->start());
+  TestSocket small(server->port());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(small.send(head("/full", 20) + std::string(20, 'x')));
+    const std::string refused = small.read_until("\"}}");
+    EXPECT_EQ(status_of(refused), 429);
+    EXPECT_NE(refused.find("\"retry_after_ms\":70"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("Connection: keep-alive"), std::string::npos) << refused;
+  }
+  TestSocket large(server->port());
+  ASSERT_TRUE(large.send(head("/full", 4'000'000)));
+  const std::string refused = large.read_until("\"}}");  // nobody waited for the body
+  EXPECT_EQ(status_of(refused), 429);
+  EXPECT_NE(refused.find("Connection: close"), std::string::npos) << refused;
+  EXPECT_EQ(handled, 0);
+}
+
+TEST_F(ServerLimits, ManyFieldsAreTooLarge) {
+  start();
+  std::string fields;
+  for (int i = 0; i < 98; ++i) fields += "a: b\r\n";
+  EXPECT_EQ(status_of(ask(get("/hello", fields))), 200);
+  EXPECT_EQ(status_of(ask(get("/hello", fields + "a: b\r\n"))), 431);
+}
+
+}  // namespace
+}  // namespace llorch::net
