@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from stack import BIN, Stack, clean_env, llorch, request, wait_for
+from stack import BIN, HANG_S, Stack, clean_env, llorch, request, wait_for
 
 OPERATOR = "o" * 40
 TENANT = "a" * 40
@@ -159,7 +159,7 @@ def test_a_paired_listener_sees_its_own_token_and_no_other(stack):
         registered = stack.request("POST", "/v2/pools/register", state("evil", evil.url), headers=bearer(node.token))
         assert registered.status == 200, registered.body
         # Silent, it is asked for its state; unable to answer, it is given up.
-        wait_for("it to be called", lambda: len(evil.requests) >= 3, 20)
+        wait_for("it to be called", lambda: len(evil.requests) >= 3)
         run_a_job(stack)
         stack.request("POST", "/v2/cache/clear", headers=bearer(OPERATOR))
         assert evil.tokens() == {node.control}
@@ -239,8 +239,8 @@ def test_a_revoked_pool_is_refused_and_says_so(tmp_path):
         gone = llorch("--url", stack.url, "pool", "unpair", "pool-1", state_dir=tmp_path)
         assert gone.returncode == 0, gone.stderr
         assert llorch("--url", stack.url, "pool", "unpair", "pool-1", state_dir=tmp_path).returncode == 1
-        wait_for("the pool to go", lambda: not stack.pools(), 20)
-        wait_for("the pool to say why", lambda: "llorch pool pair pool-1" in stack.log("pool-managerd"), 20)
+        wait_for("the pool to go", lambda: not stack.pools())
+        wait_for("the pool to say why", lambda: "llorch pool pair pool-1" in stack.log("pool-managerd"))
         refused = stack.request("POST", "/v2/pools/pool-1/heartbeat", state("pool-1", stack.pool_url), headers=bearer(old.token))
         assert (refused.status, refused.code) == (401, "BAD_TOKEN")
         job = stack.submit(max_tokens=4)["job_id"]
@@ -268,12 +268,12 @@ def test_a_pool_on_all_addresses_announces_one(tmp_path):
     with Stack(state_dir=tmp_path / "s") as stack:
         stack.pool.terminate()
         stack.pool.wait()
-        done = subprocess.run([*command, str(stack.dir)], capture_output=True, timeout=30, env=clean_env(stack.dir))
+        done = subprocess.run([*command, str(stack.dir)], capture_output=True, timeout=HANG_S, env=clean_env(stack.dir))
         assert done.returncode == 2 and b"pool-managerd.advertise" in done.stderr, done.stderr
         stack.settings["pool-managerd.advertise"] = "127.0.0.2"
         stack.pool_bind = "0.0.0.0:0"
         stack.start_pool()
-        wait_for("the pool to register", lambda: [p for p in stack.pools() if p["endpoint"].startswith("http://127.0.0.2:")], 20)
+        wait_for("the pool to register", lambda: [p for p in stack.pools() if p["endpoint"].startswith("http://127.0.0.2:")])
         run_a_job(stack)
         uris = [w["uri"] for p in stack.pools() for w in p["workers"]]
         assert uris and all(uri.startswith("http://127.0.0.2:") for uri in uris)
@@ -288,7 +288,7 @@ def test_a_pool_on_all_addresses_announces_one(tmp_path):
 
 def test_an_unpaired_pool_opens_nothing_beyond_its_machine(tmp_path):
     done = subprocess.run([str(BIN / "pool-managerd"), "--cpu", "--bind", "0.0.0.0:0", "--state-dir", str(tmp_path)],
-                          capture_output=True, timeout=30, env=clean_env(tmp_path))
+                          capture_output=True, timeout=HANG_S, env=clean_env(tmp_path))
     assert done.returncode == 4 and b"llorch pool pair" in done.stderr, done.stderr
 
 
@@ -300,7 +300,7 @@ def test_up_pairs_its_own_pool(tmp_path):
                          "--cpu", "--detach", state_dir=folder)
         assert started.returncode == 0, started.stderr
         url = json.loads(started.stdout.splitlines()[-1])["orchestratord"]
-        wait_for("the pool", lambda: [p["status"] for p in request(url, path="/v2/pools").json["pools"]] == ["healthy"], 20)
+        wait_for("the pool", lambda: [p["status"] for p in request(url, path="/v2/pools").json["pools"]] == ["healthy"])
         return url, (folder / "pool_credential").read_text()
 
     def down(folder):
