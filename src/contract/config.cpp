@@ -175,7 +175,11 @@ struct Table<PersistenceConfig> {
       optional("store", &S::store, "Which database holds the jobs; postgresql: the keys of prompts stay here."),
       optional("postgresql", &S::postgresql),
       optional("payload_spool", &S::payload_spool, "Keep the sealed prompt of waiting jobs over a restart."),
-      optional("retention_ms", &S::retention_ms, "How long records of finished jobs are kept.", kMilliseconds)};
+      optional("retention_ms", &S::retention_ms, "How long records of finished jobs are kept.", kMilliseconds),
+      optional("retention_count", &S::retention_count, "How many of them are kept; the oldest go first.", {0, 1e9}),
+      optional("retention_bytes", &S::retention_bytes,
+               "What the database may take beside the prompts of live jobs; the oldest finished jobs go first.",
+               {1 << 20, 1e15})};
 };
 template <>
 struct Table<RestartConfig> {
@@ -279,20 +283,14 @@ inline base::Result<> check_names(const OrchestratordConfig& c) {
   }
   return {};
 }
-// What a tenant has used today is the sum over its records, which must not go before the day has.
 inline base::Result<> check_tenants(const OrchestratordConfig& c) {
-  constexpr std::int64_t kDayMs = 24LL * 3600 * 1000;
-  bool budget = c.quotas.token_budget_daily > 0;
   std::set<std::string_view> ids;
   for (const TenantConfig& tenant : c.tenants) {
-    budget |= tenant.quotas && tenant.quotas->token_budget_daily > 0;
     if (!ids.insert(tenant.id).second) {
       return field_error("tenants", "unique", fmt::format("tenants has two entries with the id {}", tenant.id));
     }
   }
-  if (!budget || c.persistence.retention_ms >= kDayMs) return {};
-  return field_error("persistence.retention_ms", "range",
-                     "persistence.retention_ms must be a day (86400000) or more where a token_budget_daily is set");
+  return {};
 }
 
 template <>

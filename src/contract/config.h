@@ -78,6 +78,8 @@ struct PersistenceConfig {
   PostgresqlConfig postgresql;
   PayloadSpool payload_spool = PayloadSpool::kEncrypted;
   std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;
+  std::int64_t retention_count = 1'000'000;
+  std::int64_t retention_bytes = 1LL << 30;
 };
 struct RestartConfig {
   RunningJobs running_jobs = RunningJobs::kReplay;

@@ -96,7 +96,7 @@ TEST_F(ConfigTest, RefusalsNameTheKey) {
       {"orchestratord: {tenants: [{id: a}]}", "token_file"},
       {"orchestratord: {tenants: [{id: localhost, token_file: f}]}", "tenants[].id"},
       {"orchestratord: {tenants: [{id: a, token_file: f}, {id: a, token_file: g}]}", "two entries with the id a"},
-      {"orchestratord: {quotas: {token_budget_daily: 5}, persistence: {retention_ms: 1000}}", "retention_ms"},
+      {"orchestratord: {persistence: {retention_bytes: 1000}}", "retention_bytes"},
       {"[1, 2]", "mapping"},
       {"a: [", "YAML"},
   };

@@ -28,7 +28,7 @@ def rows_of(database):
     connection = sqlite3.connect(database)
     connection.row_factory = sqlite3.Row
     try:
-        return {row["job_id"]: dict(row) for row in connection.execute("SELECT * FROM jobs")}
+        return {row["job_id"]: dict(row) for row in connection.execute("SELECT * FROM job_records")}
     finally:
         connection.close()
 

@@ -26,6 +26,16 @@ RESTART_BAR_S = 2.0
 FAULTS_SHOWN = 20
 
 
+def receipt_of(row, event):
+    """The receipt of a row of job_records, whole."""
+    return json.loads(row["receipt"]) | {
+        "seed": row["receipt_seed"] % 2**64,
+        "prompt_sha256": row["receipt_prompt_hash"],
+        "output_sha256": row["output_hash"],
+        "tokens_out": event["tokens_out"],
+    }
+
+
 class Storm:
     """A stack under load with its clients. Use: with Storm(...) as storm: storm.kill(...); storm.drain(); storm.judge()."""
 
@@ -77,13 +87,15 @@ class Storm:
         if row["status"] not in TERMINAL:
             return fault(f"{job.job_id} has not ended: {row}")
         stored = json.loads(row["terminal_event"])
+        if row["receipt"] is not None:
+            stored |= {"job_id": row["job_id"], "receipt": receipt_of(row, stored)}
         if job.terminal and job.terminal[1:] != (row["last_event_id"], stored):
             fault(f"{job.job_id}: told {job.terminal}, stored {row['last_event_id']} {stored}")
         if row["status"] == "completed":
             if row["last_event_id"] != job.answer.end_id or workload.outcome_of(stored) != job.answer.outcome:
                 fault(f"{job.job_id} ({job.behaviour}, request {job.number}): stored with another outcome: {stored}")
         elif row["status"] != "cancelled" or not job.may_cancel:
-            fault(f"{job.job_id} ({job.behaviour}) ended {row['status']}: {row['error_code']} {row['last_error']}")
+            fault(f"{job.job_id} ({job.behaviour}) ended {row['status']}: {row['terminal_event']}")
 
     def look_for_leftovers(self, state_dir):
         """Every distinct prompt's needle and every answer's text, in every file."""

@@ -102,11 +102,14 @@ base::Result<> Orchestrator::Parts::lock_folder() {
 
 base::Result<> Orchestrator::Parts::open_store() {
   const contract::PersistenceConfig& persistence = options.config.orchestratord.persistence;
+  const state_store::RetentionLimits retention{.ms = persistence.retention_ms,
+                                               .count_max = persistence.retention_count,
+                                               .bytes_max = persistence.retention_bytes};
   if (persistence.store == contract::StoreKind::kPostgresql) {
     state_store::PostgresStoreOptions postgres;
     postgres.conninfo = TRY(contract::load_postgresql_connection(options.config));
     postgres.directory = options.state_directory;
-    postgres.retention_ms = persistence.retention_ms;
+    postgres.retention = retention;
     postgres.clock = &clock;
     postgres.entropy = &entropy;
     postgres.on_taken_over = options.on_store_taken_over;
@@ -115,7 +118,7 @@ base::Result<> Orchestrator::Parts::open_store() {
   }
   state_store::SqliteStoreOptions store_options;
   store_options.directory = options.state_directory;
-  store_options.retention_ms = persistence.retention_ms;
+  store_options.retention = retention;
   store_options.clock = &clock;
   store_options.entropy = &entropy;
   store_options.sqlite_vfs = options.sqlite_vfs;

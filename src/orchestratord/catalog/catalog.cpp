@@ -34,8 +34,8 @@ base::Result<std::string> body_of(base::Result<net::Response> response) {
 base::Result<std::shared_ptr<const ModelText>> text_of(const std::string& blob) {
   auto data = TRY(engine::text::parse_tokenizer_data(std::as_bytes(std::span(blob))));
   engine::text::Chat chat(data);
-  return std::shared_ptr<const ModelText>(
-      std::make_shared<ModelText>(ModelText{TRY(engine::text::Tokenizer::create(std::move(data))), std::move(chat)}));
+  return std::shared_ptr<const ModelText>(std::make_shared<ModelText>(ModelText{
+      TRY(engine::text::Tokenizer::create(std::move(data))), std::move(chat), static_cast<std::int64_t>(blob.size())}));
 }
 
 KnownModel known_model(contract::ModelFacts facts, const std::shared_ptr<const ModelText>& text) {
@@ -73,6 +73,7 @@ void Catalog::find(const Wanted& wanted, Done done) {
     const std::lock_guard lock(mutex_);
     const auto it = entries_.try_emplace(model_ref).first;
     Entry& entry = it->second;
+    entry.asked_for = ++questions_count_;
     const bool stale = options_.clock->now().mono_ms - entry.known_since_ms >= kFreshMs;
     if (entry.known) {
       answer = *entry.known;
@@ -151,9 +152,10 @@ void Catalog::on_facts(Question question, base::Result<net::Response> response) 
   std::shared_ptr<const ModelText> cached;
   {
     const std::lock_guard lock(mutex_);
-    cached = texts_[facts->digest].lock();
+    const auto it = texts_.find(facts->digest);
+    if (it != texts_.end()) cached = it->second.lock();
   }
-  if (cached != nullptr) return settle(question, known_model(std::move(*facts), cached));
+  if (cached != nullptr) return settle(question, Known{known_model(std::move(*facts), cached), cached->bytes});
   auto request = request_to(question, fmt::format("/v2/models/{}/tokenizer", net::http::percent_encode(facts->digest)));
   if (!request) return on_tokenizer(question, std::move(*facts), no_pool_there());
   options_.client->request(std::move(*request), [this, question = std::move(question),
@@ -174,11 +176,11 @@ void Catalog::on_tokenizer(const Question& question, contract::ModelFacts facts,
     const std::lock_guard lock(mutex_);
     texts_[facts.digest] = *text;
   }
-  settle(question, known_model(std::move(facts), *text));
+  settle(question, Known{known_model(std::move(facts), *text), (*text)->bytes});
 }
 
-void Catalog::settle(const Question& question, base::Result<KnownModel> result) {
-  if (result && options_.timeout_ms_of) result->timeout_ms = options_.timeout_ms_of(question.model_ref);
+void Catalog::settle(const Question& question, base::Result<Known> result) {
+  if (result && options_.timeout_ms_of) result->model.timeout_ms = options_.timeout_ms_of(question.model_ref);
   std::map<std::uint64_t, Done> waiters;
   std::optional<std::int64_t> left_out;
   {
@@ -188,8 +190,10 @@ void Catalog::settle(const Question& question, base::Result<KnownModel> result) 
     entry.asking = false;
     waiters = std::exchange(entry.waiters, {});
     if (result) {
-      entry.known = *result;
+      entry.known = result->model;
+      entry.text_bytes = result->text_bytes;
       entry.known_since_ms = options_.clock->now().mono_ms;
+      forget_unused(question.model_ref);
     } else if (!entry.known || !base::info(result.error().code).retriable) {
       entries_.erase(question.model_ref);  // gone, or not a model: nothing to serve from memory
     }
@@ -202,7 +206,29 @@ void Catalog::settle(const Question& question, base::Result<KnownModel> result) 
                      {"message", result.error().message},
                      {"left_out_before", *left_out}});
   }
-  for (auto& [id, done] : waiters) done(result);
+  const base::Result<KnownModel> answer =
+      result ? base::Result<KnownModel>(std::move(result->model)) : base::fail(std::move(result).error());
+  for (auto& [id, done] : waiters) done(answer);
+}
+
+// Those that nobody asked for the longest go first; a model that is being asked for stays.
+void Catalog::forget_unused(const std::string& kept) {
+  std::size_t count = 0;
+  std::int64_t bytes = 0;
+  std::map<std::uint64_t, std::string> by_use;
+  for (const auto& [model_ref, entry] : entries_) {
+    if (!entry.known) continue;
+    ++count;
+    bytes += entry.text_bytes;
+    if (model_ref != kept && !entry.asking) by_use.emplace(entry.asked_for, model_ref);
+  }
+  for (const auto& [asked_for, model_ref] : by_use) {
+    if (count <= options_.models_max && bytes <= options_.tokenizer_bytes_max) break;
+    --count;
+    bytes -= entries_.at(model_ref).text_bytes;
+    entries_.erase(model_ref);
+  }
+  std::erase_if(texts_, [](const auto& text) { return text.second.expired(); });
 }
 
 void Catalog::expire(const std::string& model_ref, std::uint64_t waiter) {

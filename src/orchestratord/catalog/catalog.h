@@ -29,6 +29,7 @@ struct KnownModel {
 struct ModelText {
   engine::text::Tokenizer tokenizer;
   engine::text::Chat chat;
+  std::int64_t bytes = 0;  // as a pool serves it
 };
 
 struct CatalogOptions {
@@ -47,6 +48,10 @@ struct CatalogOptions {
   std::function<std::int64_t(const std::string& model_ref)> devices_of;
   // The limit on a run of a model that names none; null: no model has one of its own.
   std::function<std::optional<std::int64_t>(const std::string& model_ref)> timeout_ms_of;
+  // What is known of models that nobody asked for lately goes: no more than so many, and with them no more bytes of
+  // tokenizers as pools serve them. Who holds a KnownModel keeps it.
+  std::size_t models_max = 256;
+  std::int64_t tokenizer_bytes_max = 256LL << 20;
   std::int64_t describe_timeout_ms = 60'000;  // a pool hashes a new file before it answers
 };
 
@@ -74,8 +79,14 @@ class Catalog {
   struct Entry {
     std::optional<KnownModel> known;
     std::int64_t known_since_ms = 0;
+    std::int64_t text_bytes = 0;  // of its tokenizer; 0 with nothing known
+    std::uint64_t asked_for = 0;  // when in the order of all questions
     bool asking = false;
     std::map<std::uint64_t, Done> waiters;
+  };
+  struct Known {
+    KnownModel model;
+    std::int64_t text_bytes = 0;
   };
   struct Question {
     std::string model_ref;
@@ -89,8 +100,9 @@ class Catalog {
   // The path at the first endpoint of `question`, with its token; absent: it is not to be called.
   std::optional<net::ClientRequest> request_to(const Question& question, const std::string& path) const;
   void on_tokenizer(const Question& question, contract::ModelFacts facts, base::Result<net::Response> response);
-  void settle(const Question& question, base::Result<KnownModel> result);
+  void settle(const Question& question, base::Result<Known> result);
   void expire(const std::string& model_ref, std::uint64_t waiter);
+  void forget_unused(const std::string& kept);  // REQUIRES mutex_ held
   std::string describe_path(const std::string& model_ref) const;
 
   const CatalogOptions options_;
@@ -100,6 +112,7 @@ class Catalog {
   std::map<std::string, Entry> entries_;                         // by model_ref
   std::map<std::string, std::weak_ptr<const ModelText>> texts_;  // by digest
   std::uint64_t waiters_count_ = 0;
+  std::uint64_t questions_count_ = 0;
 };
 
 }  // namespace llorch::orchestratord::catalog

@@ -37,7 +37,7 @@ class CatalogTest : public testing::Test {
                     if (silent_) return kept_.push_back(exchange);
                     if (error_) return void(exchange->respond_error(*error_));
                     contract::ModelFacts facts;
-                    facts.model_ref = "file:/m.gguf";
+                    facts.model_ref = std::string(request.query_param("ref").value_or(""));
                     facts.digest = digest_;
                     facts.context_length = 512;
                     exchange->respond(net::http::json_response(200, contract::encode(facts)));
@@ -50,20 +50,23 @@ class CatalogTest : public testing::Test {
                   });
     EXPECT_TRUE(server_.start());
     client_ = std::make_unique<net::Client>(runtime_);
-    catalog_ = std::make_unique<Catalog>(
-        CatalogOptions{.client = client_.get(),
-                       .runtime = &runtime_,
-                       .clock = &clock_,
-                       .token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
-                         if (endpoint == stranger_) return std::nullopt;
-                         return endpoint == server_.url() ? kToken : std::string();  // the others need none
-                       },
-                       .kv_dtype = "f16",
-                       .devices_of = [this](const std::string& ref) { return ref == "file:/m.gguf" ? devices_ : 1; }});
+    make_catalog({});
   }
-  base::Result<KnownModel> find(std::int64_t wait_ms = 60'000) {
+  void make_catalog(CatalogOptions options) {
+    options.client = client_.get();
+    options.runtime = &runtime_;
+    options.clock = &clock_;
+    options.token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
+      if (endpoint == stranger_) return std::nullopt;
+      return endpoint == server_.url() ? kToken : std::string();  // the others need none
+    };
+    options.devices_of = [this](const std::string& ref) { return ref == "file:/m.gguf" ? devices_ : 1; };
+    catalog_ = std::make_unique<Catalog>(std::move(options));
+  }
+  base::Result<KnownModel> find(std::int64_t wait_ms = 60'000) { return find("file:/m.gguf", wait_ms); }
+  base::Result<KnownModel> find(const std::string& model_ref, std::int64_t wait_ms) {
     std::promise<base::Result<KnownModel>> done;
-    const Catalog::Wanted wanted{"file:/m.gguf", wait_ms, base::CorrelationId("corr-1")};
+    const Catalog::Wanted wanted{model_ref, wait_ms, base::CorrelationId("corr-1")};
     catalog_->find(wanted, [&](base::Result<KnownModel> r) { done.set_value(std::move(r)); });
     return done.get_future().get();
   }
@@ -105,6 +108,38 @@ TEST_F(CatalogTest, AsksOnceAndThenKnows) {
   EXPECT_EQ(second.tokenizer, first.tokenizer);
   EXPECT_EQ(describes_, 1);
   EXPECT_EQ(tokenizers_, 1);
+}
+
+// What is known is bounded: the models that nobody asked for the longest are forgotten, and so are their tokenizers.
+TEST_F(CatalogTest, ForgetsWhatNobodyAsksFor) {
+  make_catalog({.models_max = 2});
+  catalog_->pool_seen(server_.url());
+  const auto ask = [&](const std::string& name) {
+    digest_ = "sha256:" + name;
+    return find("file:/" + name, 60'000).value().tokenizer;
+  };
+  const std::weak_ptr<const engine::text::Tokenizer> b = (ask("a"), ask("b"));
+  const auto a = ask("a");
+  ask("c");
+  EXPECT_EQ(describes_, 3);
+  EXPECT_TRUE(b.expired());
+  EXPECT_EQ(ask("a"), a);
+  EXPECT_EQ(describes_, 3);
+  ask("b");
+  EXPECT_EQ(describes_, 4);
+  EXPECT_EQ(tokenizers_, 4);
+}
+
+TEST_F(CatalogTest, ForgetsLargeTokenizersSooner) {
+  make_catalog({.tokenizer_bytes_max = static_cast<std::int64_t>(blob_.size())});
+  catalog_->pool_seen(server_.url());
+  const auto held = find("file:/a", 60'000).value();
+  digest_ = "sha256:bb";
+  ASSERT_TRUE(find("file:/b", 60'000));
+  EXPECT_FALSE(held.tokenizer->encode("ab").empty()) << "who has it keeps it";
+  digest_ = "sha256:aa";
+  ASSERT_TRUE(find("file:/a", 60'000));
+  EXPECT_EQ(describes_, 3);
 }
 
 // ORCH-1092, SYS-5.6.1: the request that brings a model up is known by its id in the pool and in the log.

@@ -56,11 +56,20 @@ struct SessionGone {
 using Note =
     std::variant<std::vector<Checkpoint>, sessions::SessionRecord, SessionGone, PoolSeen, PoolOrdered, PoolGone>;
 
+// The oldest finished jobs go; their sums stay with their sessions, and with their tenants for jobs that ended on this day.
+struct Removal {
+  std::int64_t finished_before_unix_ms = 0;
+  std::int64_t count_max = 0;  // keeps commits short
+  std::int64_t day_begin_unix_ms = 0;
+  std::int64_t removed_count = 0;  // out
+};
+
 // One transaction, written in this order.
 struct Changes {
   std::span<Insert> inserts;
   std::span<Update> updates;
   std::span<const Note> notes;
+  Removal* removal = nullptr;  // null: nothing goes
 };
 
 // What became of a transaction. In doubt: it failed, and yet a restart may find it committed, until a later one has
@@ -68,12 +77,6 @@ struct Changes {
 struct Ended {
   base::Result<> result;
   bool in_doubt = false;
-};
-
-// Finished jobs past their time, but for those that a session still counts. At most `count_max` per call keeps commits short.
-struct Retention {
-  std::int64_t finished_before_unix_ms = 0;
-  std::int64_t count_max = 0;
 };
 
 // A copy of all rows under way, in a file of its own.
@@ -93,8 +96,12 @@ class Backend {
 
   // Success: all of it is on disk.
   virtual Ended commit(Changes changes) = 0;
-  // Returns how many.
-  virtual base::Result<std::int64_t> delete_finished(const Retention& retention) = 0;
+  // Of finished jobs. Reads them all: for the start.
+  virtual base::Result<std::int64_t> finished_count() = 0;
+  // What the database holds beside the payloads of live jobs, which have `payload_bytes`.
+  virtual base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) = 0;
+  // Gives a little of the space that nothing needs any more back to the file system; whether there is more.
+  virtual base::Result<bool> give_back_space() = 0;
 
   virtual base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) = 0;
   virtual base::Result<std::optional<JobRecord>> find_task(const std::string& id) = 0;

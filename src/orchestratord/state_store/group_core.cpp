@@ -1,6 +1,9 @@
 #include "orchestratord/state_store/group_core.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,8 +27,12 @@ constexpr std::int64_t kErasureSyncDelayMs = 500;
 constexpr std::int64_t kProgressDelayMs = 10;
 // Between attempts to settle admissions in doubt while the disk refuses and nobody else wants to write.
 constexpr std::int64_t kRetryDelayMs = 200;
-// Retention looks for work this often.
+// Retention looks for jobs that are too old this often; for jobs that are too many, whenever some ended.
 constexpr std::int64_t kCleanUpPeriodMs = 60'000;
+// How long jobs that are too many wait for a commit to go with, so that they cost no sync of their own.
+constexpr std::int64_t kRemovalDelayMs = 20;
+// Between two small parts of the space that is given back.
+constexpr std::int64_t kSpacePauseMs = 10;
 // A backup copies so much at a time and then waits for so long: 64 MiB/s, and who comes meanwhile waits for a fraction of a
 // millisecond.
 constexpr int kBackupStepPages = 32;
@@ -39,7 +46,16 @@ struct Prepared {
   std::optional<PayloadRow> row;
   base::Result<> result;
 };
-using Query = std::variant<Find, FindTask, List, Restore>;
+using Query = std::variant<Find, FindTask, Restore>;
+// A list under way.
+struct Reading {
+  List operation;
+  std::vector<JobRecord> jobs;
+};
+struct Sealed {
+  payload::Slot slot;
+  std::int64_t bytes = 0;
+};
 
 struct Batch {
   std::vector<Admit> admissions;
@@ -49,6 +65,10 @@ struct Batch {
   std::vector<Query> queries;
   bool writes() const { return !admissions.empty() || !moves.empty() || !notes.empty(); }
 };
+
+std::int64_t bytes_of(const PayloadRow& row) {
+  return static_cast<std::int64_t>(row.nonce.size() + row.ciphertext.size());
+}
 
 class GroupCore final : public StoreCore {
  public:
@@ -60,6 +80,7 @@ class GroupCore final : public StoreCore {
   void close() override;
 
  private:
+  void give_back_space();
   std::int64_t now_ms() const { return options_.clock->now().mono_ms; }
   void release_progress(Batch& batch);
   void settle();
@@ -72,14 +93,22 @@ class GroupCore final : public StoreCore {
   void answer(const Query& query);
   base::Result<RestoredState> read_live();
   void sync_erasures();
+  std::int64_t excess();
+  std::optional<Removal> due_removal();
+  void finish_removal(const std::optional<Removal>& removal, const Ended& ended);
   void clean_up();
+  void step_list();
+  void remember_payload(const base::JobId& job_id, const Sealed& sealed);
+  std::optional<payload::Slot> forget_payload(const base::JobId& job_id);
   void begin_backup(BackupOrder order);
   void step_backup();
   void end_backup(base::Result<std::string> result);
 
   GroupCoreOptions options_;
   std::optional<payload::PayloadKeys> keys_;
-  std::map<base::JobId, payload::Slot> slots_;  // of live jobs
+  std::map<base::JobId, Sealed> payloads_;  // of live jobs
+  std::int64_t payload_bytes_ = 0;          // of all of them
+  std::deque<Reading> lists_;
   // Admissions whose commit failed after it may have reached the log: a restart could find them. Neither "yes" nor "no" is
   // true until a later commit has taken their place in the log, so they are tried again and nobody is told meanwhile.
   std::vector<Prepared> in_doubt_;
@@ -90,6 +119,8 @@ class GroupCore final : public StoreCore {
   std::int64_t erasure_due_ms_ = kNever;
   std::int64_t progress_due_ms_ = kNever;
   std::int64_t clean_up_due_ms_ = 0;
+  std::int64_t space_due_ms_ = 0;
+  std::optional<std::int64_t> finished_count_;  // none after an error: to be counted
   struct Backup {
     BackupOrder order;
     std::unique_ptr<DatabaseCopy> copy;
@@ -104,11 +135,12 @@ base::Result<> GroupCore::open() {
   for (const LiveJob& job : TRY(options_.backend->live_jobs())) {
     if (!job.payload) continue;
     live.insert(payload::Slot{job.payload->key_slot});
-    slots_.emplace(job.job.job_id, payload::Slot{job.payload->key_slot});
+    remember_payload(job.job.job_id, {payload::Slot{job.payload->key_slot}, bytes_of(*job.payload)});
   }
   TRY(keys_->adopt(live));
   clean_up();
-  base::log_event(base::LogLevel::kInfo, "store.opened", {}, "The job store is open.", {{"live_jobs", slots_.size()}});
+  base::log_event(base::LogLevel::kInfo, "store.opened", {}, "The job store is open.",
+                  {{"live_jobs", payloads_.size()}});
   return {};
 }
 
@@ -138,6 +170,8 @@ void GroupCore::run(std::vector<Operation> group) {
             batch.noters.push_back(std::move(op.done));
           } else if constexpr (std::is_same_v<Op, ForgetSession>) {
             batch.notes.emplace_back(SessionGone{op.session_key});
+          } else if constexpr (std::is_same_v<Op, List>) {
+            lists_.push_back({std::move(op), {}});
           } else if constexpr (std::is_same_v<Op, BackupOrder>) {
             begin_backup(std::move(op));
           } else {
@@ -155,12 +189,15 @@ void GroupCore::run(std::vector<Operation> group) {
   }
   for (const Query& query : batch.queries) answer(query);
   sync_erasures();
+  if (!lists_.empty()) step_list();
   if (now_ms() >= clean_up_due_ms_) clean_up();
+  if (now_ms() >= space_due_ms_) give_back_space();
   if (now_ms() >= backup_due_ms_) step_backup();
 }
 
 std::int64_t GroupCore::due_mono_ms() const {
-  return std::min({retry_due_ms_, erasure_due_ms_, progress_due_ms_, clean_up_due_ms_, backup_due_ms_});
+  if (!lists_.empty()) return now_ms();
+  return std::min({retry_due_ms_, erasure_due_ms_, progress_due_ms_, clean_up_due_ms_, space_due_ms_, backup_due_ms_});
 }
 
 // Progress joins whatever is written, or goes alone when it has waited long enough.
@@ -180,6 +217,7 @@ void GroupCore::close() {
   progress_due_ms_ = progress_.empty() ? kNever : now_ms();
   if (!in_doubt_.empty()) retry_due_ms_ = now_ms();  // once more
   run({});
+  while (!lists_.empty()) step_list();
   for (const Prepared& p : std::exchange(in_doubt_, {})) {
     p.operation.done(
         base::fail(ErrorCode::kShuttingDown,
@@ -206,7 +244,7 @@ std::vector<Insert> inserts_of(const std::vector<Prepared>& prepared, Attempt at
 
 void GroupCore::settle() {
   std::vector<Insert> inserts = inserts_of(in_doubt_, Attempt::kRepeat);
-  const Ended ended = options_.backend->commit({inserts, {}, {}});
+  const Ended ended = options_.backend->commit({inserts, {}, {}, nullptr});
   note_health(ended);
   if (!ended.result) {
     retry_due_ms_ = now_ms() + kRetryDelayMs;
@@ -268,8 +306,10 @@ void GroupCore::commit(Batch& batch) {
     const bool repeat = moves_in_doubt_.contains(move.transition.job_id);
     updates.push_back({&move.transition, repeat ? Attempt::kRepeat : Attempt::kFirst, {}});
   }
-  const Ended ended = options_.backend->commit({inserts, updates, batch.notes});
+  std::optional<Removal> removal = due_removal();
+  const Ended ended = options_.backend->commit({inserts, updates, batch.notes, removal ? &*removal : nullptr});
   note_health(ended);
+  finish_removal(removal, ended);
   finish_admissions(std::move(prepared), inserts, ended);
   finish_moves(batch.moves, updates, ended);
   for (const Store::Done& done : batch.noters) done(ended.result);
@@ -311,13 +351,14 @@ void GroupCore::finish_admissions(std::vector<Prepared> prepared, const std::vec
       }
       p.result = ended.result ? written : ended.result;
     }
-    if (p.slot && p.result) slots_.emplace(p.operation.admission.job.job_id, *p.slot);
+    if (p.slot && p.result) remember_payload(p.operation.admission.job.job_id, {*p.slot, bytes_of(*p.row)});
     if (p.slot && !p.result) keys_->erase(*p.slot);
     p.operation.done(p.result);
   }
 }
 
 void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>& updates, const Ended& ended) {
+  std::int64_t ended_count = 0;
   for (std::size_t i = 0; i < moves.size(); ++i) {
     const Transition& transition = moves[i].transition;
     const bool terminal = contract::is_terminal(transition.progress.status);
@@ -328,10 +369,14 @@ void GroupCore::finish_moves(std::vector<Move>& moves, const std::vector<Update>
     }
     if (updates[i].result && terminal) {
       moves_in_doubt_.erase(transition.job_id);
-      if (const auto slot = slots_.extract(transition.job_id)) keys_->erase(slot.mapped());
+      if (const auto slot = forget_payload(transition.job_id)) keys_->erase(*slot);
+      ++ended_count;
     }
     moves[i].done(updates[i].result);
   }
+  if (ended_count == 0) return;
+  if (finished_count_) *finished_count_ += ended_count;
+  if (excess() > 0) clean_up_due_ms_ = std::min(clean_up_due_ms_, now_ms() + kRemovalDelayMs);
 }
 
 void GroupCore::note_health(const Ended& ended) {
@@ -354,8 +399,6 @@ void GroupCore::answer(const Query& query) {
     find->done(backend.find(find->job_id));
   } else if (const auto* task = std::get_if<FindTask>(&query)) {
     task->done(backend.find_task(task->id));
-  } else if (const auto* list = std::get_if<List>(&query)) {
-    list->done(backend.newest(list->listing));
   } else {
     std::get<Restore>(query).done(read_live());
   }
@@ -398,13 +441,88 @@ void GroupCore::sync_erasures() {
   }
 }
 
-// One slice: what comes meanwhile waits for no more than that. What fails is tried again in the next period.
-void GroupCore::clean_up() {
+// How many of the finished jobs are too many, by count or by bytes. 0 also if the disk does not say.
+std::int64_t GroupCore::excess() {
+  if (!finished_count_) {
+    const auto count = options_.backend->finished_count();
+    if (!count) return 0;
+    finished_count_ = *count;
+  }
+  if (*finished_count_ == 0) return 0;
+  const std::int64_t by_count = *finished_count_ - options_.retention.count_max;
+  const auto bytes = options_.backend->record_bytes(payload_bytes_);
+  const std::int64_t over = bytes ? *bytes - options_.retention.bytes_max : 0;
+  const std::int64_t mean = bytes ? std::max<std::int64_t>(1, *bytes / *finished_count_) : 1;
+  return std::max(by_count, over > 0 ? over / mean + 1 : 0);
+}
+
+// One slice: what comes meanwhile waits for no more than that. Jobs that are too many go with any commit, so that a steady
+// load removes as many as it ends and pays no sync for them; jobs that are too old wait for their period.
+std::optional<Removal> GroupCore::due_removal() {
   const base::Time now = options_.clock->now();
-  const auto removed = options_.backend->delete_finished(
-      {.finished_before_unix_ms = now.unix_ms - options_.retention_ms, .count_max = kRetentionSliceJobs});
-  const bool more = removed && *removed == kRetentionSliceJobs;
-  clean_up_due_ms_ = more ? now.mono_ms : now.mono_ms + kCleanUpPeriodMs;
+  const std::int64_t too_many = clean_up_due_ms_ <= now.mono_ms + kRemovalDelayMs ? excess() : 0;
+  if (too_many <= 0 && now.mono_ms < clean_up_due_ms_) return std::nullopt;
+  return Removal{.finished_before_unix_ms =
+                     too_many > 0 ? std::numeric_limits<std::int64_t>::max() : now.unix_ms - options_.retention.ms,
+                 .count_max = too_many > 0 ? std::min(too_many, kRetentionSliceJobs) : kRetentionSliceJobs,
+                 .day_begin_unix_ms = now.unix_ms - now.unix_ms % kDayMs};
+}
+
+// What failed is tried again in the next period.
+void GroupCore::finish_removal(const std::optional<Removal>& removal, const Ended& ended) {
+  if (!removal) return;
+  if (!ended.result) finished_count_.reset();
+  const std::int64_t removed = ended.result ? removal->removed_count : 0;
+  if (finished_count_) *finished_count_ -= removed;
+  const std::int64_t now = now_ms();
+  if (removed > 0 && space_due_ms_ == kNever) space_due_ms_ = now + kSpacePauseMs;
+  const bool more = removed > 0 && (removed == removal->count_max || excess() > 0);
+  clean_up_due_ms_ = more ? now : now + kCleanUpPeriodMs;
+}
+
+void GroupCore::clean_up() {
+  std::optional<Removal> removal = due_removal();
+  if (!removal) return;
+  const Ended ended = options_.backend->commit({{}, {}, {}, &*removal});
+  finish_removal(removal, ended);
+}
+
+void GroupCore::give_back_space() {
+  const auto more = options_.backend->give_back_space();
+  space_due_ms_ = more && *more ? now_ms() + kSpacePauseMs : kNever;
+}
+
+// ---- lists ----------------------------------------------------------------------------------------------------------
+
+// One slice of the first list, which then goes behind the others.
+void GroupCore::step_list() {
+  Reading reading = std::move(lists_.front());
+  lists_.pop_front();
+  const Listing& wanted = reading.operation.listing;
+  Listing slice = wanted;
+  slice.count_max = std::min(kListSliceJobs, wanted.count_max - static_cast<std::int64_t>(reading.jobs.size()));
+  if (!reading.jobs.empty()) slice.before = reading.jobs.back().arrival;
+  auto jobs = options_.backend->newest(slice);
+  if (!jobs) return reading.operation.done(base::fail(std::move(jobs).error()));
+  const bool last = static_cast<std::int64_t>(jobs->size()) < slice.count_max;
+  std::move(jobs->begin(), jobs->end(), std::back_inserter(reading.jobs));
+  if (last || static_cast<std::int64_t>(reading.jobs.size()) == wanted.count_max) {
+    return reading.operation.done(std::move(reading.jobs));
+  }
+  lists_.push_back(std::move(reading));
+}
+
+// ---- payloads of live jobs ------------------------------------------------------------------------------------------
+
+void GroupCore::remember_payload(const base::JobId& job_id, const Sealed& sealed) {
+  if (payloads_.emplace(job_id, sealed).second) payload_bytes_ += sealed.bytes;
+}
+
+std::optional<payload::Slot> GroupCore::forget_payload(const base::JobId& job_id) {
+  const auto payload = payloads_.extract(job_id);
+  if (!payload) return std::nullopt;
+  payload_bytes_ -= payload.mapped().bytes;
+  return payload.mapped().slot;
 }
 
 // ---- backup ---------------------------------------------------------------------------------------------------------
@@ -417,7 +535,7 @@ void GroupCore::begin_backup(BackupOrder order) {
   backup_due_ms_ = now_ms();
 }
 
-// The last step sees the rows as every commit so far has left them, and `slots_` is theirs: no commit is under way.
+// The last step sees the rows as every commit so far has left them, and `payloads_` are theirs: no commit is under way.
 void GroupCore::step_backup() {
   if (!backup_->order.progress(backup_->copy->progress())) {
     return end_backup(base::fail(ErrorCode::kCancelled, "nobody waits for the backup any more"));
@@ -429,7 +547,7 @@ void GroupCore::step_backup() {
     return;
   }
   std::set<payload::Slot> live;
-  for (const auto& [job, slot] : slots_) live.insert(slot);
+  for (const auto& [job, sealed] : payloads_) live.insert(sealed.slot);
   end_backup(keys_->image(live));
 }
 

@@ -11,13 +11,15 @@
 
 namespace llorch::orchestratord::state_store {
 
-// Finished jobs past their retention leave in slices of this many, one behind each group.
-inline constexpr std::int64_t kRetentionSliceJobs = 200;
+// Finished jobs past a limit leave in slices of this many, with the commit of a group or behind one.
+inline constexpr std::int64_t kRetentionSliceJobs = 64;
+// A list is read in slices of this many jobs, one behind each group.
+inline constexpr std::int64_t kListSliceJobs = 64;
 
 struct GroupCoreOptions {
   std::unique_ptr<Backend> backend;
   files::StateFilePtr keys;
-  std::int64_t retention_ms = 0;       // of finished jobs
+  RetentionLimits retention;
   const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the core
   base::Entropy* entropy = nullptr;    // REQUIRES not null; outlives the core
 };

@@ -18,7 +18,7 @@ base::Result<std::unique_ptr<Store>> open_postgres_store(PostgresStoreOptions op
        .on_taken_over = std::move(options.on_taken_over)}));
   base::log_event(base::LogLevel::kInfo, "store.library", {}, "The jobs are in PostgreSQL.");
   core.keys = TRY(files::open_state_file(options.directory / "payload.keys"));
-  core.retention_ms = options.retention_ms;
+  core.retention = options.retention;
   core.clock = options.clock;
   core.entropy = options.entropy;
   return start_store_thread(TRY(open_group_core(std::move(core))), *options.clock);

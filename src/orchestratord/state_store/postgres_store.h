@@ -15,12 +15,12 @@ namespace llorch::orchestratord::state_store {
 struct PostgresStoreOptions {
   std::string conninfo;             // as libpq takes it; empty: libpq's own variables. Never logged, never in an error
   std::filesystem::path directory;  // of payload.keys
-  std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;  // of finished jobs
-  const base::Clock* clock = nullptr;                  // REQUIRES not null; outlives the store
-  base::Entropy* entropy = nullptr;                    // REQUIRES not null; outlives the store; used on its thread only
-  std::chrono::milliseconds lock_wait{15'000};         // for the end of a former owner's session
-  std::chrono::milliseconds reply_timeout{10'000};     // a server that is silent for longer counts as gone
-  std::function<void()> on_taken_over;                 // on the store's thread: this store will never commit again
+  RetentionLimits retention;
+  const base::Clock* clock = nullptr;               // REQUIRES not null; outlives the store
+  base::Entropy* entropy = nullptr;                 // REQUIRES not null; outlives the store; used on its thread only
+  std::chrono::milliseconds lock_wait{15'000};      // for the end of a former owner's session
+  std::chrono::milliseconds reply_timeout{10'000};  // a server that is silent for longer counts as gone
+  std::function<void()> on_taken_over;              // on the store's thread: this store will never commit again
 };
 
 // Connects, takes the store's lock, migrates the schema, opens DIRECTORY/payload.keys, overwrites keys no live job owns.

@@ -55,6 +55,7 @@ struct JobRecord {
   std::optional<std::int64_t> deadline_ms;
   std::int64_t tokens_in = 0;
   std::int64_t submitted_unix_ms = 0;
+  std::int64_t arrival = 0;  // order of admission; the store's to give
   JobProgress progress;
 };
 
@@ -112,9 +113,18 @@ struct BackupOrder {
   std::function<void(base::Result<std::string>)> done;
 };
 
+// Which jobs a list has.
 struct Listing {
   std::int64_t count_max = 0;
-  std::optional<std::string> tenant_id;  // of this one alone; absent: of all
+  std::optional<std::string> tenant_id{};  // of this one alone; absent: of all
+  std::optional<std::int64_t> before{};    // only those that came before this JobRecord::arrival
+};
+
+// Finished jobs go, the oldest first, when one of these is passed.
+struct RetentionLimits {
+  std::int64_t ms = 7LL * 24 * 3600 * 1000;  // since the end of the job
+  std::int64_t count_max = 1'000'000;
+  std::int64_t bytes_max = 1LL << 30;  // of what the database holds, without the payloads of live jobs
 };
 
 // Thread-safe. Callbacks run on the store's thread, in order of commit, and must not block; every callback is called
@@ -152,7 +162,8 @@ class Store {
   virtual void find(base::JobId job_id, Found done) = 0;
   // The job that has this id as its task_id, or as its job_id.
   virtual void find_task(std::string id, Found done) = 0;
-  // The newest first.
+  // The newest first. Read in slices with what else is to be done between them; none is there twice, and one that goes
+  // meanwhile may be missing.
   virtual void list(Listing listing, Listed done) = 0;
   // A few pages behind each commit, so that nobody waits for more than these.
   virtual void backup(BackupOrder order) = 0;

@@ -1,7 +1,9 @@
 #include "orchestratord/api/tasks/tasks.h"
 
+#include <fmt/core.h>
+
 #include <charconv>
-#include <unordered_map>
+#include <limits>
 
 #include "contract/json.h"
 #include "net/sse/sse.h"
@@ -19,9 +21,10 @@ constexpr std::int64_t kListDefault = 50;
 constexpr std::int64_t kListMax = 1000;
 
 Error not_found(const base::JobId& job_id) {
-  return Error{ErrorCode::kJobNotFound,
-               "no job has this id: it never was, or it ended longer ago than persistence.retention_ms",
-               {}}
+  return Error{
+      ErrorCode::kJobNotFound,
+      "no job has this id: it never was, or it ended so long ago that its record is gone (persistence.retention_*)",
+      {}}
       .with("job_id", job_id.value);
 }
 
@@ -33,17 +36,23 @@ base::Result<base::JobId> job_id_of(const net::Request& request) {
                     "no job has this id: job ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
 }
 
-base::Result<std::int64_t> limit_of(const net::Request& request) {
-  const auto text = request.query_param("limit");
-  if (!text) return kListDefault;
+// Absent: not given.
+base::Result<std::optional<std::int64_t>> number_of(const net::Request& request, const char* name, std::int64_t max) {
+  const auto text = request.query_param(name);
+  if (!text) return std::optional<std::int64_t>();
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (ec != std::errc() || end != text->data() + text->size() || value < 1 || value > kListMax) {
-    return base::fail(Error{ErrorCode::kInvalidParams, "limit must be between 1 and 1000", {}}
-                          .with("field", "limit")
+  if (ec != std::errc() || end != text->data() + text->size() || value < 1 || value > max) {
+    return base::fail(Error{ErrorCode::kInvalidParams, fmt::format("{} must be between 1 and {}", name, max), {}}
+                          .with("field", std::string(name))
                           .with("reason", "range"));
   }
-  return value;
+  return std::optional(value);
+}
+
+base::Result<state_store::Listing> listing_of(const net::Request& request) {
+  return state_store::Listing{.count_max = TRY(number_of(request, "limit", kListMax)).value_or(kListDefault),
+                              .before = TRY(number_of(request, "before", std::numeric_limits<std::int64_t>::max()))};
 }
 
 // With the ids that the caller knows it by.
@@ -102,36 +111,45 @@ void Tasks::show_stored(const Asked& asked, std::optional<contract::WaitReason> 
   });
 }
 
+// The store reads and the desk writes: neither commits nor sockets wait for a long list.
 void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) {
-  const auto limit = limit_of(request);
-  if (!limit) return refuse(context_, exchange, limit.error());
-  context_.brain->ask<brain::AnswerQueryJobs>(
-      brain::QueryJobs{},
-      [this, limit = *limit, caller = request.peer.principal, exchange](brain::AnswerQueryJobs answer) {
-        auto live = std::make_shared<std::unordered_map<base::JobId, brain::LiveJob>>();
-        for (brain::LiveJob& job : answer.jobs) live->emplace(job.job_id, std::move(job));
-        state_store::Listing listing{.count_max = limit, .tenant_id = {}};
-        if (caller.role != net::http::Role::kOperator) listing.tenant_id = caller.account;
-        context_.store->list(std::move(listing), [this, live, caller,
-                                                  exchange](base::Result<std::vector<state_store::JobRecord>> records) {
-          if (!records) return refuse(context_, exchange, std::move(records).error());
-          contract::JobList out;
-          for (const state_store::JobRecord& record : *records) {
-            const auto it = live->find(record.job_id);
-            // A job that is ending, or ended since the brain was asked, is shown as its row has it.
-            const bool use_live = it != live->end() && !contract::is_terminal(record.progress.status) &&
-                                  !contract::is_terminal(it->second.status);
-            out.tasks.push_back(shown_view(
-                caller, record,
-                use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
-                         : std::nullopt));
-            if (it != live->end() && !contract::is_terminal(record.progress.status)) {
-              out.tasks.back().reason = it->second.reason;
-            }
-          }
-          exchange->respond(net::http::json_response(200, contract::encode(out)));
-        });
+  auto listing = listing_of(request);
+  if (!listing) return refuse(context_, exchange, listing.error());
+  const net::http::Principal& caller = request.peer.principal;
+  if (caller.role != net::http::Role::kOperator) listing->tenant_id = caller.account;
+  context_.brain->ask<brain::AnswerQueryJobs>(brain::QueryJobs{}, [this, listing = *std::move(listing), caller,
+                                                                   exchange](brain::AnswerQueryJobs answer) {
+    LiveJobs live;
+    for (brain::LiveJob& job : answer.jobs) live.emplace(job.job_id, std::move(job));
+    context_.store->list(listing, [this, caller, count_max = listing.count_max, live = std::move(live),
+                                   exchange](base::Result<std::vector<state_store::JobRecord>> records) mutable {
+      if (!records) return refuse(context_, exchange, std::move(records).error());
+      context_.desk->post([this, caller, count_max, live = std::move(live), exchange, records = *std::move(records)] {
+        contract::JobList list = views_of(caller, live, records);
+        if (static_cast<std::int64_t>(records.size()) == count_max) list.next_before = records.back().arrival;
+        exchange->respond(net::http::json_response(200, contract::encode(list)));
       });
+    });
+  });
+}
+
+contract::JobList Tasks::views_of(const net::http::Principal& caller, const LiveJobs& live,
+                                  const std::vector<state_store::JobRecord>& records) const {
+  contract::JobList out;
+  for (const state_store::JobRecord& record : records) {
+    const auto it = live.find(record.job_id);
+    // A job that is ending, or ended since the brain was asked, is shown as its row has it.
+    const bool use_live =
+        it != live.end() && !contract::is_terminal(record.progress.status) && !contract::is_terminal(it->second.status);
+    out.tasks.push_back(shown_view(
+        caller, record,
+        use_live ? std::optional(LiveDetails{it->second, last_event_id_of(context_.hub->find(record.job_id))})
+                 : std::nullopt));
+    if (it != live.end() && !contract::is_terminal(record.progress.status)) {
+      out.tasks.back().reason = it->second.reason;
+    }
+  }
+  return out;
 }
 
 void Tasks::events(const net::Request& request, const net::ExchangePtr& exchange) {

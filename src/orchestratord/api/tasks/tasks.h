@@ -1,5 +1,8 @@
 #pragma once
 // GET and DELETE of /v2/tasks and what lies below it.
+#include <unordered_map>
+#include <vector>
+
 #include "orchestratord/api/context.h"
 
 namespace llorch::orchestratord::api::tasks {
@@ -30,6 +33,9 @@ class Tasks {
   void serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
                            const net::ExchangePtr& exchange);
   void answer_cancel(const Asked& asked, const brain::AnswerCancel& answer);
+  using LiveJobs = std::unordered_map<base::JobId, brain::LiveJob>;
+  contract::JobList views_of(const net::http::Principal& caller, const LiveJobs& live,
+                             const std::vector<state_store::JobRecord>& records) const;
   // The stored row, or an answered error.
   void find_stored(const Asked& asked, std::function<void(const state_store::JobRecord&)> then);
 

@@ -85,6 +85,7 @@ void CommandRunner::run(brain::RememberPool& command) {
 }
 
 void CommandRunner::run(brain::ForgetPool& command) {
+  if (const auto endpoint = context_.pools->endpoint_of(command.pool_id)) context_.catalog->pool_lost(*endpoint);
   context_.pools->forget(command.pool_id);
   context_.store->forget_pool(command.pool_id, committed(command.commit));
 }

@@ -1,6 +1,7 @@
 #include "orchestratord/state_store/postgres/backend.h"
 
 #include <bit>
+#include <limits>
 
 #include "contract/json.h"
 #include "orchestratord/state_store/rows/job_row.h"
@@ -11,6 +12,8 @@ namespace llorch::orchestratord::state_store::postgres {
 namespace {
 
 using base::ErrorCode;
+
+#define LLORCH_PG_JOB_COLUMNS LLORCH_JOB_COLUMNS("j.terminal_event")
 
 // The row in the interface that job_row.h reads.
 struct RowView {
@@ -94,10 +97,11 @@ Query update_query(const Update& update) {
       "tokens_generated = coalesce($8, tokens_generated), outcome = $9, stop_reason = $10, error_code = $11, "
       "last_error = $12, terminal_event = $13, last_event_id = $14, decode_time_ms = coalesce($17, decode_time_ms), "
       "worker_version = coalesce($18, worker_version) "
-      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id), "
+      "WHERE job_id = $15 AND (completed_at IS NULL OR $16 <> 0) RETURNING job_id, pg_column_size(jobs.*) AS bytes), "
       "unsealed AS (DELETE FROM job_payloads p USING changed c WHERE p.job_id = c.job_id AND $7 IS NOT NULL), "
       "unmarked AS (DELETE FROM sse_checkpoints s USING changed c WHERE s.job_id = c.job_id AND $7 IS NOT NULL) "
-      "SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM jobs WHERE job_id = $15)");
+      "SELECT (SELECT count(*) FROM changed), (SELECT count(*) FROM jobs WHERE job_id = $15), "
+      "(SELECT coalesce(sum(bytes), 0)::bigint FROM changed)");
   query.add(contract::enum_name(p.status)).add(p.attempts).add(storable(p.worker_id)).add(storable(p.pool_id));
   query.add(p.dispatched_unix_ms).add(p.started_unix_ms).add(p.finished_unix_ms).add(p.tokens_out);
   query.add(outcome_of(p));
@@ -163,6 +167,26 @@ struct AddNote {
   }
 };
 
+// Answers how many jobs went, and what their rows took. Last of its transaction.
+void add_removal(const Removal& removal, std::vector<Query>& queries) {
+  Query older("DELETE FROM tenant_use WHERE day_begin_at < $1");
+  queries.push_back(std::move(older.add(removal.day_begin_unix_ms)));
+  Query remove(
+      "WITH gone AS (DELETE FROM jobs WHERE arrival IN (SELECT arrival FROM jobs WHERE completed_at IS NOT NULL AND "
+      "completed_at < $1 ORDER BY completed_at, arrival LIMIT $2) RETURNING *, pg_column_size(jobs.*) AS bytes), "
+      "charged AS (UPDATE sessions s SET turns = s.turns + g.turns, tokens_in = s.tokens_in + g.tokens_in, "
+      "tokens_out = s.tokens_out + g.tokens_out, decode_time_ms = s.decode_time_ms + g.decode_time_ms, "
+      "touched_at = greatest(s.touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS
+      " FROM gone WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = s.session_key), "
+      "used AS (INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, $3, "
+      "sum(" LLORCH_TENANT_TOKENS
+      ")::bigint FROM gone WHERE completed_at >= $3 GROUP BY tenant_id "
+      "ON CONFLICT (tenant_id, day_begin_at) DO UPDATE SET tokens = tenant_use.tokens + excluded.tokens) "
+      "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone");
+  remove.add(removal.finished_before_unix_ms).add(removal.count_max);
+  queries.push_back(std::move(remove.add(removal.day_begin_unix_ms)));
+}
+
 class PostgresBackend final : public Backend {
  public:
   explicit PostgresBackend(ServerOptions options) : server_(std::move(options)) {}
@@ -172,7 +196,10 @@ class PostgresBackend final : public Backend {
     return {};
   }
   Ended commit(Changes changes) override;
-  base::Result<std::int64_t> delete_finished(const Retention& retention) override;
+  base::Result<std::int64_t> finished_count() override;
+  base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) override;
+  // The server's vacuum does that.
+  base::Result<bool> give_back_space() override { return false; }
   base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) override;
   base::Result<std::optional<JobRecord>> find_task(const std::string& id) override;
   base::Result<std::vector<JobRecord>> newest(const Listing& listing) override;
@@ -190,6 +217,8 @@ class PostgresBackend final : public Backend {
   base::Result<std::optional<JobRecord>> find_one(const char* sql, const std::string& id);
 
   Server server_;
+  // Of the rows of finished jobs: the server says what its files take, not how much of that is in use. None: to be summed.
+  std::optional<std::int64_t> record_bytes_;
   std::optional<Connection> connection_;  // none after an error: what state it is in is not worth knowing
 };
 
@@ -204,9 +233,11 @@ base::Result<Rows> PostgresBackend::query(Query query) {
 Ended PostgresBackend::commit(Changes changes) {
   if (auto written = write(changes); !written) {
     connection_.reset();
+    record_bytes_.reset();
     return {std::move(written), false};
   }
   const auto rows = query(Query("COMMIT"));
+  if (!rows || rows->command() != "COMMIT") record_bytes_.reset();
   if (!rows) return {base::fail(rows.error()), true};
   // A transaction that cannot be committed answers ROLLBACK, without an error.
   if (rows->command() == "COMMIT") return {};
@@ -224,6 +255,7 @@ base::Result<> PostgresBackend::write(Changes& changes) {
   }
   for (const Update& update : changes.updates) queries.push_back(update_query(update));
   for (const Note& note : changes.notes) std::visit(AddNote{queries}, note);
+  if (changes.removal != nullptr) add_removal(*changes.removal, queries);
 
   if (!connection_) TRY(open());
   const std::vector<Rows> rows = TRY(connection_->pipeline(queries));
@@ -233,17 +265,31 @@ base::Result<> PostgresBackend::write(Changes& changes) {
     insert.result = read_insert(rows[next++]);
     if (insert.session != nullptr) ++next;
   }
-  for (Update& update : changes.updates) update.result = read_update(rows[next++]);
+  std::int64_t more_bytes = 0;
+  for (Update& update : changes.updates) {
+    if (contract::is_terminal(update.transition->progress.status)) more_bytes += rows[next].integer(0, 2);
+    update.result = read_update(rows[next++]);
+  }
+  if (changes.removal != nullptr) {
+    const Rows& gone = rows.back();
+    changes.removal->removed_count = gone.integer(0, 0);
+    more_bytes -= gone.integer(0, 1);
+  }
+  if (record_bytes_) *record_bytes_ += more_bytes;
   return {};
 }
 
-base::Result<std::int64_t> PostgresBackend::delete_finished(const Retention& retention) {
-  Query remove(
-      "WITH gone AS (DELETE FROM jobs WHERE arrival IN (SELECT j.arrival FROM jobs j WHERE j.completed_at < $1 "
-      "AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_key = j.session_key) LIMIT $2) "
-      "RETURNING arrival) SELECT count(*) FROM gone");
-  remove.add(retention.finished_before_unix_ms).add(retention.count_max);
-  return TRY(query(std::move(remove))).integer(0, 0);
+base::Result<std::int64_t> PostgresBackend::finished_count() {
+  return TRY(query(Query("SELECT count(*) FROM jobs WHERE completed_at IS NOT NULL"))).integer(0, 0);
+}
+
+base::Result<std::int64_t> PostgresBackend::record_bytes(std::int64_t) {
+  if (!record_bytes_) {
+    record_bytes_ = TRY(query(Query("SELECT coalesce(sum(pg_column_size(jobs.*)), 0)::bigint FROM jobs "
+                                    "WHERE completed_at IS NOT NULL")))
+                        .integer(0, 0);
+  }
+  return *record_bytes_;
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql, const std::string& id) {
@@ -255,20 +301,22 @@ base::Result<std::optional<JobRecord>> PostgresBackend::find_one(const char* sql
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find(const base::JobId& job_id) {
-  return find_one("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.job_id = $1", job_id.value);
+  return find_one("SELECT " LLORCH_PG_JOB_COLUMNS "FROM jobs j WHERE j.job_id = $1", job_id.value);
 }
 
 base::Result<std::optional<JobRecord>> PostgresBackend::find_task(const std::string& id) {
-  return find_one("SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = $1 OR j.job_id = $1", id);
+  return find_one("SELECT " LLORCH_PG_JOB_COLUMNS "FROM jobs j WHERE j.task_id = $1 OR j.job_id = $1", id);
 }
 
 base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& listing) {
   // The second condition is that of the index jobs_of_tenants.
-  Query newest(listing.tenant_id ? "SELECT " LLORCH_JOB_COLUMNS
-                                   "FROM jobs j WHERE j.tenant_id = $2 AND strpos(j.task_id, ':') > 0"
-                                   " ORDER BY j.arrival DESC LIMIT $1"
-                                 : "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT $1");
-  newest.add(listing.count_max);
+  Query newest(listing.tenant_id
+                   ? "SELECT " LLORCH_PG_JOB_COLUMNS
+                     "FROM jobs j WHERE j.arrival < $1 AND j.tenant_id = $3 AND strpos(j.task_id, ':') > 0 "
+                     "ORDER BY j.arrival DESC LIMIT $2"
+                   : "SELECT " LLORCH_PG_JOB_COLUMNS
+                     "FROM jobs j WHERE j.arrival < $1 ORDER BY j.arrival DESC LIMIT $2");
+  newest.add(listing.before.value_or(std::numeric_limits<std::int64_t>::max())).add(listing.count_max);
   if (listing.tenant_id) newest.add(std::string_view(*listing.tenant_id));
   const Rows rows = TRY(query(std::move(newest)));
   std::vector<JobRecord> jobs;
@@ -278,7 +326,7 @@ base::Result<std::vector<JobRecord>> PostgresBackend::newest(const Listing& list
 
 base::Result<std::vector<LiveJob>> PostgresBackend::live_jobs() {
   const Rows rows = TRY(
-      query(Query("SELECT " LLORCH_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+      query(Query("SELECT " LLORCH_PG_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
                   "LEFT JOIN job_payloads p ON p.job_id = j.job_id WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   for (int i = 0; i < rows.count(); ++i) {
@@ -305,15 +353,16 @@ base::Result<std::vector<KnownPool>> PostgresBackend::pools() {
 }
 
 base::Result<std::vector<sessions::RestoredSession>> PostgresBackend::sessions() {
-  const Rows rows = TRY(
-      query(Query("SELECT s.session_key, s.session_id, s.created_at, s.touched_at, s.token_budget, s.time_budget_ms, "
-                  "s.cost_budget_nano, s.prompt_token_cost_nano, s.output_token_cost_nano, count(j.job_id), "
-                  "coalesce(sum(j.tokens_in) FILTER (WHERE j.completed_at IS NOT NULL AND j.attempts > 0), 0)::bigint, "
-                  "coalesce(sum(j.tokens_generated) FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
-                  "coalesce(sum(j.decode_time_ms) FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
-                  "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
-                  "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
-                  "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
+  const Rows rows = TRY(query(
+      Query("SELECT s.session_key, s.session_id, s.created_at, s.touched_at, s.token_budget, s.time_budget_ms, "
+            "s.cost_budget_nano, s.prompt_token_cost_nano, s.output_token_cost_nano, s.turns + count(j.job_id), "
+            "s.tokens_in + coalesce(sum(j.tokens_in) FILTER (WHERE j.completed_at IS NOT NULL AND j.attempts > 0), "
+            "0)::bigint, "
+            "s.tokens_out + coalesce(sum(j.tokens_generated) FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
+            "s.decode_time_ms + coalesce(sum(j.decode_time_ms) FILTER (WHERE j.completed_at IS NOT NULL), 0)::bigint, "
+            "coalesce(max(j.created_at), 0), coalesce(max(j.completed_at), 0) "
+            "FROM sessions s LEFT JOIN jobs j ON j.session_key = s.session_key "
+            "GROUP BY s.session_key ORDER BY s.created_at, s.session_key")));
   std::vector<sessions::RestoredSession> sessions;
   for (int i = 0; i < rows.count(); ++i) sessions.push_back(read_session(RowView{rows, i}));
   return sessions;

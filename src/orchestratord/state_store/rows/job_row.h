@@ -11,19 +11,31 @@
 
 namespace llorch::orchestratord::state_store {
 
-// Columns in the order of read_job; kJobColumns of them.
-#define LLORCH_JOB_COLUMNS                                                                                       \
+// Columns in the order of read_job; kJobColumns of them. `terminal_event`: the expression for the whole event.
+#define LLORCH_JOB_COLUMNS(terminal_event)                                                                       \
   "j.job_id, j.task_id, j.session_id, j.correlation_id, j.request_hash, j.priority, j.model, j.model_ref, "      \
   "j.model_facts, j.prompt_hash, j.params, j.max_tokens, j.seed, j.on_disconnect, j.timeout_ms, j.deadline_ms, " \
   "j.tokens_in, j.created_at, j.status, j.attempts, j.worker_id, j.pool_id, j.dispatched_at, j.started_at, "     \
-  "j.completed_at, j.tokens_generated, j.terminal_event, j.last_event_id, j.session_key, j.decode_time_ms, "     \
-  "j.tenant_id, j.worker_version "
-inline constexpr int kJobColumns = 32;
+  "j.completed_at, j.tokens_generated, " terminal_event                                                          \
+  ", j.last_event_id, j.session_key, j.decode_time_ms, "                                                         \
+  "j.tenant_id, j.worker_version, j.arrival "
+inline constexpr int kJobColumns = 33;
 
-// Tenant and tokens of the jobs that ended at the time of the parameter or later.
-#define LLORCH_TENANT_USE(parameter)                                                                            \
-  "SELECT tenant_id, CAST(sum(tokens_generated + CASE WHEN attempts > 0 THEN tokens_in ELSE 0 END) AS BIGINT) " \
-  "FROM jobs WHERE completed_at >= " parameter " GROUP BY tenant_id ORDER BY tenant_id"
+// What a job's tenant is charged for it.
+#define LLORCH_TENANT_TOKENS "tokens_generated + CASE WHEN attempts > 0 THEN tokens_in ELSE 0 END"
+// Tenant and tokens of the jobs that ended on the day that begins at the time of the parameter, or later.
+#define LLORCH_TENANT_USE(parameter)                                                            \
+  "SELECT tenant_id, CAST(sum(tokens) AS BIGINT) FROM (SELECT tenant_id, " LLORCH_TENANT_TOKENS \
+  " AS tokens "                                                                                 \
+  "FROM jobs WHERE completed_at >= " parameter                                                  \
+  " UNION ALL SELECT tenant_id, tokens FROM tenant_use "                                        \
+  "WHERE day_begin_at >= " parameter ") AS used GROUP BY tenant_id ORDER BY tenant_id"
+// What the jobs of a query that names them `gone` add to their session.
+#define LLORCH_SESSION_SUMS                                                                                      \
+  "session_key, count(*) AS turns, "                                                                             \
+  "CAST(sum(CASE WHEN attempts > 0 THEN tokens_in ELSE 0 END) AS BIGINT) AS tokens_in, "                         \
+  "CAST(sum(tokens_generated) AS BIGINT) AS tokens_out, CAST(sum(decode_time_ms) AS BIGINT) AS decode_time_ms, " \
+  "max(completed_at) AS last_at"
 
 // The columns outcome and terminal_event.
 std::optional<std::string> outcome_of(const JobProgress& progress);
@@ -84,6 +96,7 @@ base::Result<JobRecord> read_job(const Row& row) {
   job.deadline_ms = row.optional_integer(15);
   job.tokens_in = row.integer(16);
   job.submitted_unix_ms = row.integer(17);
+  job.arrival = row.integer(32);
   job.progress = TRY(read_progress(row));
   return job;
 }

@@ -9,6 +9,9 @@ namespace {
 
 using base::ErrorCode;
 
+// Free pages that stay for what is written next: 4 MiB.
+constexpr std::int64_t kSparePages = 1024;
+
 struct WriteNote {
   Database& database;
   base::Result<> operator()(const std::vector<Checkpoint>& checkpoints) const {
@@ -31,9 +34,12 @@ class SqliteBackend final : public Backend {
   Ended commit(Changes changes) override {
     return database_.transaction([&] { return write(changes); });
   }
-  base::Result<std::int64_t> delete_finished(const Retention& retention) override {
-    return sqlite::delete_finished(database_, retention);
+  base::Result<std::int64_t> finished_count() override { return sqlite::finished_count(database_); }
+  base::Result<std::int64_t> record_bytes(std::int64_t payload_bytes) override {
+    const Pages pages = TRY(database_.pages());
+    return (pages.count - pages.free_count) * pages.bytes - payload_bytes;
   }
+  base::Result<bool> give_back_space() override;
   base::Result<std::optional<JobRecord>> find(const base::JobId& job_id) override {
     return find_job(database_, job_id);
   }
@@ -82,7 +88,15 @@ base::Result<> SqliteBackend::write(Changes& changes) {
     }
   }
   for (const Note& note : changes.notes) TRY(std::visit(WriteNote{database_}, note));
+  if (changes.removal != nullptr) TRY(remove_finished(database_, *changes.removal));
   return {};
+}
+
+base::Result<bool> SqliteBackend::give_back_space() {
+  const Pages pages = TRY(database_.pages());
+  if (pages.free_count <= kSparePages) return false;
+  TRY(database_.execute("PRAGMA incremental_vacuum(64)"));
+  return pages.free_count - 64 > kSparePages;
 }
 
 }  // namespace

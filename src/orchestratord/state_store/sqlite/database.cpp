@@ -134,11 +134,12 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
       sqlite3_open_v2(options.path.c_str(), &raw, flags, options.vfs.empty() ? nullptr : options.vfs.c_str());
   Database database(raw);
   if (code != SQLITE_OK) return base::fail(database_error(raw, "cannot open the job store"));
-  // locking_mode before journal_mode: WAL then needs no shared memory file.
+  // auto_vacuum before there is a page: space can be given back then. locking_mode before journal_mode: WAL then needs no
+  // shared memory file.
   // The CHECKs speak to people and other programs: what we write comes from enums, and each IN list would cost a temporary
   // table per row.
   TRY(database.execute(
-      "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+      "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
       "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
       "PRAGMA trusted_schema=OFF; PRAGMA ignore_check_constraints=ON; PRAGMA journal_size_limit=16777216;"));
   TRY(check_setting(database, "PRAGMA locking_mode", "exclusive"));  // one connection, of all processes
@@ -180,6 +181,24 @@ base::Result<Statement*> Database::statement(const char* sql) {
     return base::fail(database_error(db_.get(), "the job store"));
   }
   return &statements_.emplace(sql, Statement(raw)).first->second;
+}
+
+base::Result<> Database::make_space_returnable() {
+  if (check_setting(*this, "PRAGMA auto_vacuum", "2")) return {};
+  return execute("PRAGMA auto_vacuum=INCREMENTAL; VACUUM;");
+}
+
+base::Result<Pages> Database::pages() {
+  const auto value = [this](const char* pragma) -> base::Result<std::int64_t> {
+    const StatementUse row(*TRY(statement(pragma)));
+    TRY(row->step());
+    return row->integer(0);
+  };
+  Pages pages;
+  pages.count = TRY(value("PRAGMA page_count"));
+  pages.free_count = TRY(value("PRAGMA freelist_count"));
+  pages.bytes = TRY(value("PRAGMA page_size"));
+  return pages;
 }
 
 std::int64_t Database::changes() const { return sqlite3_changes64(db_.get()); }

@@ -70,6 +70,13 @@ struct DatabaseOptions {
   std::int64_t checkpoint_pages = 1000;
 };
 
+// Of the file, those of the log included.
+struct Pages {
+  std::int64_t count = 0;
+  std::int64_t free_count = 0;
+  std::int64_t bytes = 0;  // of one
+};
+
 class Database {
  public:
   // Opens a database, or makes one of an empty file: in WAL mode with synchronous FULL, foreign keys, secure delete and an
@@ -85,6 +92,10 @@ class Database {
   base::Result<> execute(const std::string& sql);
   // Prepared once per connection and kept. REQUIRES `sql` to be a literal.
   base::Result<Statement*> statement(const char* sql);
+  // A file of an older program is written anew, once: without that its free pages stay in it. What it needs beside the file
+  // is as much memory. REQUIRES: no transaction is open.
+  base::Result<> make_space_returnable();
+  base::Result<Pages> pages();
   std::int64_t changes() const;
   // Of the last row inserted.
   std::int64_t last_rowid() const;

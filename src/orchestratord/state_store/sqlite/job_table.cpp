@@ -1,6 +1,7 @@
 #include "orchestratord/state_store/sqlite/job_table.h"
 
 #include <bit>
+#include <limits>
 
 #include "contract/json.h"
 #include "orchestratord/state_store/rows/job_row.h"
@@ -9,11 +10,85 @@
 namespace llorch::orchestratord::state_store::sqlite {
 namespace {
 
+// Of job_records. The view does not put the event together itself: a schema that is not trusted may not call json_set.
+#define LLORCH_SQLITE_JOB_COLUMNS                                                                                    \
+  LLORCH_JOB_COLUMNS(                                                                                                \
+      "iif(j.receipt IS NULL, j.terminal_event, json_set(j.terminal_event, '$.job_id', j.job_id, '$.receipt', "      \
+      "json_set(j.receipt, '$.seed', json(printf('%u', j.receipt_seed)), '$.prompt_sha256', j.receipt_prompt_hash, " \
+      "'$.output_sha256', j.output_hash, '$.tokens_out', json_extract(j.terminal_event, '$.tokens_out'))))")
+
 base::Result<std::optional<JobRecord>> read_one(Database& database, const char* sql, std::string_view key) {
   const StatementUse row(*TRY(database.statement(sql)));
   row->bind(1, key);
   if (!TRY(row->step())) return std::optional<JobRecord>();
   return std::optional<JobRecord>(TRY(read_job(*row)));
+}
+
+// What many jobs say alike is one row.
+struct SharedRow {
+  const char* find;
+  const char* insert;
+};
+base::Result<std::int64_t> key_of(Database& database, const SharedRow& sql, const std::vector<std::string>& texts) {
+  const auto bind = [&](Statement& statement) {
+    for (std::size_t i = 0; i < texts.size(); ++i) statement.bind(static_cast<int>(i) + 1, std::string_view(texts[i]));
+  };
+  {
+    Statement& find = *TRY(database.statement(sql.find));
+    const StatementUse found(find);
+    bind(find);
+    if (TRY(found->step())) return found->integer(0);
+  }
+  Statement* insert = TRY(database.statement(sql.insert));
+  bind(*insert);
+  TRY(insert->run());
+  return database.last_rowid();
+}
+base::Result<> delete_unused(Database& database, const char* sql, std::int64_t key) {
+  Statement* remove = TRY(database.statement(sql));
+  remove->bind(1, key);
+  return remove->run();
+}
+
+// Lower-case hex as bytes; any other text as it is.
+void bind_digest(Statement& statement, int index, std::string_view text) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    const int high = digit(text[i]), low = digit(text[i + 1]);
+    if (high < 0 || low < 0) break;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  if (!text.empty() && bytes.size() * 2 == text.size()) {
+    statement.bind_blob(index, bytes);
+  } else {
+    statement.bind(index, text);
+  }
+}
+
+// The end of a job as its row has it: the receipt is put together again by the view job_records.
+struct Ending {
+  std::optional<std::string> event;
+  std::optional<contract::Receipt> receipt;  // whole; absent: none, or one that stays in the event
+  std::optional<std::int64_t> receipt_key;
+};
+base::Result<Ending> ending_of(Database& database, const JobProgress& p) {
+  if (!p.end || !p.end->receipt || p.end->receipt->tokens_out != p.end->tokens_out) {
+    return Ending{terminal_event_of(p), std::nullopt, std::nullopt};
+  }
+  JobProgress bare = p;
+  bare.end->job_id.clear();
+  bare.end->receipt.reset();
+  contract::Receipt alike = *p.end->receipt;
+  alike.seed = 0;
+  alike.prompt_sha256.clear();
+  alike.output_sha256.clear();
+  alike.tokens_out = 0;
+  const std::int64_t key = TRY(key_of(database,
+                                      {.find = "SELECT receipt_key FROM receipts WHERE receipt = ?",
+                                       .insert = "INSERT INTO receipts (receipt) VALUES (?)"},
+                                      {contract::encode(alike)}));
+  return Ending{terminal_event_of(bare), p.end->receipt, key};
 }
 
 base::Result<> delete_rows_of(Database& database, const char* sql, const base::JobId& job_id) {
@@ -25,25 +100,33 @@ base::Result<> delete_rows_of(Database& database, const char* sql, const base::J
 }  // namespace
 
 base::Result<bool> insert_job(Database& database, const JobRecord& job, const PayloadRow* payload) {
+  const std::int64_t model_key =
+      TRY(key_of(database,
+                 {.find = "SELECT model_key FROM models WHERE model = ? AND model_ref = ? AND model_facts = ?",
+                  .insert = "INSERT INTO models (model, model_ref, model_facts) VALUES (?, ?, ?)"},
+                 {job.model, job.model_ref, contract::encode(job.facts)}));
+  // A task_id that is left out is the job_id, so one that is taken is looked for where no index refuses it.
   Statement* insert = TRY(database.statement(
-      "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model, model_ref, "
-      "model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, "
-      "created_at, "
-      "session_key, tenant_id, status, attempts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-      "'queued', "
-      "0) "
+      "INSERT INTO jobs (job_id, task_id, session_id, correlation_id, request_hash, priority, model_key, "
+      "prompt_hash, params, max_tokens, seed, on_disconnect, timeout_ms, deadline_ms, tokens_in, created_at, "
+      "session_key, tenant_id, status, attempts) SELECT ?1, nullif(?2, ?1), ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, "
+      "?13, ?14, ?15, ?16, ?17, ?18, 'queued', 0 "
+      "WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE task_id IS NULL AND job_id = ?2 AND job_id <> ?1) "
+      "AND NOT EXISTS (SELECT 1 FROM jobs WHERE task_id = ?2) "
       "ON CONFLICT DO NOTHING"));
   insert->bind(1, std::string_view(job.job_id.value)).bind(2, std::string_view(job.task_id)).bind(3, job.session_id);
-  insert->bind(4, std::string_view(job.correlation_id.value)).bind(5, std::string_view(job.request_sha256));
-  insert->bind(6, contract::enum_name(job.priority)).bind(7, std::string_view(job.model));
-  insert->bind(8, std::string_view(job.model_ref)).bind(9, std::string_view(contract::encode(job.facts)));
-  insert->bind(10, std::string_view(job.prompt_sha256)).bind(11, std::string_view(job.params));
-  insert->bind(12, job.max_tokens).bind(13, std::bit_cast<std::int64_t>(job.seed));
-  insert->bind(14, contract::enum_name(job.on_disconnect)).bind(15, job.timeout_ms).bind(16, job.deadline_ms);
-  insert->bind(17, job.tokens_in).bind(18, job.submitted_unix_ms).bind(19, job.session_key);
-  insert->bind(20, std::string_view(job.tenant_id));
+  bind_digest(*insert, 5, job.request_sha256);
+  bind_digest(*insert, 8, job.prompt_sha256);
+  insert->bind(4, std::string_view(job.correlation_id.value)).bind(6, contract::enum_name(job.priority));
+  insert->bind(7, model_key).bind(9, std::string_view(job.params)).bind(10, job.max_tokens);
+  insert->bind(11, std::bit_cast<std::int64_t>(job.seed)).bind(12, contract::enum_name(job.on_disconnect));
+  insert->bind(13, job.timeout_ms).bind(14, job.deadline_ms).bind(15, job.tokens_in).bind(16, job.submitted_unix_ms);
+  insert->bind(17, job.session_key).bind(18, std::string_view(job.tenant_id));
   TRY(insert->run());
-  if (database.changes() == 0) return false;
+  if (database.changes() == 0) {
+    TRY(delete_unused(database, "DELETE FROM models WHERE model_key = ? AND jobs_count = 0", model_key));
+    return false;
+  }
   if (payload == nullptr) return true;
   Statement* sealed =
       TRY(database.statement("INSERT INTO job_payloads (arrival, key_slot, nonce, ciphertext) VALUES (?, ?, ?, ?)"));
@@ -55,27 +138,36 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
 
 base::Result<Updated> update_job(Database& database, const Transition& transition) {
   const JobProgress& p = transition.progress;
+  const bool terminal = contract::is_terminal(p.status);
+  const Ending ending = TRY(ending_of(database, p));
   Statement* update = TRY(database.statement(
-      "UPDATE jobs SET status = ?, attempts = ?, worker_id = coalesce(?, worker_id), pool_id = coalesce(?, pool_id), "
-      "dispatched_at = coalesce(?, dispatched_at), started_at = coalesce(?, started_at), "
-      "completed_at = coalesce(?, completed_at), tokens_generated = coalesce(?, tokens_generated), "
-      "decode_time_ms = coalesce(?, decode_time_ms), outcome = ?, "
-      "stop_reason = ?, error_code = ?, last_error = ?, terminal_event = ?, last_event_id = ?, "
-      "worker_version = coalesce(?, worker_version) "
-      "WHERE job_id = ? AND completed_at IS NULL"));
+      "UPDATE jobs SET status = ?1, attempts = ?2, worker_id = coalesce(?3, worker_id), pool_id = coalesce(?4, "
+      "pool_id), "
+      "dispatched_at = coalesce(?5, dispatched_at), started_at = coalesce(?6, started_at), "
+      "completed_at = coalesce(?7, completed_at), tokens_generated = coalesce(?8, tokens_generated), "
+      "decode_time_ms = coalesce(?9, decode_time_ms), terminal_event = ?10, last_event_id = ?11, "
+      "worker_version = iif(?12, NULL, coalesce(?13, worker_version)), receipt_key = ?14, output_hash = ?15, "
+      "receipt_seed = nullif(?16, seed), receipt_prompt_hash = nullif(?17, prompt_hash) "
+      "WHERE job_id = ?18 AND completed_at IS NULL"));
   update->bind(1, contract::enum_name(p.status)).bind(2, p.attempts).bind(3, p.worker_id).bind(4, p.pool_id);
   update->bind(5, p.dispatched_unix_ms).bind(6, p.started_unix_ms).bind(7, p.finished_unix_ms).bind(8, p.tokens_out);
-  update->bind(9, p.decode_time_ms).bind(10, outcome_of(p));
-  update->bind(11, p.end ? std::optional(std::string(contract::enum_name(p.end->stop_reason))) : std::nullopt);
-  update->bind(12, p.error ? std::optional(p.error->code) : std::nullopt);
-  update->bind(13, p.error ? std::optional(p.error->message) : std::nullopt);
-  update->bind(14, terminal_event_of(p)).bind(15, p.last_event_id).bind(16, p.worker_version);
-  update->bind(17, std::string_view(transition.job_id.value));
+  update->bind(9, p.decode_time_ms).bind(10, ending.event).bind(11, p.last_event_id);
+  update->bind(12, std::int64_t{terminal}).bind(13, p.worker_version).bind(14, ending.receipt_key);
+  if (ending.receipt) {
+    bind_digest(*update, 15, ending.receipt->output_sha256);
+    update->bind(16, std::bit_cast<std::int64_t>(ending.receipt->seed));
+    bind_digest(*update, 17, ending.receipt->prompt_sha256);
+  }
+  update->bind(18, std::string_view(transition.job_id.value));
   TRY(update->run());
   if (database.changes() == 0) {
+    if (ending.receipt_key) {
+      TRY(delete_unused(database, "DELETE FROM receipts WHERE receipt_key = ? AND jobs_count = 0",
+                        *ending.receipt_key));
+    }
     return TRY(find_job(database, transition.job_id)) ? Updated::kTerminal : Updated::kMissing;
   }
-  if (!contract::is_terminal(p.status)) return Updated::kDone;
+  if (!terminal) return Updated::kDone;
   TRY(delete_rows_of(database, "DELETE FROM job_payloads WHERE arrival = (SELECT arrival FROM jobs WHERE job_id = ?)",
                      transition.job_id));
   TRY(delete_rows_of(database, "DELETE FROM sse_checkpoints WHERE job_id = ?", transition.job_id));
@@ -94,32 +186,64 @@ base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoin
   return upsert->run();
 }
 
-base::Result<std::int64_t> delete_finished(Database& database, const Retention& retention) {
-  Statement* remove = TRY(database.statement(
-      "DELETE FROM jobs WHERE arrival IN (SELECT j.arrival FROM jobs j WHERE j.completed_at < ? AND NOT EXISTS "
-      "(SELECT 1 FROM sessions s WHERE s.session_key = j.session_key) LIMIT ?)"));
-  remove->bind(1, retention.finished_before_unix_ms).bind(2, retention.count_max);
-  TRY(remove->run());
-  return database.changes();
+// Which they are is the same in each statement of the transaction.
+#define LLORCH_GONE \
+  "FROM jobs WHERE completed_at IS NOT NULL AND completed_at < ?1 ORDER BY completed_at, arrival LIMIT ?2"
+
+base::Result<> remove_finished(Database& database, Removal& removal) {
+  const auto run = [&](const char* sql, bool needs_day) -> base::Result<> {
+    Statement* statement = TRY(database.statement(sql));
+    statement->bind(1, removal.finished_before_unix_ms).bind(2, removal.count_max);
+    if (needs_day) statement->bind(3, removal.day_begin_unix_ms);
+    return statement->run();
+  };
+  TRY(run(
+      "UPDATE sessions SET turns = sessions.turns + g.turns, tokens_in = sessions.tokens_in + g.tokens_in, "
+      "tokens_out = sessions.tokens_out + g.tokens_out, decode_time_ms = sessions.decode_time_ms + g.decode_time_ms, "
+      "touched_at = max(touched_at, g.last_at) FROM (SELECT " LLORCH_SESSION_SUMS " FROM (SELECT * " LLORCH_GONE
+      ") WHERE session_key IS NOT NULL GROUP BY session_key) g WHERE g.session_key = sessions.session_key",
+      false));
+  TRY(run("INSERT INTO tenant_use (tenant_id, day_begin_at, tokens) SELECT tenant_id, ?3, sum(" LLORCH_TENANT_TOKENS
+          ") FROM (SELECT * " LLORCH_GONE ") WHERE completed_at >= ?3 GROUP BY tenant_id "
+          "ON CONFLICT DO UPDATE SET tokens = tokens + excluded.tokens",
+          true));
+  Statement* older = TRY(database.statement("DELETE FROM tenant_use WHERE day_begin_at < ?"));
+  older->bind(1, removal.day_begin_unix_ms);
+  TRY(older->run());
+  TRY(run("DELETE FROM jobs WHERE arrival IN (SELECT arrival " LLORCH_GONE ")", false));
+  removal.removed_count = database.changes();
+  return {};
+}
+
+base::Result<std::int64_t> finished_count(Database& database) {
+  const StatementUse row(*TRY(database.statement("SELECT count(*) FROM jobs WHERE completed_at IS NOT NULL")));
+  TRY(row->step());
+  return row->integer(0);
 }
 
 base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id) {
-  return read_one(database, "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.job_id = ?", job_id.value);
+  return read_one(database, "SELECT " LLORCH_SQLITE_JOB_COLUMNS "FROM job_records j WHERE j.job_id = ?", job_id.value);
 }
 
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id) {
-  return read_one(database, "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j WHERE j.task_id = ?1 OR j.job_id = ?1", task_id);
+  return read_one(database,
+                  "SELECT " LLORCH_SQLITE_JOB_COLUMNS
+                  "FROM job_records j WHERE j.arrival IN (SELECT arrival FROM jobs WHERE "
+                  "job_id = ?1 UNION ALL SELECT arrival FROM jobs WHERE task_id = ?1)",
+                  task_id);
 }
 
 base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listing& listing) {
-  // The second condition is that of the index jobs_of_tenants.
+  // The second condition of a tenant's is that of the index jobs_of_tenants.
   const StatementUse row(*TRY(database.statement(
-      listing.tenant_id ? "SELECT " LLORCH_JOB_COLUMNS
-                          "FROM jobs j WHERE j.tenant_id = ?2 AND instr(j.task_id, ':') > 0"
-                          " ORDER BY j.arrival DESC LIMIT ?1"
-                        : "SELECT " LLORCH_JOB_COLUMNS "FROM jobs j ORDER BY j.arrival DESC LIMIT ?1")));
-  row->bind(1, listing.count_max);
-  if (listing.tenant_id) row->bind(2, std::string_view(*listing.tenant_id));
+      listing.tenant_id
+          ? "SELECT " LLORCH_SQLITE_JOB_COLUMNS
+            "FROM job_records j WHERE j.arrival IN (SELECT arrival FROM jobs WHERE tenant_id = ?3 AND "
+            "instr(task_id, ':') > 0 AND arrival < ?1 ORDER BY arrival DESC LIMIT ?2) ORDER BY j.arrival DESC"
+          : "SELECT " LLORCH_SQLITE_JOB_COLUMNS
+            "FROM job_records j WHERE j.arrival < ?1 ORDER BY j.arrival DESC LIMIT ?2")));
+  row->bind(1, listing.before.value_or(std::numeric_limits<std::int64_t>::max())).bind(2, listing.count_max);
+  if (listing.tenant_id) row->bind(3, std::string_view(*listing.tenant_id));
   std::vector<JobRecord> jobs;
   while (TRY(row->step())) jobs.push_back(TRY(read_job(*row)));
   return jobs;
@@ -128,7 +252,7 @@ base::Result<std::vector<JobRecord>> newest_jobs(Database& database, const Listi
 base::Result<std::vector<LiveJob>> live_jobs(Database& database) {
   const StatementUse row(
       *TRY(database.statement(
-          "SELECT " LLORCH_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM jobs j "
+          "SELECT " LLORCH_SQLITE_JOB_COLUMNS ", p.key_slot, p.nonce, p.ciphertext FROM job_records j "
           "LEFT JOIN job_payloads p ON p.arrival = j.arrival WHERE j.completed_at IS NULL ORDER BY j.arrival")));
   std::vector<LiveJob> jobs;
   while (TRY(row->step())) {

@@ -1,5 +1,5 @@
 #pragma once
-// The SQL of jobs, queue, job_payloads, sse_checkpoints and pools; sessions have session_table.h. Every function runs inside
+// The SQL of jobs, models, receipts, job_payloads, sse_checkpoints, tenant_use and pools; sessions have session_table.h. Every function runs inside
 // the caller's transaction.
 #include <cstdint>
 #include <optional>
@@ -18,8 +18,8 @@ base::Result<bool> insert_job(Database& database, const JobRecord& job, const Pa
 enum class Updated { kDone, kMissing, kTerminal };
 base::Result<Updated> update_job(Database& database, const Transition& transition);
 base::Result<> upsert_checkpoint(Database& database, const Checkpoint& checkpoint);
-// Removes jobs that finished before, but for those that a session still counts; returns how many.
-base::Result<std::int64_t> delete_finished(Database& database, const Retention& retention);
+base::Result<> remove_finished(Database& database, Removal& removal);
+base::Result<std::int64_t> finished_count(Database& database);
 
 base::Result<std::optional<JobRecord>> find_job(Database& database, const base::JobId& job_id);
 base::Result<std::optional<JobRecord>> find_job_by_task(Database& database, std::string_view task_id);

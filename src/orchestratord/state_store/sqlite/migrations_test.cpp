@@ -74,6 +74,44 @@ TEST_F(MigrationsTest, TheShippedSchemaIsValid) {
       << "foreign keys are off";
 }
 
+// A store of an older program keeps its jobs, and can give space back from then on.
+TEST_F(MigrationsTest, AnOlderStoreIsCarriedOver) {
+  auto db = Database::open({.path = path()}).value();
+  ASSERT_TRUE(db.execute("PRAGMA auto_vacuum=NONE; VACUUM;"));
+  ASSERT_TRUE(migrate(db, migrations().first(7), 1));
+  const std::string end =
+      R"({"job_id":"a","tokens_out":4,"decode_time_ms":3,"stop_reason":"eos","receipt":{"model_digest":"d",)"
+      R"("seed":18446744073709551600,"prompt_sha256":"pp","output_sha256":"oo","tokens_out":4}})";
+  const std::string columns =
+      "(job_id, task_id, correlation_id, request_hash, priority, model, model_ref, model_facts, prompt_hash, params, "
+      "max_tokens, seed, on_disconnect, tokens_in, created_at, status, completed_at, terminal_event) VALUES ";
+  const std::string rest = "'c', 'rr', 'batch', 'm', 'mr', '{}', 'pp', '{}', 3, -16, 'cancel', 2, 3, ";
+  ASSERT_TRUE(db.execute("INSERT INTO jobs " + columns + "('a', 'a', " + rest + "'completed', 9, '" + end + "')"));
+  ASSERT_TRUE(db.execute("INSERT INTO jobs " + columns + "('b', 'task-b', " + rest + "'queued', NULL, NULL)"));
+  ASSERT_TRUE(db.execute("INSERT INTO job_payloads VALUES (2, 5, x'00', x'01')"));
+  ASSERT_TRUE(migrate(db, migrations(), 2));
+  {
+    const StatementUse row(*db.statement("SELECT task_id, model_ref, terminal_event, status, receipt, receipt_seed, "
+                                         "receipt_prompt_hash, output_hash FROM job_records ORDER BY arrival")
+                                .value());
+    ASSERT_TRUE(row->step().value());
+    EXPECT_EQ(row->text(0) + row->text(1), "amr");
+    EXPECT_EQ(row->text(2), R"({"job_id":"","tokens_out":4,"decode_time_ms":3,"stop_reason":"eos"})");
+    EXPECT_EQ(row->text(4), R"({"model_digest":"d","seed":0,"prompt_sha256":"","output_sha256":"","tokens_out":0})");
+    EXPECT_EQ(row->integer(5), -16);
+    EXPECT_EQ(row->text(6) + row->text(7), "ppoo");
+    ASSERT_TRUE(row->step().value());
+    EXPECT_EQ(row->text(0) + row->text(3), "task-bqueued");
+    const StatementUse payload(*db.statement("SELECT key_slot FROM job_payloads WHERE arrival = 2").value());
+    ASSERT_TRUE(payload->step().value());
+    EXPECT_EQ(payload->integer(0), 5);
+  }
+  ASSERT_TRUE(db.make_space_returnable());
+  const StatementUse vacuum(*db.statement("PRAGMA auto_vacuum").value());
+  ASSERT_TRUE(vacuum->step().value());
+  EXPECT_EQ(vacuum->integer(0), 2);
+}
+
 // What the store was built against is not what it runs with.
 TEST(Library, IsCheckedAtTheStart) {
   const Library loaded = loaded_library();

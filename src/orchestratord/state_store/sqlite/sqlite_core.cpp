@@ -23,10 +23,15 @@ base::Result<std::unique_ptr<StoreCore>> open_sqlite_core(SqliteStoreOptions opt
   auto database = TRY(sqlite::Database::open(
       {.path = path.string(), .vfs = options.sqlite_vfs, .checkpoint_pages = options.checkpoint_pages}));
   TRY(sqlite::migrate(database, sqlite::migrations(), options.clock->now().unix_ms));
+  if (auto able = database.make_space_returnable(); !able) {
+    base::log_event(base::LogLevel::kWarn, "store.space_stays", {},
+                    "The job store keeps the space of removed jobs for later ones; the next start tries again.",
+                    {{"error", able.error().message}});
+  }
   GroupCoreOptions core;
   core.backend = sqlite::make_backend(std::move(database));
   core.keys = TRY(options.open_file(options.directory / "payload.keys"));
-  core.retention_ms = options.retention_ms;
+  core.retention = options.retention;
   core.clock = options.clock;
   core.entropy = options.entropy;
   return open_group_core(std::move(core));

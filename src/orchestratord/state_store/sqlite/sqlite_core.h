@@ -13,9 +13,9 @@ namespace llorch::orchestratord::state_store {
 
 struct SqliteStoreOptions {
   std::filesystem::path directory;
-  std::int64_t retention_ms = 7LL * 24 * 3600 * 1000;  // of finished jobs
-  const base::Clock* clock = nullptr;                  // REQUIRES not null; outlives the store
-  base::Entropy* entropy = nullptr;                    // REQUIRES not null; outlives the store; used on its thread only
+  RetentionLimits retention;
+  const base::Clock* clock = nullptr;  // REQUIRES not null; outlives the store
+  base::Entropy* entropy = nullptr;    // REQUIRES not null; outlives the store; used on its thread only
   // The log is moved into the database when it holds this many pages.
   std::int64_t checkpoint_pages = 1000;
   // Seams for faults; the defaults are the operating system.

@@ -31,7 +31,7 @@ class PostgresFaultTest : public ::testing::Test {
     PostgresStoreOptions options;
     options.conninfo = conninfo_;
     options.directory = dir_.path();
-    options.retention_ms = StoreBed::kKeepAll;
+    options.retention.ms = StoreBed::kKeepAll;
     options.clock = &kClock;
     options.entropy = &g_entropy;
     return options;

@@ -37,7 +37,7 @@ class StoreFaultTest : public ::testing::Test {
     options.directory = "state";
     options.clock = &clock_;
     options.entropy = &entropy_;
-    options.retention_ms = 100LL * 365 * 24 * 3600 * 1000;
+    options.retention.ms = 100LL * 365 * 24 * 3600 * 1000;
     options.sqlite_vfs = disk_.sqlite_vfs();
     options.open_file = disk_.door();
     core_ = TRY(open_sqlite_core(std::move(options)));
@@ -320,7 +320,7 @@ TEST_F(StoreFaultTest, EveryPointOfDeathKeepsTheAnswersTrue) {
       options.checkpoint_pages = 12;
       options.sqlite_vfs = disk.sqlite_vfs();
       options.open_file = disk.door();
-      options.retention_ms = 100LL * 365 * 24 * 3600 * 1000;
+      options.retention.ms = 100LL * 365 * 24 * 3600 * 1000;
       disk.forbid("payload of");
       disk.die_after(n);
       std::vector<Said<void>> admitted, ended;

@@ -19,21 +19,23 @@ struct StoreBed {
   explicit StoreBed(StoreKind k) : kind(k) {
     if (kind == StoreKind::kPostgresql) conninfo = testing::PostgresServer::instance()->create_database();
   }
-  base::Result<std::unique_ptr<Store>> try_open(std::int64_t retention_ms = kKeepAll) const {
+  base::Result<std::unique_ptr<Store>> try_open(RetentionLimits retention = {.ms = kKeepAll}) const {
     if (kind == StoreKind::kSqlite) {
       SqliteStoreOptions options = options_in(dir);
-      options.retention_ms = retention_ms;
+      options.retention = retention;
       return open_sqlite_store(std::move(options));
     }
     PostgresStoreOptions options;
     options.conninfo = conninfo;
     options.directory = dir.path();
-    options.retention_ms = retention_ms;
+    options.retention = retention;
     options.clock = &kClock;
     options.entropy = &g_entropy;
     return open_postgres_store(std::move(options));
   }
-  std::unique_ptr<Store> open(std::int64_t retention_ms = kKeepAll) const { return try_open(retention_ms).value(); }
+  std::unique_ptr<Store> open(RetentionLimits retention = {.ms = kKeepAll}) const {
+    return try_open(retention).value();
+  }
   // Whether any file of the store holds `needle`, also those of the server.
   bool holds(std::string_view needle) const {
     return found_on_disk(dir.path(), needle) ||

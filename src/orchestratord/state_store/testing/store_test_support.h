@@ -44,7 +44,7 @@ inline base::SystemEntropy g_entropy;
 inline SqliteStoreOptions options_in(const TempDir& dir) {
   SqliteStoreOptions options;
   options.directory = dir.path();
-  options.retention_ms = 100LL * 365 * 24 * 3600 * 1000;  // the test jobs finish at a fixed time in the past
+  options.retention.ms = 100LL * 365 * 24 * 3600 * 1000;  // the test jobs finish at a fixed time in the past
   options.clock = &kClock;
   options.entropy = &g_entropy;
   return options;
