@@ -213,7 +213,12 @@ void DiskCheck::check_sessions(const std::vector<orchestratord::sessions::Restor
          known->second.cost_budget_nano != record.cost_budget_nano || known->second.session_id != record.session_id)) {
       world_.oracle.violate("a session has other budgets after a restart: " + name);
     }
-    const auto right = use_of(disk.rows, record.key);
+    auto right = use_of(disk.rows, record.key);
+    const auto of_gone = use_of(gone_, record.key);
+    right.turns += of_gone.turns;
+    right.tokens_in += of_gone.tokens_in;
+    right.tokens_out += of_gone.tokens_out;
+    right.decode_time_ms += of_gone.decode_time_ms;
     if (use.turns != right.turns || use.tokens_in != right.tokens_in || use.tokens_out != right.tokens_out ||
         use.decode_time_ms != right.decode_time_ms) {
       world_.oracle.violate("what a session has used is not what its jobs took: " + name);
@@ -254,7 +259,6 @@ void DiskCheck::time_is(std::int64_t unix_ms) {
   const Disk& disk = world_.disk;
   const auto look = [&](const Row& row) {
     if (!contract::is_terminal(row.status) || row.finished_unix_ms >= unix_ms - world_.options.retention_ms) return;
-    if (row.session_key && disk.sessions.contains(*row.session_key)) return;
     may_be_gone_.insert(row.request.task_id);
   };
   for (const auto& [job, row] : disk.rows) look(row);
@@ -268,7 +272,12 @@ void DiskCheck::time_is(std::int64_t unix_ms) {
 bool DiskCheck::retires(const std::string& job) {
   if (!may_be_gone_.contains(job)) return false;
   Disk& disk = world_.disk;
-  disk.rows.erase(job);
+  if (auto row = disk.rows.extract(job)) {
+    for (const Write& write : open_) {
+      if (write.job == job && !write.admission) row.mapped() = changed(std::move(row.mapped()), write.change);
+    }
+    gone_.insert(std::move(row));
+  }
   std::erase(disk.order, job);
   disk.retired.insert(job);
   world_.oracle.retired(job);
@@ -276,12 +285,10 @@ bool DiskCheck::retires(const std::string& job) {
 }
 
 void DiskCheck::check_retention(const Found& found) {
-  std::set<std::int64_t> sessions;
-  for (const auto& session : found.state.sessions) sessions.insert(session.session.key);
   for (const Row& row : found.rows) {
     const bool over =
         contract::is_terminal(row.status) && row.finished_unix_ms < unix_ms_ - world_.options.retention_ms;
-    if (over && found.cleaned && !(row.session_key && sessions.contains(*row.session_key))) {
+    if (over && found.cleaned) {
       world_.oracle.violate("a finished job is there after its retention: " + row.request.task_id);
     }
   }

@@ -134,6 +134,7 @@ class DiskCheck {
   std::vector<Write> open_;  // may be found after a crash: never answered, or refused in doubt
   std::set<std::int64_t> forgotten_sessions_;
   std::set<std::string> may_be_gone_;  // jobs past their retention
+  std::map<std::string, Row> gone_;    // what they took is still their session's
   std::int64_t unix_ms_ = 0;
   std::map<std::string, std::string> keys_;  // of live jobs
   std::vector<DyingKey> dying_;

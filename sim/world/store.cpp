@@ -73,7 +73,7 @@ base::Result<store::RestoredState> Store::open() {
   store::SqliteStoreOptions options;
   options.directory = kStateDirectory;
   options.clock = &clock_;
-  options.retention_ms = world_.options.retention_ms / (world_.options.plant == Plant::kRetireEarly ? 2 : 1);
+  options.retention.ms = world_.options.retention_ms / (world_.options.plant == Plant::kRetireEarly ? 2 : 1);
   options.entropy = &world_.store_entropy;
   options.checkpoint_pages = world_.options.checkpoint_pages;
   options.sqlite_vfs = world_.device.sqlite_vfs();
@@ -98,13 +98,16 @@ base::Result<store::RestoredState> Store::open() {
   std::vector<Row> found;
   if (opened) {
     std::vector<Operation> look;
+    bool listed = false;
     look.emplace_back(store::Restore{[&](auto result) { state = std::move(result); }});
     look.emplace_back(store::List{{.count_max = 1'000'000, .tenant_id = {}},
                                   [&](const base::Result<std::vector<store::JobRecord>>& records) {
+                                    listed = true;
                                     if (!records) return void(state = base::fail(records.error()));
                                     for (const store::JobRecord& r : *records) found.push_back(row_of(world_, r));
                                   }});
     core_->run(std::move(look));
+    while (!listed) core_->run({});
   }
   const bool cleaned = world_.device.failures() == 0;
   world_.device.heal();

@@ -176,7 +176,7 @@ TEST_F(PoolTest, ANewCredentialIsNotForWhereThePoolWas) {
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
   daemon_.reset();
   auto store = state_store::open_sqlite_store(
-      {.directory = options_.state_directory, .retention_ms = 1000, .clock = &clock_, .entropy = &entropy_});
+      {.directory = options_.state_directory, .retention = {.ms = 1000}, .clock = &clock_, .entropy = &entropy_});
   ASSERT_TRUE(store.has_value());
   EXPECT_TRUE((*store)->restore()->pool_endpoints.empty());
 }
