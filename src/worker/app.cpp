@@ -264,10 +264,12 @@ base::Result<> serve(const Options& o, Loaded& loaded, Network& network) {
                    .device_class = health.device_class,
                    .kv_dtype = health.kv_dtype},
                   clock);
+  const auto hosts = o.advertise.empty() ? std::vector<std::string>{} : std::vector{o.advertise};
   net::Server server(network.runtime, {.component = "worker-orcd",
                                        .bind_address = o.bind,
                                        .port = o.port,
                                        .auth = network.auth,
+                                       .browsers = {.hosts = hosts, .cors_origins = {}},
                                        .request_bytes_max = kRequestBytesMax});
   add_routes(server, {.loop = loop,
                       .tokenizer = *loaded.tokenizer,

@@ -348,7 +348,8 @@ class Stack:
         return response.json["pools"] if response.status == 200 else []
 
     def workers(self):
-        return request(self.pool_url, path="/v2/state").json["workers"]
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else None
+        return request(self.pool_url, path="/v2/state", headers=headers).json["workers"]
 
     def ready_worker(self):
         ready = [w for w in self.workers() if w["status"] in ("ready", "busy")]

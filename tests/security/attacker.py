@@ -1,5 +1,7 @@
 """Requests with any header. Standard library only."""
 
+import hashlib
+import hmac
 import http.client
 import json
 import urllib.parse
@@ -10,6 +12,30 @@ OPERATOR = "o" * 40
 READER = "r" * 40
 TENANTS = {"alice": "a" * 40, "bob": "b" * 40}
 JSON = {"Content-Type": "application/json"}
+
+
+class Node:
+    """The tokens that follow from a pool's credential."""
+
+    def __init__(self, text):
+        self.text = text
+        self.pool_id, secret = text.strip().split(":")
+        self.secret = bytes.fromhex(secret)
+
+    def _token(self, label):
+        return hmac.new(self.secret, f"llorch/1 {label} {self.pool_id}".encode(), hashlib.sha256).hexdigest()
+
+    @property
+    def token(self):
+        return self._token("pool to orchestratord")
+
+    @property
+    def control(self):
+        return self._token("to pool and worker")
+
+    @property
+    def worker(self):
+        return self._token("worker to pool")
 
 
 def secret(folder, name, text):

@@ -1,8 +1,6 @@
 """What somebody with a token of another kind, with a node of his own, or with the credential of a node that was taken back can
 do to the other nodes: who registers, who is called, and which tokens reach whom."""
 
-import hashlib
-import hmac
 import http.server
 import json
 import subprocess
@@ -10,34 +8,15 @@ import threading
 
 import pytest
 
+from attacker import JSON, OPERATOR, TENANTS, Node
+from attacker import bearer as token_of
 from stack import BIN, HANG_S, Stack, clean_env, llorch, request, wait_for
 
-OPERATOR = "o" * 40
-TENANT = "a" * 40
+TENANT = TENANTS["alice"]
 
 
 def bearer(token):
-    return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-
-
-class Node:
-    """The tokens that follow from a pool's credential."""
-
-    def __init__(self, text):
-        self.text = text
-        self.pool_id, secret = text.strip().split(":")
-        self.secret = bytes.fromhex(secret)
-
-    def _token(self, label):
-        return hmac.new(self.secret, f"llorch/1 {label} {self.pool_id}".encode(), hashlib.sha256).hexdigest()
-
-    @property
-    def token(self):
-        return self._token("pool to orchestratord")
-
-    @property
-    def control(self):
-        return self._token("to pool and worker")
+    return {**token_of(token), **JSON}
 
 
 class Listener:
@@ -126,7 +105,7 @@ def run_a_job(stack):
 def test_only_a_node_registers_and_nobody_else_is_called(stack, token, status, code):
     """A registration, a heartbeat, a goodbye, a ready or a failed worker of somebody who is no node: refused, and nothing is
     left of it: the address it names is never connected to."""
-    headers = bearer(token) if token else {"Content-Type": "application/json"}
+    headers = bearer(token) if token else JSON
     with Listener() as evil:
         body = state("evil", evil.url, [worker(evil.url)])
         for method, path, content in [
