@@ -184,14 +184,6 @@ class PoolManager::Impl {
   std::optional<std::int64_t> leave_deadline_ms_;
 };
 
-namespace {
-// Of this machine, by which others may know it; empty if there is none.
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-}  // namespace
-
 PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventory::Inventory inventory,
                         const Bind& bind, registration::NodeAccess access)
     : options_(std::move(options)),
@@ -209,7 +201,7 @@ PoolManager::Impl::Impl(PoolManagerOptions options, StateLock lock, gpu_inventor
                                            .bind_address = bind.address,
                                            .port = bind.port,
                                            .auth = access_.auth,
-                                           .browsers = {.hosts = {host_name(), access_.advertised_host}, .cors_origins = {}}}) {}
+                                           .browsers = {.hosts = {access_.advertised_host}, .cors_origins = {}}}) {}
 
 PoolManager::Impl::~Impl() {
   refresh_.cancel();

@@ -32,7 +32,8 @@ base::Result<net::http::AuthRules> auth_rules(const NodeAccessInput& input,
   rules.credentials.push_back(TRY(make_credential(credential.control_token(), Role::kOperator)));
   rules.credentials.push_back(TRY(make_credential(credential.worker_token(), Role::kNode, credential.pool_id().value)));
   if (!input.api_token.empty()) rules.credentials.push_back(TRY(make_credential(input.api_token, Role::kOperator)));
-  for (const std::string& token : input.reader_tokens) rules.credentials.push_back(TRY(make_credential(token, Role::kReader)));
+  for (const std::string& token : input.reader_tokens)
+    rules.credentials.push_back(TRY(make_credential(token, Role::kReader)));
   return rules;
 }
 
