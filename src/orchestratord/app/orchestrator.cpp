@@ -328,7 +328,7 @@ base::Result<> Orchestrator::pair_pool(OrchestratorOptions options, const base::
   // Where the pool was with the credential of before is not where this one is for.
   std::promise<base::Result<>> forgotten;
   parts.store->forget_pool(pool_id, [&](base::Result<> result) { forgotten.set_value(std::move(result)); });
-  const base::Result<> outcome = forgotten.get_future().get();
+  base::Result<> outcome = forgotten.get_future().get();
   parts.store->stop();
   TRY(outcome);
   return contract::store_pool_credential(file, credential);
