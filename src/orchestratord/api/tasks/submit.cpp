@@ -218,8 +218,8 @@ void Submitter::repeat_answer(const PendingPtr& pending, const state_store::JobR
 
 void Submitter::find_model(const PendingPtr& pending) {
   const contract::SubmitRequest& request = pending->request;
-  if (auto error =
-          early_refusal({.account = pending->tenant_id, .tokens = tokens_of(*pending), .priority = request.priority})) {
+  if (auto error = early_refusal(
+          {.account = pending->caller.account, .tokens = tokens_of(*pending), .priority = request.priority})) {
     return refuse_pending(pending, std::move(*error));
   }
   auto ref = catalog::resolve_model_ref(request.model ? *request.model : *request.model_ref,
