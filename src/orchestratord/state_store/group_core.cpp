@@ -94,7 +94,7 @@ class GroupCore final : public StoreCore {
   base::Result<RestoredState> read_live();
   void sync_erasures();
   std::int64_t excess();
-  std::optional<Removal> due_removal();
+  std::optional<Removal> due_removal(std::int64_t count_max);
   void finish_removal(const std::optional<Removal>& removal, const Ended& ended);
   void clean_up();
   void step_list();
@@ -306,7 +306,7 @@ void GroupCore::commit(Batch& batch) {
     const bool repeat = moves_in_doubt_.contains(move.transition.job_id);
     updates.push_back({&move.transition, repeat ? Attempt::kRepeat : Attempt::kFirst, {}});
   }
-  std::optional<Removal> removal = due_removal();
+  std::optional<Removal> removal = due_removal(kRemovedPerCommitJobs);
   const Ended ended = options_.backend->commit({inserts, updates, batch.notes, removal ? &*removal : nullptr});
   note_health(ended);
   finish_removal(removal, ended);
@@ -458,13 +458,13 @@ std::int64_t GroupCore::excess() {
 
 // One slice: what comes meanwhile waits for no more than that. Jobs that are too many go with any commit, so that a steady
 // load removes as many as it ends and pays no sync for them; jobs that are too old wait for their period.
-std::optional<Removal> GroupCore::due_removal() {
+std::optional<Removal> GroupCore::due_removal(std::int64_t count_max) {
   const base::Time now = options_.clock->now();
   const std::int64_t too_many = clean_up_due_ms_ <= now.mono_ms + kRemovalDelayMs ? excess() : 0;
   if (too_many <= 0 && now.mono_ms < clean_up_due_ms_) return std::nullopt;
   return Removal{.finished_before_unix_ms =
                      too_many > 0 ? std::numeric_limits<std::int64_t>::max() : now.unix_ms - options_.retention.ms,
-                 .count_max = too_many > 0 ? std::min(too_many, kRetentionSliceJobs) : kRetentionSliceJobs,
+                 .count_max = too_many > 0 ? std::min(too_many, count_max) : count_max,
                  .day_begin_unix_ms = now.unix_ms - now.unix_ms % kDayMs};
 }
 
@@ -481,7 +481,7 @@ void GroupCore::finish_removal(const std::optional<Removal>& removal, const Ende
 }
 
 void GroupCore::clean_up() {
-  std::optional<Removal> removal = due_removal();
+  std::optional<Removal> removal = due_removal(kRetentionSliceJobs);
   if (!removal) return;
   const Ended ended = options_.backend->commit({{}, {}, {}, &*removal});
   finish_removal(removal, ended);

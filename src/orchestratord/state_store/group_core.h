@@ -11,8 +11,9 @@
 
 namespace llorch::orchestratord::state_store {
 
-// Finished jobs past a limit leave in slices of this many, with the commit of a group or behind one.
-inline constexpr std::int64_t kRetentionSliceJobs = 64;
+// Finished jobs past a limit leave in slices: so many by themselves, so many with the commit of a group, which waits for them.
+inline constexpr std::int64_t kRetentionSliceJobs = 200;
+inline constexpr std::int64_t kRemovedPerCommitJobs = 64;
 // A list is read in slices of this many jobs, one behind each group.
 inline constexpr std::int64_t kListSliceJobs = 64;
 
