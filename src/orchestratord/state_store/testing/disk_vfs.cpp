@@ -143,7 +143,7 @@ void register_vfs(DiskState& state) {
 void create_database(FaultyDisk& disk, const std::string& name, std::int64_t page_bytes) {
   sqlite3* db = nullptr;
   sqlite3_open_v2(name.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, disk.sqlite_vfs().c_str());
-  const std::string sql = "PRAGMA page_size=" + std::to_string(page_bytes) + "; VACUUM";
+  const std::string sql = "PRAGMA page_size=" + std::to_string(page_bytes) + "; PRAGMA auto_vacuum=INCREMENTAL; VACUUM";
   sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr);
   sqlite3_close(db);
 }
