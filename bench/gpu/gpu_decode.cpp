@@ -1,12 +1,15 @@
-// What a step of decode of a whole model takes on this GPU, replayed as a graph and kernel by kernel, beside the time in which a copy
-// on the device would read its weights once. Usage: gpu_decode MODEL [MODEL...]. Without a GPU it says why and measures nothing.
+// What whole models reach on this GPU: decode by batch and by how many positions each sequence holds, replayed as graphs and kernel by
+// kernel, and prefill. One JSON line per case, beside what the device reads in this minute (LLORCH_READ_LIMIT in GB/s, of gpu_probe;
+// without it the ratio is null). Usage: gpu_decode MODEL [MODEL...].
+// LLORCH_GPU=emulated tries the program. Exit status: 0; 1 after an error; 4 without a GPU.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <vector>
 
-#include "engine/compute/cuda/backend.h"
-#include "engine/compute/cuda/device.h"
+#include "engine/compute/cuda/emulation/driver.h"
 #include "engine/inference/engine.h"
 
 namespace {
@@ -17,29 +20,26 @@ using engine::compute::cuda::LaunchCounters;
 using engine::contract::MemoryPurpose;
 using engine::inference::Engine;
 using engine::inference::SlotRows;
+namespace emulation = engine::compute::cuda::emulation;
 
-constexpr std::uint32_t kPromptTokens = 64, kWarmupSteps = 8, kSteps = 128;
-constexpr std::uint32_t kBatches[] = {1, 8, 64};
+struct Plan {
+  std::vector<std::uint32_t> batches{1, 8, 64};
+  std::vector<std::uint32_t> contexts{0, 1024, 8192};
+  std::uint32_t prefill_tokens = 2048;
+  std::uint32_t steps = 64;
+  // Of all sequences of a batch together: the cache of an 8B model takes 16 GiB for so many.
+  std::uint64_t positions_max = 128 * 1024;
+};
+Plan tiny() { return {.batches = {1, 2}, .contexts = {0, 70}, .prefill_tokens = 80, .steps = 4, .positions_max = 512}; }
+constexpr std::uint32_t kWarmupSteps = 4;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
-
-// Bytes per second, read and written.
-double copy_bandwidth(CudaBackend& backend) {
-  constexpr std::uint64_t kBytes = 1ULL << 30;
-  constexpr int kRepetitions = 20;
-  std::byte* from = backend.allocate(kBytes, MemoryPurpose::kWorkspace).value();
-  std::byte* to = backend.allocate(kBytes, MemoryPurpose::kWorkspace).value();
-  backend.copy_on_device(to, from, kBytes);
-  base::Result<> done = backend.synchronize();
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kRepetitions; ++i) backend.copy_on_device(to, from, kBytes);
-  done = backend.synchronize();
-  const double seconds = seconds_since(begin);
-  backend.release(from);
-  backend.release(to);
-  return done ? 2.0 * kBytes * kRepetitions / seconds : 0;
+std::vector<base::TokenId> some_tokens(const Engine& engine, std::uint32_t count) {
+  std::vector<base::TokenId> tokens(count);
+  for (std::uint32_t i = 0; i < count; ++i) tokens[i] = base::TokenId{(i * 7 + 3) % engine.facts().vocab};
+  return tokens;
 }
 
 struct Steps {
@@ -48,48 +48,75 @@ struct Steps {
   double launches = 0;
   std::uint64_t replayed = 0;
 };
-base::Result<Steps> decode(CudaBackend& backend, Engine& engine, std::uint32_t slots, bool graphs) {
+base::Result<Steps> decode(CudaBackend& backend, Engine& engine, const Plan& plan, std::uint32_t slots, bool graphs) {
   if (graphs) {
     backend.limit_graphs({});
   } else {
     backend.limit_graphs({.steps_max = 0});
   }
-  std::vector<base::TokenId> prompt(kPromptTokens);
-  for (std::uint32_t i = 0; i < kPromptTokens; ++i) prompt[i] = base::TokenId{i % engine.facts().vocab};
+  const std::vector<base::TokenId> token = some_tokens(engine, 1);
   std::vector<SlotRows> rows;
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
-    TRY(engine.reset(slot));
-    TRY(engine.prefill(slot, prompt));
-    rows.push_back({.slot = slot, .tokens = std::span(prompt).first(1)});
-  }
+  for (std::uint32_t slot = 0; slot < slots; ++slot) rows.push_back({.slot = slot, .tokens = token});
   for (std::uint32_t step = 0; step < kWarmupSteps; ++step) TRY(engine.step(rows));
   const std::uint64_t replayed_before = backend.graphs().counters().replayed;
   LaunchCounters counters;
   backend.count_launches(&counters);
   backend.time_steps(true);
   const auto begin = std::chrono::steady_clock::now();
-  for (std::uint32_t step = 0; step < kSteps; ++step) TRY(engine.step(rows));
+  for (std::uint32_t step = 0; step < plan.steps; ++step) TRY(engine.step(rows));
   const double seconds = seconds_since(begin);
   backend.count_launches(nullptr);
   const double device_seconds = backend.take_step_times().seconds;
   backend.time_steps(false);
-  return Steps{.seconds = seconds / kSteps,
-               .device_seconds = device_seconds / kSteps,
+  return Steps{.seconds = seconds / plan.steps,
+               .device_seconds = device_seconds / plan.steps,
                .launches = counters.per_step(),
                .replayed = backend.graphs().counters().replayed - replayed_before};
 }
 
-base::Result<> measure(CudaBackend& backend, const char* path, double bandwidth) {
-  const auto engine = TRY(Engine::load(path, {.context_tokens = 512, .slots = 64}, backend));
+// What one step reads at least: every weight once, and what the sequences hold.
+void print_decode(const char* path, std::uint32_t batch, std::uint32_t context, bool graphs, const Steps& steps, double bytes,
+                  double limit) {
+  fmt::print(R"({{"stage":"speed","name":"decode","model":"{}","batch":{},"context":{},"graphs":{},"us":{:.1f},"device_us":{:.1f},)"
+             R"("tokens_s":{:.1f},"launches":{:.1f},"replayed":{},"GB_s":{:.1f},"of_read_limit":{}}})"
+             "\n",
+             path, batch, context, graphs, steps.seconds * 1e6, steps.device_seconds * 1e6, batch / steps.seconds,
+             steps.launches, steps.replayed, bytes / steps.seconds / 1e9,
+             limit > 0 ? fmt::format("{:.3f}", bytes / steps.seconds / limit) : "null");
+}
+
+base::Result<> measure(CudaBackend& backend, const Plan& plan, const char* path, double limit) {
+  const std::uint32_t slots = plan.batches.back();
+  const std::uint32_t longest = std::max(plan.contexts.back(), plan.prefill_tokens);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto engine = TRY(Engine::load(
+      path, {.context_tokens = longest + 4 * plan.steps + 64, .slots = slots, .prefill_chunk = 512, .kv_tokens = plan.positions_max},
+      backend));
   const auto weights = static_cast<double>(backend.used_bytes(MemoryPurpose::kWeights));
-  for (const std::uint32_t slots : kBatches)
-    for (const bool graphs : {true, false}) {
-      const Steps steps = TRY(decode(backend, *engine, slots, graphs));
-      fmt::print(
-          "{} batch {:2} graphs {:3}: {:9.1f} us a step, {:9.1f} on the device, {:9.1f} tokens/s {:6.1f} launches a "
-          "step, {} of {} replayed, {:5.1f} % of copy\n",
-          path, slots, graphs ? "on" : "off", steps.seconds * 1e6, steps.device_seconds * 1e6,
-          slots / steps.seconds, steps.launches, steps.replayed, kSteps, 100 * weights / steps.seconds / bandwidth);
+  fmt::print(R"({{"stage":"speed","name":"load_model","model":"{}","s":{:.3f},"weights_GB":{:.2f}}})" "\n", path, seconds_since(begin),
+             weights / 1e9);
+  const double kv_bytes = static_cast<double>(backend.used_bytes(MemoryPurpose::kState)) /
+                          static_cast<double>(std::max<std::uint64_t>(engine->facts().kv_tokens, 1));
+  for (int round = 0; round < 2; ++round) {  // the first one warms up
+    TRY(engine->reset(0));
+    const auto prompt = some_tokens(*engine, plan.prefill_tokens);
+    const auto started = std::chrono::steady_clock::now();
+    TRY(engine->prefill(0, prompt));
+    const double seconds = seconds_since(started);
+    if (round == 1)
+      fmt::print(R"({{"stage":"speed","name":"prefill","model":"{}","tokens":{},"s":{:.4f},"tokens_s":{:.0f}}})" "\n", path,
+                 plan.prefill_tokens, seconds, plan.prefill_tokens / seconds);
+  }
+  for (const std::uint32_t context : plan.contexts)
+    for (const std::uint32_t batch : plan.batches) {
+      if (std::uint64_t{batch} * (context + 2 * (plan.steps + kWarmupSteps) + 64) > plan.positions_max) continue;
+      for (std::uint32_t slot = 0; slot < slots; ++slot) TRY(engine->reset(slot));
+      for (std::uint32_t slot = 0; slot < batch && context > 0; ++slot)
+        TRY(engine->prefill(slot, some_tokens(*engine, context)));
+      for (const bool graphs : {true, false}) {
+        const Steps steps = TRY(decode(backend, *engine, plan, batch, graphs));
+        print_decode(path, batch, context, graphs, steps, weights + kv_bytes * batch * context, limit);
+      }
     }
   return {};
 }
@@ -97,18 +124,20 @@ base::Result<> measure(CudaBackend& backend, const char* path, double bandwidth)
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto made = engine::compute::cuda::make_cuda_backend({.device = 0});
+  auto made = emulation::make_gpu_backend(0);
   if (!made) {
     fmt::print("nothing measured: {}\n", made.error().message);
-    return 0;
+    return 4;
   }
   auto& backend = static_cast<CudaBackend&>(**made);
-  const double bandwidth = copy_bandwidth(backend);
-  fmt::print("{}: copy on the device {:.1f} GB/s\n", backend.device_class(), bandwidth / 1e9);
+  const char* const given = std::getenv("LLORCH_READ_LIMIT");
+  const double limit = given != nullptr ? std::atof(given) * 1e9 : 0;
+  int status = 0;
   for (int i = 1; i < argc; ++i)
-    if (const auto done = measure(backend, argv[i], bandwidth); !done) {
-      fmt::print("{}: {}\n", argv[i], done.error().message);
-      return 1;
+    if (const auto done = measure(backend, emulation::is_emulated() ? tiny() : Plan{}, argv[i], limit); !done) {
+      fmt::print(R"({{"stage":"speed","name":"model","model":"{}","error":"{}"}})" "\n{}\n", argv[i], done.error().name(),
+                 done.error().message);
+      status = 1;
     }
-  return 0;
+  return status;
 }

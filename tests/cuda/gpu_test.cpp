@@ -16,6 +16,7 @@ namespace kernels = engine::compute::cuda::kernels;
 using engine::compute::cuda::CudaBackend;
 using engine::compute::cuda::LaunchCounters;
 using engine::compute::cuda::emulation::make_backend;
+using engine::compute::cuda::emulation::make_gpu_backend;
 using engine::contract::DType;
 using engine::inference::RowsWanted;
 using engine::inference::SlotRows;
@@ -27,7 +28,7 @@ constexpr std::uint64_t kBudgetBytes = 4ULL << 30;
 class Gpu : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    auto made = engine::compute::cuda::make_cuda_backend({.device = 0, .memory_budget_bytes = kBudgetBytes});
+    auto made = make_gpu_backend(kBudgetBytes);
     if (made) {
       backend_ = *std::move(made);
       return;
@@ -114,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Gpu, testing::ValuesIn(model_names()),
 class GpuDraws : public testing::Test {
  protected:
   void check(std::uint32_t width) {
-    auto made = engine::compute::cuda::make_cuda_backend({.device = 0, .memory_budget_bytes = kBudgetBytes});
+    auto made = make_gpu_backend(kBudgetBytes);
     ASSERT_TRUE(made || std::getenv("LLORCH_REQUIRE_GPU") == nullptr) << made.error().message;
     if (!made) GTEST_SKIP() << made.error().message;
     const std::uint32_t seed = 40 + width;
@@ -141,7 +142,7 @@ TEST_F(GpuDraws, AreTheHostsForWholeVocabularies) {
 }
 
 TEST(GpuMemory, AFullDeviceRefusesAndGoesOn) {
-  auto made = engine::compute::cuda::make_cuda_backend({.device = 0, .memory_budget_bytes = 1ULL << 50});
+  auto made = make_gpu_backend(1ULL << 50);
   ASSERT_TRUE(made || std::getenv("LLORCH_REQUIRE_GPU") == nullptr) << made.error().message;
   if (!made) GTEST_SKIP() << made.error().message;
   const auto refused = (*made)->allocate(1ULL << 45, engine::contract::MemoryPurpose::kWeights);

@@ -2,17 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "base/assert.h"
 #include "base/file.h"
 
 namespace llorch::golden {
 
-std::filesystem::path repository() { return LLORCH_SOURCE_DIR; }
+namespace {
+// Where a bundle that runs away from the tree keeps its fixtures: models/demo, families and fairytale-5m-q4_0.gguf.
+std::optional<std::filesystem::path> carried() {
+  const char* const folder = std::getenv("LLORCH_FIXTURES");
+  return folder == nullptr ? std::nullopt : std::optional<std::filesystem::path>(folder);
+}
+}  // namespace
+
+std::filesystem::path repository() { return carried().value_or(LLORCH_SOURCE_DIR); }
 
 std::filesystem::path demo_model(const std::string& type) {
-  if (type == "q4_0") return LLORCH_DEMO_Q4_0;  // made at build time
+  if (type == "q4_0")
+    return carried() ? *carried() / "fairytale-5m-q4_0.gguf" : LLORCH_DEMO_Q4_0;  // made at build time
   return repository() / "models/demo" / ("fairytale-5m-" + type + ".gguf");
 }
 
@@ -46,7 +57,7 @@ class Words {
 }  // namespace
 
 std::filesystem::path family_folder(const std::string& family) {
-  return std::filesystem::path(LLORCH_FAMILIES_DIR) / family;
+  return (carried() ? *carried() / "families" : std::filesystem::path(LLORCH_FAMILIES_DIR)) / family;
 }
 
 std::optional<std::filesystem::path> family_model(const std::string& family, Format format) {

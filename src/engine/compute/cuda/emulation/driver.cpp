@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/assert.h"
+#include "engine/compute/cuda/backend.h"
 #include "engine/compute/cuda/emulation/apart.h"
 
 namespace llorch::engine::compute::cuda::emulation {
@@ -342,6 +343,16 @@ std::unique_ptr<Driver> make_driver(const EmulationOptions& options) {
 
 std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options) {
   return std::make_unique<CudaBackend>(make_driver(options), options.memory_bytes);
+}
+
+bool is_emulated() {
+  const char* const gpu = std::getenv("LLORCH_GPU");
+  return gpu != nullptr && std::string_view(gpu) == "emulated";
+}
+
+base::Result<std::unique_ptr<contract::Backend>> make_gpu_backend(std::uint64_t memory_budget_bytes) {
+  if (is_emulated()) return make_backend({});
+  return make_cuda_backend({.device = 0, .memory_budget_bytes = memory_budget_bytes});
 }
 
 }  // namespace llorch::engine::compute::cuda::emulation

@@ -3,6 +3,7 @@
 // block and thread by thread, at once. Test code; no product links it.
 #include <memory>
 
+#include "base/result.h"
 #include "engine/compute/cuda/device.h"
 
 namespace llorch::engine::compute::cuda::emulation {
@@ -28,5 +29,10 @@ std::unique_ptr<Driver> make_driver(const EmulationOptions& options);
 
 // The CUDA backend on an emulated device, numerics "cuda-3".
 std::unique_ptr<CudaBackend> make_backend(const EmulationOptions& options);
+
+// The device that programs for real GPUs run on: GPU 0, or with LLORCH_GPU=emulated this one, so that whatever such a program does can
+// be tried without a GPU. Errors: those of make_cuda_backend().
+base::Result<std::unique_ptr<contract::Backend>> make_gpu_backend(std::uint64_t memory_budget_bytes);
+bool is_emulated();  // LLORCH_GPU=emulated
 
 }  // namespace llorch::engine::compute::cuda::emulation

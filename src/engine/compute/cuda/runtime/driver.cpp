@@ -3,6 +3,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "base/assert.h"
 #include "engine/compute/cuda/architectures.h"
 #include "engine/compute/cuda/backend.h"
@@ -22,8 +25,13 @@ using base::Result;
 constexpr std::uint64_t kReserveBytes = 512u << 20;
 static_assert(GraphLimits{}.bytes_max <= kReserveBytes / 2);
 
-// The compute capability from which on kernels overlap.
+// The compute capability from which on kernels overlap. LLORCH_CUDA_OVERLAP=0 runs them one after the other, for whoever looks
+// for a wait that is missing: no bit may depend on it.
 constexpr std::uint32_t kOverlapMajor = 9;
+bool overlap_wanted() {
+  const char* const value = std::getenv("LLORCH_CUDA_OVERLAP");
+  return value == nullptr || std::string_view(value) != "0";
+}
 
 base::Error unavailable(std::uint32_t device, const std::string& message) {
   return base::Error{ErrorCode::kGpuUnavailable, message, {}}.with("gpu_id", static_cast<std::int64_t>(device));
@@ -234,7 +242,7 @@ class CudaDriver final : public Driver {
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &overlap;
-    config.numAttrs = info_.compute_major >= kOverlapMajor ? 1 : 0;
+    config.numAttrs = overlaps_ ? 1 : 0;
     void* parameters[] = {const_cast<void*>(args)};
     return cudaLaunchKernelExC(&config, entry.function, parameters);
   }
@@ -253,6 +261,7 @@ class CudaDriver final : public Driver {
   std::uint32_t device_;
   const std::array<runtime::DeviceKernel, kernels::AllKernels::kCount>& kernels_;
   DeviceInfo info_;
+  bool overlaps_ = false;
   cudaStream_t stream_ = nullptr;
   cudaStream_t capturing_ = nullptr;
   std::uint32_t* meetings_ = nullptr;
@@ -280,6 +289,7 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
                    .compute_major = static_cast<std::uint32_t>(properties.major),
                    .compute_minor = static_cast<std::uint32_t>(properties.minor),
                    .memory_bytes = properties.totalGlobalMem};
+  driver->overlaps_ = driver->info_.compute_major >= kOverlapMajor && overlap_wanted();
   cudaFuncAttributes attributes{};
   if (const cudaError_t error = cudaFuncGetAttributes(&attributes, driver->kernels_[0].function); error != cudaSuccess)
     return fail(unavailable(
