@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/compute/half.h"
+#include "base/assert.h"
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/cuda/adapters/support.h"
 #include "engine/compute/cuda/emulation/driver.h"
@@ -121,7 +122,8 @@ std::vector<std::byte> random_weights(DType dtype, std::uint32_t n, std::uint32_
   std::vector<float> values(k);
   for (std::uint32_t row = 0; row < kRows; ++row) {
     for (float& value : values) value = normal(random);
-    engine::io::quantize_row(dtype, values, std::span(some).subspan(row * row_bytes, row_bytes)).value();
+    const auto stored = engine::io::quantize_row(dtype, values, std::span(some).subspan(row * row_bytes, row_bytes));
+    ASSERT(stored.has_value(), "{}", stored.has_value() ? "" : stored.error().message);
   }
   for (std::uint32_t row = 0; row < n; ++row)
     std::copy_n(some.begin() + static_cast<std::ptrdiff_t>(row % kRows * row_bytes), row_bytes,

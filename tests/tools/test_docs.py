@@ -21,3 +21,15 @@ def test_pages_keep_their_length(repository):
     for folder, lines_max in (("docs/adr", 80), ("docs/internals", 120)):
         long = {page.name for page in (repository / folder).glob("*.md") if page.read_text(encoding="utf-8").count("\n") > lines_max}
         assert long == set()
+
+
+def test_the_threat_model_names_tests_that_there_are(repository):
+    page = (repository / "docs/internals/threat-model.md").read_text(encoding="utf-8")
+    threats = [line for line in page.split("## Threats")[1].splitlines() if line.startswith("| ")][1:]
+    assert len(threats) > 15
+    for threat in threats:
+        name = re.search(r"\| `([\w/.]+)(?:::(\w+))?` \|$", threat)
+        assert name, threat
+        file = repository / name[1]
+        assert file.exists(), threat
+        assert not name[2] or re.search(rf"\b{name[2]}\b", file.read_text(encoding="utf-8")), threat
