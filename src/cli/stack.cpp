@@ -174,12 +174,14 @@ class Supervisor {
 
  private:
   base::Result<> pair(const std::vector<std::string>& pairing) {
-    Daemon once = daemons_.front();
+    const Daemon& first = daemons_.front();
+    Daemon once{.name = first.name, .args = first.args, .log = first.log};
     once.args.insert(once.args.end(), pairing.begin(), pairing.end());
     TRY(spawn(once));
     int status = 0;
     while (::waitpid(once.pid, &status, 0) < 0 && errno == EINTR) {
     }
+    once.pump.reset();  // its last words are in the file now
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
     return base::fail(start_error_of(once, status));
   }
