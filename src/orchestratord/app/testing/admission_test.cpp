@@ -270,8 +270,14 @@ TEST_F(AdmissionTest, TheListShowsTheNewestFirst) {
   EXPECT_EQ(list.find(ids[0]), std::string::npos);
   EXPECT_NE(list.find("\"queue_position\":1"), std::string::npos) << list;
   EXPECT_NE(list.find("\"reason\":{\"code\":\"WAITING_FOR_"), std::string::npos) << list;
-  for (const char* bad : {"0", "1001", "x", ""}) {
-    EXPECT_EQ(client_->get(std::string("/v2/tasks?limit=") + bad).status, 400) << bad;
+  // A job that comes meanwhile is on no later page.
+  const std::string newer = client_->submit(task(1));
+  const std::string rest = client_->get("/v2/tasks?limit=2&before=" + field(list, "next_before")).body;
+  EXPECT_NE(rest.find(ids[0]), std::string::npos) << rest;
+  for (const std::string& other : {ids[1], ids[2], newer}) EXPECT_EQ(rest.find(other), std::string::npos) << rest;
+  EXPECT_EQ(rest.find("next_before"), std::string::npos) << rest;
+  for (const char* bad : {"limit=0", "limit=1001", "limit=x", "limit=", "before=0", "before=x"}) {
+    EXPECT_EQ(client_->get(std::string("/v2/tasks?") + bad).status, 400) << bad;
   }
 }
 
