@@ -154,12 +154,12 @@ base::Result<Principal> authorize(const AuthRules& rules, const AuthInput& input
 
 base::Result<> check_scope(Scope scope, const Principal& principal) {
   if (permits(scope, principal.role)) return {};
-  return base::fail(base::Error{base::ErrorCode::kForbidden,
-                                fmt::format("this is for the {}, and the token that was sent is of a {}; use a token "
-                                            "that has the role",
-                                            name_of(scope), name_of(principal.role)),
-                                {}}
-                        .with("scope", std::string(name_of(scope)))
+  return base::fail(base::Error{
+      base::ErrorCode::kForbidden,
+      fmt::format("this route is for callers with the scope {}, and the caller has the role {}; "
+                  "send a token of a role that may use it",
+                  name_of(scope), name_of(principal.role)),
+      {}}.with("scope", std::string(name_of(scope)))
                         .with("role", std::string(name_of(principal.role))));
 }
 
