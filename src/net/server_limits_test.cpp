@@ -62,11 +62,11 @@ struct ServerLimits : testing::Test {
     return socket.read_all();
   }
   static std::string get(std::string_view target, std::string_view fields = "") {
-    return "GET " + std::string(target) + " HTTP/1.1\r\nHost: h\r\n" + std::string(fields) +
+    return "GET " + std::string(target) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(fields) +
            "Connection: close\r\n\r\n";
   }
   static std::string head(std::string_view target, std::size_t bytes, std::string_view fields = "") {
-    return "POST " + std::string(target) + " HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n" +
+    return "POST " + std::string(target) + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
            std::string(fields) + "Content-Length: " + std::to_string(bytes) + "\r\n\r\n";
   }
 };
