@@ -17,7 +17,8 @@ WAITING_WORKER = """#!{python}
 import json, os, sys, time, urllib.request
 argument = lambda name: sys.argv[sys.argv.index(name) + 1]
 body = {{"worker_id": argument("--worker-id"), "spawn_token": os.environ["LLORCH_SPAWN_TOKEN"], "percent": 25}}
-urllib.request.urlopen(urllib.request.Request(argument("--progress-url"), json.dumps(body).encode(), method="POST")).read()
+headers = {{"Authorization": "Bearer " + os.environ["LLORCH_WORKER_CALLBACK_TOKEN"], "Content-Type": "application/json"}}
+urllib.request.urlopen(urllib.request.Request(argument("--progress-url"), json.dumps(body).encode(), headers, method="POST")).read()
 while not os.path.exists({go!r}):
     time.sleep(0.02)
 os.execv({worker!r}, [{worker!r}, *sys.argv[1:]])
