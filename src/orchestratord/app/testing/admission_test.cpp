@@ -148,13 +148,14 @@ TEST_F(AdmissionTest, ACallerOverItsLimitsIsRefusedOnTheHead) {
   };
   pool_->hold(true);
   ASSERT_EQ(submit_as('s', task(1, 10)).status, 202);  // 16 and 10 tokens
+  wait_until([this] { return pool_->running() == 1; }, "the first job to leave the queue");
   ASSERT_EQ(submit_as('f', task(1, 10)).status, 202);
+  wait_until([this] { return pool_->running() == 2; }, "the second one to");
   EXPECT_NE(refused_on_the_head('s').find("quotas.token_budget_daily"), std::string::npos);
   EXPECT_NE(refused_on_the_head('f').find("throttle.requests_per_second"), std::string::npos);
-  wait_until([this] { return pool_->running() == 2; }, "the jobs to run");
-  for (int i = 0; pool_->running() < 4; ++i) {
+  for (const int running : {3, 4}) {
     client_->submit(task(2));
-    wait_until([&] { return pool_->running() == 3 + i; }, "the slots to be used");
+    wait_until([&] { return pool_->running() == running; }, "every slot to be used");
   }
   client_->submit(task(2));
   EXPECT_NE(refused_on_the_head(0).find("QUEUE_FULL"), std::string::npos);
