@@ -134,12 +134,12 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
       sqlite3_open_v2(options.path.c_str(), &raw, flags, options.vfs.empty() ? nullptr : options.vfs.c_str());
   Database database(raw);
   if (code != SQLITE_OK) return base::fail(database_error(raw, "cannot open the job store"));
-  // auto_vacuum before there is a page: space can be given back then. locking_mode before journal_mode: WAL then needs no
-  // shared memory file.
+  // locking_mode before anything is read: WAL then needs no shared memory file. auto_vacuum before there is a page: space can
+  // be given back then.
   // The CHECKs speak to people and other programs: what we write comes from enums, and each IN list would cost a temporary
   // table per row.
   TRY(database.execute(
-      "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+      "PRAGMA locking_mode=EXCLUSIVE; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
       "PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; PRAGMA temp_store=MEMORY;"
       "PRAGMA trusted_schema=OFF; PRAGMA ignore_check_constraints=ON; PRAGMA journal_size_limit=16777216;"));
   TRY(check_setting(database, "PRAGMA locking_mode", "exclusive"));  // one connection, of all processes
