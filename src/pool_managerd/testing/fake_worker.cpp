@@ -90,7 +90,10 @@ int main(int argc, char** argv) {
   const bool stubborn = id.ends_with("-stubborn");
   base::block_stop_signals();
   net::IoRuntime runtime;
-  net::Server server(runtime, {.component = "fake-worker"});
+  net::ServerOptions options{.component = "fake-worker"};
+  options.auth.credentials = {
+      net::http::make_credential(std::getenv("LLORCH_WORKER_CONTROL_TOKEN"), net::http::Role::kOperator).value()};
+  net::Server server(runtime, std::move(options));
   server.route("GET", "/health", net::Scope::kPublic, [&](net::Request, net::ExchangePtr exchange) {
     contract::WorkerHealth health;
     health.status = "healthy";
