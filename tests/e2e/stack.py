@@ -246,7 +246,7 @@ class Stack:
             return
         pool_id = self.settings.get("pool-managerd.pool_id", "pool-1")
         subprocess.run([str(BIN / "orchestratord"), "--state-dir", str(self.dir), *self._args(), "--pair-pool", pool_id,
-                        "--credential-file", str(self.credential_file)], env=self.env, check=True, timeout=HANG_S)
+                        "--credential-file", str(self.credential_file)], env=self.env, check=True, timeout=HANG_S, **self.spawn)
 
     def spawn_orchestrator(self):
         return self._spawn("orchestratord", self.bind)
