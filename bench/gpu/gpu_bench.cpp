@@ -192,7 +192,7 @@ void measure_attention(CudaBackend& backend, const Plan& plan, std::uint32_t bat
   const Memory cache(backend, pages_count * page_bytes);
   std::normal_distribution<float> normal(0, 1);
   std::vector<std::uint16_t> page(page_bytes / 2);
-  for (std::uint16_t& value : page) value = base::float_to_half(normal(random));
+  for (std::uint16_t& value : page) value = engine::compute::float_to_half(normal(random));
   std::vector<std::byte*> pages(pages_count);
   for (std::uint64_t i = 0; i < pages_count; ++i) {
     pages[i] = cache.get() + i * page_bytes;
