@@ -1,4 +1,3 @@
-#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -8,7 +7,6 @@
 #include <thread>
 
 #include "contract/json.h"
-#include "orchestratord/state_store/group_core.h"
 #include "orchestratord/state_store/testing/store_bed.h"
 
 namespace llorch::orchestratord::state_store {
@@ -136,25 +134,6 @@ TEST_P(StoreTest, AFinishedJobKeepsItsOutcome) {
   EXPECT_EQ(find(*store, "job-3").value(), std::nullopt);
 }
 
-sessions::SessionRecord session_row(std::int64_t key, std::int64_t touched_unix_ms = 1'700'000'000'000) {
-  return {.key = key,
-          .session_id = base::SessionId("session-1"),
-          .created_unix_ms = 1'700'000'000'000,
-          .touched_unix_ms = touched_unix_ms,
-          .token_budget = 1000,
-          .time_budget_ms = std::nullopt,
-          .cost_budget_nano = 5'000'000,
-          .prompt_token_cost_nano = 1,
-          .output_token_cost_nano = 2000};
-}
-Admission in_session(const std::string& job_id, std::int64_t key) {
-  Admission a = admission(job_id);
-  a.job.session_id = "session-1";
-  a.job.session_key = key;
-  a.session = session_row(key);
-  return a;
-}
-
 // ORCH-3099: a restart refills no budget: what a session has used is what its jobs have, each of them once.
 TEST_P(StoreTest, SessionsComeBackWithWhatTheirJobsUsed) {
   const StoreBed bed(GetParam());
@@ -218,40 +197,6 @@ TEST_P(StoreTest, SessionsAreRememberedAndForgotten) {
   EXPECT_EQ(state.sessions[0].session.key, 7);
   EXPECT_EQ(state.sessions[0].last_activity_unix_ms, 1'700'000'005'000);
   EXPECT_EQ(state.jobs.size(), 1u);
-}
-
-// A budget that a removed row refills is no budget.
-TEST_P(StoreTest, WhatAJobUsedOutlivesItsRow) {
-  const StoreBed bed(GetParam());
-  const std::int64_t now = kClock.now().unix_ms;
-  const auto use_of = [](const RestoredState& state) {
-    const sessions::RestoredSession& session = state.sessions.at(0);
-    std::string text = fmt::format("{} turns, {} in, {} out, {} ms, last {};", session.use.turns, session.use.tokens_in,
-                                   session.use.tokens_out, session.use.decode_time_ms, session.last_activity_unix_ms);
-    for (const auto& tenant : state.tenants) text += fmt::format(" {}: {}", tenant.tenant_id, tenant.tokens);
-    return text;
-  };
-  std::string before;
-  {
-    auto store = bed.open();
-    for (const char* id : {"job-1", "job-2", "job-3"}) {
-      Admission in = in_session(id, 7);
-      in.job.tenant_id = "ada";
-      ASSERT_TRUE(admit(*store, in));
-    }
-    Transition charged = finished("job-1", now);
-    charged.progress.decode_time_ms = 7;
-    ASSERT_TRUE(apply(*store, charged));
-    ASSERT_TRUE(apply(*store, finished("job-2", now)));
-    before = use_of(store->restore().value());
-  }
-  EXPECT_NE(before.find("3 turns, 6 in, 10 out, 7 ms"), std::string::npos) << before;
-  EXPECT_NE(before.find("ada: 16"), std::string::npos) << before;
-  auto store = bed.open({.ms = StoreBed::kKeepAll, .count_max = 0});
-  EXPECT_FALSE(find(*store, "job-1").value());
-  EXPECT_FALSE(find(*store, "job-2").value());
-  EXPECT_TRUE(find(*store, "job-3").value());
-  EXPECT_EQ(use_of(store->restore().value()), before);
 }
 
 // DECISIONS §2: exactly one terminal state per job.
@@ -352,129 +297,6 @@ TEST_P(StoreTest, AJobWhosePayloadIsLostIsStillRestored) {
   EXPECT_TRUE(apply(*store, cancelled("job-1")));
 }
 
-// control-plane §5.5: finished jobs stay for the retention time, unfinished ones as long as they live.
-TEST_P(StoreTest, RemovesFinishedJobsPastTheirRetention) {
-  const StoreBed bed(GetParam());
-  const std::int64_t now = kClock.now().unix_ms;
-  {
-    auto store = bed.open();
-    for (const char* id : {"old", "young", "live"}) ASSERT_TRUE(admit(*store, admission(id)));
-    ASSERT_TRUE(apply(*store, finished("old", now - 8LL * 24 * 3600 * 1000)));
-    ASSERT_TRUE(apply(*store, finished("young", now - 6LL * 24 * 3600 * 1000)));
-  }
-  auto store = bed.open({.ms = 7LL * 24 * 3600 * 1000});
-  EXPECT_EQ(find(*store, "old").value(), std::nullopt);
-  EXPECT_NE(find(*store, "young").value(), std::nullopt);
-  EXPECT_NE(find(*store, "live").value(), std::nullopt);
-}
-
-std::int64_t kept_count(Store& store) {
-  std::promise<base::Result<std::vector<JobRecord>>> list;
-  store.list({.count_max = 10'000}, [&](auto r) { list.set_value(std::move(r)); });
-  return static_cast<std::int64_t>(list.get_future().get().value().size());
-}
-
-// Finished jobs are bounded by their count: the oldest go first, live ones never.
-TEST_P(StoreTest, KeepsNoMoreFinishedJobsThanItsLimit) {
-  const StoreBed bed(GetParam());
-  auto store = bed.open({.ms = StoreBed::kKeepAll, .count_max = 3});
-  ASSERT_TRUE(admit(*store, admission("live")));
-  for (int i = 0; i < 10; ++i) {
-    const std::string id = "job-" + std::to_string(i);
-    ASSERT_TRUE(admit(*store, admission(id)));
-    ASSERT_TRUE(apply(*store, finished(id, 1'700'000'001'000 + i)));
-  }
-  while (kept_count(*store) > 4) std::this_thread::yield();
-  for (const char* id : {"job-7", "job-8", "job-9", "live"}) EXPECT_TRUE(find(*store, id).value()) << id;
-  EXPECT_EQ(live_jobs(*store).at(0).payload, "payload");
-}
-
-// A record of 16 kB that no database makes smaller.
-Admission large(const std::string& job_id) {
-  Admission a = admission(job_id, std::nullopt);
-  a.job.params = "{\"x\":\"";
-  for (int i = 0; i < 256; ++i) a.job.params += base::to_hex(base::sha256(job_id + std::to_string(i)));
-  a.job.params += "\"}";
-  return a;
-}
-
-// ... and by their bytes, and the space of those that went is given back.
-TEST_P(StoreTest, KeepsNoMoreBytesThanItsLimit) {
-  const StoreBed bed(GetParam());
-  constexpr int kJobs = 800;
-  {
-    auto store = bed.open();
-    std::atomic<int> answers{0};
-    const auto count = [&](const base::Result<>& r) { answers += r.has_value(); };
-    store->admit(large("live"), count);
-    for (int i = 0; i < kJobs; ++i) {
-      const std::string id = "job-" + std::to_string(i);
-      store->admit(large(id), count);
-      store->transition(finished(id, 1'700'000'001'000 + i), count);
-    }
-    store->stop();
-    ASSERT_EQ(answers, 2 * kJobs + 1);
-  }
-  const auto file = bed.dir.path() / "orchestrator.db";
-  const bool sqlite = GetParam() == StoreKind::kSqlite;
-  if (sqlite) {
-    ASSERT_GT(std::filesystem::file_size(file), 12u << 20);
-  }
-  constexpr std::int64_t kBytesMax = 2 << 20, kSpareBytes = 4 << 20;
-  const auto limits = RetentionLimits{.ms = StoreBed::kKeepAll, .count_max = kJobs, .bytes_max = kBytesMax};
-  {
-    auto store = bed.open(limits);
-    while (kept_count(*store) > kBytesMax / 16'384) std::this_thread::yield();
-    EXPECT_GT(kept_count(*store), 50) << "more than needed went";
-    EXPECT_TRUE(find(*store, "live").value());
-    EXPECT_TRUE(find(*store, "job-799").value());
-    EXPECT_FALSE(find(*store, "job-600").value());
-  }
-  if (!sqlite) return;
-  // The rest of the space goes in the pauses of the store.
-  while (std::filesystem::file_size(file) > kBytesMax + kSpareBytes) {
-    auto store = bed.open(limits);
-    for (int i = 0; i < 20; ++i) ASSERT_TRUE(admit(*store, admission(base::uuid_v4(g_entropy), std::nullopt)));
-  }
-}
-
-// What a job leaves on disk: 583 bytes by dbstat, of which 66 are indexes.
-TEST(StoreSize, ARecordIsSmall) {
-  const TempDir dir;
-  constexpr std::uintmax_t kJobs = 2000, kBytesPerJobMax = 700, kEmptyBytesMax = 256 << 10;
-  {
-    auto store = open_in(dir);
-    std::atomic<std::uintmax_t> answers{0};
-    const auto count = [&](const base::Result<>& r) { answers += r.has_value(); };
-    for (std::uintmax_t i = 0; i < kJobs; ++i) {
-      const std::string id = base::uuid_v4(g_entropy);
-      Admission a = admission(id, std::nullopt);
-      a.job.facts.digest = "sha256:" + base::to_hex(base::sha256("model"));
-      a.job.correlation_id = base::CorrelationId(base::uuid_v4(g_entropy));
-      a.job.prompt_sha256 = base::to_hex(base::sha256("prompt" + id));
-      Transition end = finished(id);
-      end.progress.worker_id = "w-0b5dbe0e9c7d";
-      end.progress.pool_id = "pool-1";
-      end.progress.end->receipt = contract::Receipt{.model_digest = a.job.facts.digest,
-                                                    .engine_build = std::string(40, 'b'),
-                                                    .numerics = "cpu-1",
-                                                    .device_class = "cpu-x86",
-                                                    .sampler = "sampler-1",
-                                                    .kv_dtype = "f16",
-                                                    .seed = a.job.seed,
-                                                    .prompt_sha256 = a.job.prompt_sha256,
-                                                    .output_sha256 = base::to_hex(base::sha256("output" + id)),
-                                                    .tokens_out = 5,
-                                                    .parameters_sha256 = base::to_hex(base::sha256("parameters"))};
-      store->admit(std::move(a), count);
-      store->transition(std::move(end), count);
-    }
-    store->stop();
-    ASSERT_EQ(answers, 2 * kJobs);
-  }
-  EXPECT_LT(std::filesystem::file_size(dir.path() / "orchestrator.db"), kJobs * kBytesPerJobMax + kEmptyBytesMax);
-}
-
 // What a row leaves out or has as bytes comes back as it was written.
 TEST_P(StoreTest, RecordsComeBackAsTheyWereWritten) {
   const StoreBed bed(GetParam());
@@ -514,118 +336,6 @@ TEST_P(StoreTest, RecordsComeBackAsTheyWereWritten) {
   EXPECT_EQ(contract::encode(first.facts), contract::encode(a.job.facts));
   EXPECT_EQ(contract::encode(*first.progress.end), contract::encode(*end.progress.end));
   EXPECT_EQ(contract::encode(*second.progress.end), contract::encode(*other.progress.end));
-}
-
-// A backlog leaves in slices, one behind each group of commits: an admission waits for one of them, not for all.
-TEST_P(StoreTest, RemovesABacklogBehindAdmissions) {
-  const StoreBed bed(GetParam());
-  constexpr int kBacklog = 3 * static_cast<int>(kRetentionSliceJobs);
-  {
-    auto store = bed.open();
-    std::atomic<int> answers{0};
-    const auto count = [&](const base::Result<>& r) { answers += r.has_value(); };
-    for (int i = 0; i < kBacklog; ++i) {
-      store->admit(admission("old-" + std::to_string(i), std::nullopt), count);
-      store->transition(finished("old-" + std::to_string(i)), count);
-    }
-    store->stop();
-    ASSERT_EQ(answers, 2 * kBacklog);
-  }
-  auto store = bed.open({.ms = 1000});
-  const auto backlog = [&] {
-    std::promise<base::Result<std::vector<JobRecord>>> list;
-    store->list({.count_max = 2 * kBacklog}, [&](auto r) { list.set_value(std::move(r)); });
-    return list.get_future().get().value().size();
-  };
-  ASSERT_TRUE(admit(*store, admission("new")));
-  while (backlog() > 1) std::this_thread::yield();
-  EXPECT_EQ(live_jobs(*store).size(), 1u);
-}
-
-TEST(StoreCore, ABacklogLeavesInSlices) {
-  const TempDir dir;
-  SqliteStoreOptions options = options_in(dir);
-  constexpr std::size_t kSlice = kRetentionSliceJobs, kBacklog = 3 * kSlice;
-  {
-    const auto core = open_sqlite_core(options).value();
-    std::vector<Operation> group;
-    for (std::size_t i = 0; i < kBacklog; ++i) {
-      group.push_back(Admit{admission("old-" + std::to_string(i), std::nullopt), [](auto r) { EXPECT_TRUE(r); }});
-      group.push_back(Move{finished("old-" + std::to_string(i)), [](auto r) { EXPECT_TRUE(r); }});
-    }
-    core->run(std::move(group));
-    core->close();
-  }
-  options.retention.ms = 1000;
-  const auto core = open_sqlite_core(options).value();
-  std::size_t before = kBacklog;
-  for (int groups = 1; before > 1; ++groups) {
-    ASSERT_LE(groups, 5);
-    bool admitted = groups != 1;
-    std::vector<Operation> group;
-    if (!admitted) group.push_back(Admit{admission("new"), [&](auto r) { admitted = r.has_value(); }});
-    std::size_t left = 0;
-    const auto count = [&](const auto& found) { left += found.value().has_value(); };
-    group.push_back(Find{base::JobId("new"), count});
-    for (std::size_t i = 0; i < kBacklog; ++i) group.push_back(Find{base::JobId("old-" + std::to_string(i)), count});
-    core->run(std::move(group));
-    EXPECT_TRUE(admitted);
-    EXPECT_GE(left + kSlice + kRemovedPerCommitJobs + 1, before) << "more than a slice at once";
-    EXPECT_GT(left, groups == 1 ? kSlice : 0u) << "the first group waited for all of them";
-    before = left;
-  }
-}
-
-// A long list holds nobody up: what comes while it is read is answered before it is whole.
-TEST(StoreCore, ACommitGoesBetweenTheSlicesOfAList) {
-  const TempDir dir;
-  const auto core = open_sqlite_core(options_in(dir)).value();
-  constexpr std::int64_t kJobs = 3 * kListSliceJobs;
-  std::vector<Operation> group;
-  for (std::int64_t i = 0; i < kJobs; ++i) {
-    group.push_back(Admit{admission("job-" + std::to_string(i)), [](auto r) { EXPECT_TRUE(r); }});
-  }
-  core->run(std::move(group));
-  std::optional<std::vector<JobRecord>> listed;
-  group.clear();
-  group.push_back(List{{.count_max = 1000}, [&](auto r) { listed = std::move(r).value(); }});
-  core->run(std::move(group));
-  EXPECT_FALSE(listed);
-  bool admitted = false;
-  group.clear();
-  group.push_back(Admit{admission("new"), [&](auto r) { admitted = r.has_value(); }});
-  core->run(std::move(group));
-  EXPECT_TRUE(admitted);
-  EXPECT_FALSE(listed) << "the commit waited for the list";
-  for (int i = 0; i < 5 && !listed; ++i) {
-    EXPECT_LE(core->due_mono_ms(), kClock.now().mono_ms);
-    core->run({});
-  }
-  ASSERT_TRUE(listed);
-  ASSERT_EQ(listed->size(), static_cast<std::size_t>(kJobs));
-  for (std::int64_t i = 0; i < kJobs; ++i) {
-    EXPECT_EQ((*listed)[static_cast<std::size_t>(i)].job_id.value, "job-" + std::to_string(kJobs - 1 - i));
-  }
-}
-
-// The pages of a list are one list, whatever comes meanwhile.
-TEST_P(StoreTest, AListGoesOnBeforeAJob) {
-  const StoreBed bed(GetParam());
-  auto store = bed.open();
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(admit(*store, admission("job-" + std::to_string(i))));
-  const auto page = [&](std::optional<std::int64_t> before) {
-    std::promise<base::Result<std::vector<JobRecord>>> list;
-    store->list({.count_max = 2, .before = before}, [&](auto r) { list.set_value(std::move(r)); });
-    return list.get_future().get().value();
-  };
-  std::string ids;
-  std::optional<std::int64_t> before;
-  for (auto jobs = page(before); !jobs.empty(); jobs = page(before)) {
-    for (const JobRecord& job : jobs) ids += job.job_id.value + " ";
-    before = jobs.back().arrival;
-    ASSERT_TRUE(admit(*store, admission("new-" + std::to_string(*before))));
-  }
-  EXPECT_EQ(ids, "job-4 job-3 job-2 job-1 job-0 ");
 }
 
 // Texts no database may choke on; a zero byte is the one that PostgreSQL cannot hold.

@@ -73,6 +73,25 @@ inline Admission admission(const std::string& job_id, std::optional<std::string>
   return a;
 }
 
+inline sessions::SessionRecord session_row(std::int64_t key, std::int64_t touched_unix_ms = 1'700'000'000'000) {
+  return {.key = key,
+          .session_id = base::SessionId("session-1"),
+          .created_unix_ms = 1'700'000'000'000,
+          .touched_unix_ms = touched_unix_ms,
+          .token_budget = 1000,
+          .time_budget_ms = std::nullopt,
+          .cost_budget_nano = 5'000'000,
+          .prompt_token_cost_nano = 1,
+          .output_token_cost_nano = 2000};
+}
+inline Admission in_session(const std::string& job_id, std::int64_t key) {
+  Admission a = admission(job_id);
+  a.job.session_id = "session-1";
+  a.job.session_key = key;
+  a.session = session_row(key);
+  return a;
+}
+
 inline Transition moved_to(const std::string& job_id, contract::JobStatus status) {
   Transition t{base::JobId(job_id), {}};
   t.progress.status = status;
