@@ -24,6 +24,7 @@
 #include "engine/compute/cuda/backend.h"
 #include "engine/io/model_digest.h"
 #include "net/client.h"
+#include "net/http/url.h"
 #include "net/server.h"
 
 namespace llorch::pool_managerd {
@@ -206,12 +207,15 @@ struct DaemonTest : testing::Test {
     // Without a daemon no later step means anything.
     if (daemon->bind.empty()) throw std::runtime_error(content(daemon->stderr_file));
   }
+  std::uint16_t port() const {
+    return static_cast<std::uint16_t>(std::stoi(daemon->bind.substr(daemon->bind.rfind(':') + 1)));
+  }
   std::string bearer;  // of the calls below
   net::Response call(const std::string& method, const std::string& path, const std::string& body = "") {
     net::ClientRequest request;
     request.bearer = bearer;
     request.method = method;
-    request.url = "http://" + daemon->bind + path;
+    request.url = net::http::base_url("127.0.0.1", port()) + path;  // also where it listens at all addresses
     request.body = body;
     auto response = client.call(std::move(request));
     EXPECT_TRUE(response) << (response ? "" : response.error().message);
@@ -421,7 +425,10 @@ TEST_F(DaemonTest, Refusals) {
   EXPECT_EQ(code(call("POST", "/v2/workers/start", "{")), ErrorCode::kInvalidParams);
   EXPECT_EQ(code(call("POST", "/v2/workers/stop", R"({"worker_id":"none"})")), ErrorCode::kWorkerNotFound);
   EXPECT_EQ(code(call("POST", "/v2/workers/none/drain")), ErrorCode::kWorkerNotFound);
+  EXPECT_EQ(code(call("POST", "/v2/internal/workers/ready", "{}")), ErrorCode::kForbidden);
+  bearer = credential.worker_token();
   EXPECT_EQ(code(call("POST", "/v2/internal/workers/ready", "{}")), ErrorCode::kInvalidParams);
+  bearer.clear();
   EXPECT_EQ(code(call("GET", "/v2/models/describe")), ErrorCode::kInvalidParams);
   EXPECT_EQ(code(call("GET", "/v2/models/describe?ref=x&slots=0")), ErrorCode::kInvalidParams);
   EXPECT_EQ(code(call("GET", "/v2/models/sha256:00/tokenizer")), ErrorCode::kModelNotFound);
@@ -573,7 +580,7 @@ TEST_F(DaemonTest, AnnouncesOneAddress) {
   bearer = credential.control_token();
   start_ready("worker-a");
   const std::string host = "http://127.0.0.2:";
-  EXPECT_EQ(state().endpoint, host + daemon->bind.substr(daemon->bind.find(':') + 1));
+  EXPECT_EQ(state().endpoint, host + std::to_string(port()));
   EXPECT_EQ(worker("worker-a")->uri.substr(0, host.size()), host);
   EXPECT_TRUE(eventually([&] { return orchestrator->read([&] { return orchestrator->ready.size() == 1; }); }));
   EXPECT_EQ(orchestrator->registrations.at(0).endpoint, state().endpoint);
