@@ -31,6 +31,10 @@ constexpr std::int64_t kRetryDelayMs = 200;
 constexpr std::int64_t kCleanUpPeriodMs = 60'000;
 // How long jobs that are too many wait for a commit to go with, so that they cost no sync of their own.
 constexpr std::int64_t kRemovalDelayMs = 20;
+// Of the jobs that are kept, one in so many goes ahead of its time with those that are too many: rows that lie together are
+// one page, and by themselves one each.
+constexpr std::int64_t kAheadDivisor = 16;
+constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
 // Between two small parts of the space that is given back.
 constexpr std::int64_t kSpacePauseMs = 10;
 // A backup copies so much at a time and then waits for so long: 64 MiB/s, and who comes meanwhile waits for a fraction of a
@@ -456,16 +460,17 @@ std::int64_t GroupCore::excess() {
   return std::max(by_count, over > 0 ? over / mean + 1 : 0);
 }
 
-// One slice: what comes meanwhile waits for no more than that. Jobs that are too many go with any commit, so that a steady
-// load removes as many as it ends and pays no sync for them; jobs that are too old wait for their period.
+// One slice: what comes meanwhile waits for no more than that. Jobs that are too many go with any commit, and some more with
+// them, so that a steady load pays for a removal once in a while and never with a sync; jobs that are too old wait for their
+// period.
 std::optional<Removal> GroupCore::due_removal(std::int64_t count_max) {
   const base::Time now = options_.clock->now();
   const std::int64_t too_many = clean_up_due_ms_ <= now.mono_ms + kRemovalDelayMs ? excess() : 0;
   if (too_many <= 0 && now.mono_ms < clean_up_due_ms_) return std::nullopt;
-  return Removal{.finished_before_unix_ms =
-                     too_many > 0 ? std::numeric_limits<std::int64_t>::max() : now.unix_ms - options_.retention.ms,
-                 .count_max = too_many > 0 ? std::min(too_many, count_max) : count_max,
-                 .day_begin_unix_ms = now.unix_ms - now.unix_ms % kDayMs};
+  const std::int64_t day_begin = now.unix_ms - now.unix_ms % kDayMs;
+  if (too_many <= 0) return Removal{now.unix_ms - options_.retention.ms, count_max, day_begin};
+  const std::int64_t ahead = std::min(*finished_count_ / kAheadDivisor, kRemovedPerCommitJobs);
+  return Removal{kAnyTime, std::min(too_many + ahead, count_max), day_begin};
 }
 
 // What failed is tried again in the next period.
@@ -476,7 +481,8 @@ void GroupCore::finish_removal(const std::optional<Removal>& removal, const Ende
   if (finished_count_) *finished_count_ -= removed;
   const std::int64_t now = now_ms();
   if (removed > 0 && space_due_ms_ == kNever) space_due_ms_ = now + kSpacePauseMs;
-  const bool more = removed > 0 && (removed == removal->count_max || excess() > 0);
+  const bool by_age = removal->finished_before_unix_ms != kAnyTime;
+  const bool more = removed > 0 && (excess() > 0 || (by_age && removed == removal->count_max));
   clean_up_due_ms_ = more ? now : now + kCleanUpPeriodMs;
 }
 

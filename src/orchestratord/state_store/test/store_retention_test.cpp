@@ -233,6 +233,26 @@ TEST(StoreCore, ABacklogLeavesInSlices) {
   }
 }
 
+// A store at its limit writes little more than one that keeps all, and never a commit of its own for each job.
+TEST(StoreCore, ASteadyLoadRemovesWithItsCommits) {
+  constexpr int kJobs = 800;
+  const auto log_bytes = [](std::int64_t count_max) {
+    const TempDir dir;
+    SqliteStoreOptions options = options_in(dir);
+    options.retention.count_max = count_max;
+    options.checkpoint_pages = 1'000'000;  // the log keeps all that was written
+    const auto core = open_sqlite_core(std::move(options)).value();
+    for (int i = 0; i < kJobs; ++i) {
+      std::vector<Operation> group;
+      group.push_back(Admit{admission("job-" + std::to_string(i)), [](auto r) { EXPECT_TRUE(r); }});
+      group.push_back(Move{finished("job-" + std::to_string(i)), [](auto r) { EXPECT_TRUE(r); }});
+      core->run(std::move(group));
+    }
+    return std::filesystem::file_size(dir.path() / "orchestrator.db-wal");
+  };
+  EXPECT_LT(log_bytes(256), log_bytes(kJobs) * 3 / 2);
+}
+
 // A long list holds nobody up: what comes while it is read is answered before it is whole.
 TEST(StoreCore, ACommitGoesBetweenTheSlicesOfAList) {
   const TempDir dir;
