@@ -194,17 +194,19 @@ TEST_F(PoolTest, AReloadGoesOnAfterARestart) {
   EXPECT_EQ(pool_->stops(), 0) << "its job may finish";
   restart();
   pool_->register_at(client_->url());
-  wait_until([this] { return pool_->starts() == 2; }, "the new worker");
-  EXPECT_EQ(pool_->stops(), 1);
   const auto state = [this] { return field(client_->get("/v2/pools/pool-1/health").body, "state"); };
   wait_until([&] { return state() == "done"; }, "the end of the reload");
+  // The process that stopped may have come as far as a new worker; the next one begins again.
+  const int stops = pool_->stops();
+  EXPECT_GE(stops, 1);
+  EXPECT_EQ(pool_->starts(), stops + 1);
   pool_->hold(false);
   EXPECT_EQ(client_->read(events_path(job)).events.back().event, "end");
   restart();
   pool_->register_at(client_->url());
   EXPECT_EQ(state(), "done");
   EXPECT_EQ(client_->read(events_path(client_->submit(task(2)))).events.back().event, "end");
-  EXPECT_EQ(pool_->stops(), 1) << "it began again";
+  EXPECT_EQ(pool_->stops(), stops) << "it began again";
 }
 
 // The same of a purge.
