@@ -13,7 +13,7 @@ constexpr std::int64_t kGb = 1'000'000'000;
 
 ClientPlan job(int number, int model, std::int64_t at_ms, std::int64_t tokens = 5) {
   ClientPlan plan;
-  plan.request.task_id = fmt::format("job-{}", number);
+  plan.request.task_id = job_name(number);
   plan.request.model = model;
   plan.request.max_tokens = tokens;
   plan.request.seed = static_cast<std::uint64_t>(number);
@@ -169,7 +169,7 @@ std::string a_drain_survives_a_restart(std::uint64_t seed, Plant plant) {
   world.start();
   for (int i = 0; i < 6; ++i) world.add_client(job(i, 0, 1 + i * 1'000, 30));
   const auto at = [&](std::int64_t ms, auto act) { world.loop.at(world.loop.now_us() + ms * kMs, act); };
-  at(5'000, [&] { world.orchestrator->drain("pool-0", 1'500, [](const ControlAnswer&) {}); });
+  at(5'000, [&] { world.operators->drain("pool-0", 1'500); });
   at(9'000, [&] { world.crash_orchestrator(); });
   world.run_for(25'000);
   if (!world.oracle.violation().empty()) return world.oracle.violation();

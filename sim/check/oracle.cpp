@@ -115,6 +115,7 @@ void Oracle::arrives(const std::string& job) {
 
 void Oracle::commanded(const brain::Command& command, const Disk& disk) {
   sessions_.commanded(command, disk);
+  restarts_.commanded(command);
   std::visit([&](const auto& c) { on(c, disk); }, command);
 }
 
@@ -316,6 +317,7 @@ void Oracle::settle(const std::string& worker) {
 
 void Oracle::heard(const brain::Event& event) {
   sessions_.heard(event);
+  restarts_.heard(event);
   if (const auto* e = std::get_if<brain::ExecuteEnded>(&event)) {
     const auto it = attempts_.find(e->execution.value);
     if (it == attempts_.end()) return;
@@ -351,6 +353,8 @@ void Oracle::heard(const brain::Event& event) {
     forget_orders(left->pool_id.value);
   } else if (const auto* cancel = std::get_if<brain::CancelRequested>(&event)) {
     heard_cancel(cancel->job_id.value);
+  } else if (const auto* submit = std::get_if<brain::Submit>(&event)) {
+    arrives(submit->job.job_id.value);
   }
 }
 

@@ -14,7 +14,8 @@
 //     ends by a limit that has not run out. A cancel that is answered as settled is.
 //  8. A pool that has been silent for too long gets no job. A drained or reloaded pool gets no job until that is over, also
 //     after a restart, nor does a purged worker; at the deadline of a drain its jobs are sent back. What an operator was told is on disk; a reload ends.
-// Memory is checked by the devices themselves (world/pool.h), sessions and throttles by check/session_rules.h.
+// Memory is checked by the devices themselves (world/pool.h), sessions and throttles by check/session_rules.h, what a restart
+// brings back by check/restart_rules.h.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -26,6 +27,7 @@
 #include "orchestratord/brain/commands.h"
 #include "orchestratord/brain/events.h"
 #include "sim/check/probes.h"
+#include "sim/check/restart_rules.h"
 #include "sim/check/session_rules.h"
 #include "sim/kernel/loop.h"
 #include "sim/world/disk.h"
@@ -63,7 +65,6 @@ class Oracle {
 
   // ---- orchestratord ----
   void life_begins(const Disk& disk, base::Time now);
-  void arrives(const std::string& job);
   void gives_202(const std::string& job, const Disk& disk);
   // Somebody is told that his cancel has come through, or too late.
   void cancel_settled(const std::string& job, const Disk& disk);
@@ -140,6 +141,7 @@ class Oracle {
   void heard_pool(const contract::PoolState& state);
   void forget_orders(const std::string& pool);
   void heard_cancel(const std::string& job);
+  void arrives(const std::string& job);
 
   const Options& options_;
   const Loop& loop_;
@@ -159,6 +161,7 @@ class Oracle {
   std::map<std::uint64_t, std::int64_t> drains_asked_ms_;  // by request: the deadline
   int lives_ = 0;
   SessionRules sessions_{*this, options_, loop_};
+  RestartRules restarts_{*this};
 };
 
 }  // namespace llorch::sim

@@ -20,7 +20,8 @@ enum class DiceStream : std::uint32_t {
   kRetention,
   kGoodbyes,
   kBytes,
-  kSharing
+  kSharing,
+  kBuilds
 };
 
 class Dice {

@@ -69,4 +69,15 @@ class Loop final : public base::Clock {
   std::int64_t events_count_ = 0;
 };
 
+// As a process reads its clocks. REQUIRES: both outlive it.
+class ProcessClock final : public base::Clock {
+ public:
+  ProcessClock(const Loop& loop, const Process& process) : loop_(loop), process_(process) {}
+  base::Time now() const override { return loop_.now(process_); }
+
+ private:
+  const Loop& loop_;
+  const Process& process_;
+};
+
 }  // namespace llorch::sim

@@ -4,10 +4,13 @@
 
 #include "contract/json.h"
 #include "orchestratord/streaming/log/event_id.h"
+#include "sim/world/api.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {
+
+using base::ErrorCode;
 
 namespace {
 
@@ -16,6 +19,23 @@ constexpr std::int64_t kCallTimeoutMs = 30'000;
 constexpr std::int64_t kPollMs = 2'000;
 constexpr std::int64_t kPatienceMs = 120'000;  // of one whose job was refused; a day's budget comes back at midnight
 constexpr std::int64_t kDivergesAt = 3;        // see worker.cpp
+
+contract::SubmitRequest submit_request_of(const Options& options, const JobRequest& r) {
+  contract::SubmitRequest out;
+  out.model = options.models[static_cast<std::size_t>(r.model)].name;
+  out.prompt = std::string(static_cast<std::size_t>(r.tokens_in), 'p');
+  out.max_tokens = r.max_tokens;
+  out.task_id = r.task_id;
+  out.session_id = r.session;
+  out.priority = r.priority;
+  out.stop = {kPayloadNeedle + r.task_id.substr(r.task_id.size() - 12)};  // nothing generates it
+  out.seed = r.seed;
+  out.on_disconnect = r.on_disconnect;
+  out.placement = r.placement;
+  out.timeout_ms = r.timeout_ms;
+  out.deadline_ms = r.deadline_ms;
+  return out;
+}
 
 std::uint64_t first_8_bytes(const base::Sha256Digest& digest) {
   std::uint64_t out = 0;
@@ -76,30 +96,44 @@ void Client::wrong(const std::string& what) {
 
 // ---- submission -----------------------------------------------------------------------------------------------------
 
-void Client::submit() {
-  if (done_) return;
-  call<SubmitAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this](Reply<SubmitAnswer> reply) { world_.orchestrator->submit(plan_.request, std::move(reply)); },
-      [this](const CallResult<SubmitAnswer>& answer) {
-        if (answer)
-          return answered(answer->accepted, answer->retry_after_ms, answer->refusal != base::ErrorCode::kDeadlineUnmet);
-        if (answer.error() != CallError::kUnreachable) world_.oracle.reached("202 lost on its way");
-        world_.loop.post(process_, world_.dice_work.between(100, 3'000) * kMs, [this] { submit(); });
-      });
+net::http::Principal Client::principal() const {
+  const std::string name = caller_of(plan_.request);
+  return {.role = net::http::Role::kOperator, .name = name, .identity = name, .account = name};
 }
 
-void Client::answered(bool accepted, std::int64_t retry_after_ms, bool may_try_again) {
-  if (accepted) {
-    accepted_ = true;
-    world_.oracle.told_202(plan_.request.task_id);
-    return follow();
+void Client::submit() {
+  if (done_) return;
+  ask_api(world_, process_,
+          {.caller = principal(),
+           .path = "/v2/tasks",
+           .body = contract::encode(submit_request_of(world_.options, plan_.request)),
+           .timeout_ms = kCallTimeoutMs},
+          [this](const ApiAnswer& answer) {
+            if (answer) {
+              accepted_ = true;
+              world_.oracle.told_202(plan_.request.task_id);
+              return follow();
+            }
+            if (!is_unanswered(answer.error())) return refused(answer.error());
+            if (answer.error().code != ErrorCode::kUnreachable) world_.oracle.reached("202 lost on its way");
+            world_.loop.post(process_, world_.dice_work.between(100, 3'000) * kMs, [this] { submit(); });
+          });
+}
+
+void Client::refused(const base::Error& error) {
+  const std::int64_t after_ms = retry_after_ms(error);
+  if (error.code == ErrorCode::kInternal || error.code == ErrorCode::kConflict ||
+      error.code == ErrorCode::kInvalidParams) {
+    wrong(fmt::format("its job is refused with {}: {}", error.name(), error.message));
   }
-  if (!may_try_again || retry_after_ms > kPatienceMs || ++refusals_ > plan_.tries_after_refusal) {
+  // Nobody has looked at the model yet: it waits for that as long as it takes.
+  const bool counts = error.code != ErrorCode::kPoolUnready;
+  if (error.code == ErrorCode::kDeadlineUnmet || after_ms > kPatienceMs ||
+      (counts && ++refusals_ > plan_.tries_after_refusal)) {
     done_ = true;
     return;
   }
-  world_.loop.post(process_, (retry_after_ms + world_.dice_work.below(500)) * kMs, [this] { submit(); });
+  world_.loop.post(process_, (after_ms + world_.dice_work.below(500)) * kMs, [this] { submit(); });
 }
 
 void Client::follow() { plan_.polls ? poll() : read(true); }
@@ -107,14 +141,17 @@ void Client::follow() { plan_.polls ? poll() : read(true); }
 void Client::cancel() {
   if (done_) return;
   world_.oracle.asks_cancel(plan_.request.task_id);
-  call<CancelAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this](Reply<CancelAnswer> reply) { world_.orchestrator->cancel(plan_.request.task_id, std::move(reply)); },
-      [this, knows = accepted_](const CallResult<CancelAnswer>& answer) {
-        if (answer && answer->known) return;
-        if (answer && knows) unknown();
-        world_.loop.post(process_, 1'000 * kMs, [this] { cancel(); });
-      });
+  ask_api(world_, process_,
+          {.caller = principal(),
+           .method = "DELETE",
+           .path = "/v2/tasks/" + plan_.request.task_id,
+           .timeout_ms = kCallTimeoutMs},
+          [this, knows = accepted_](const ApiAnswer& answer) {
+            const bool not_found = !answer && answer.error().code == ErrorCode::kJobNotFound;
+            if (answer || (!not_found && !is_unanswered(answer.error()))) return;
+            if (not_found && knows) unknown();
+            world_.loop.post(process_, 1'000 * kMs, [this] { cancel(); });
+          });
 }
 
 // Nobody knows its job. That is the end only if the job is so long over that its row is gone.
@@ -124,19 +161,22 @@ void Client::unknown() {
 }
 
 void Client::poll() {
-  call<ShowAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this](Reply<ShowAnswer> reply) { world_.orchestrator->show(plan_.request.task_id, std::move(reply)); },
-      [this](const CallResult<ShowAnswer>& answer) {
-        if (answer && !answer->known) unknown();
-        if (done_) return;
-        if (answer && contract::is_terminal(answer->status)) {
-          world_.oracle.told_status(plan_.request.task_id, answer->status, answer->tokens_out);
-          done_ = true;
-          return;
-        }
-        world_.loop.post(process_, kPollMs * kMs, [this] { poll(); });
-      });
+  ask_api(world_, process_,
+          {.caller = principal(),
+           .method = "GET",
+           .path = "/v2/tasks/" + plan_.request.task_id,
+           .timeout_ms = kCallTimeoutMs},
+          [this](const ApiAnswer& answer) {
+            if (!answer && answer.error().code == ErrorCode::kJobNotFound) unknown();
+            if (done_) return;
+            const auto view = decoded<contract::JobView>(answer);
+            if (view && contract::is_terminal(view->status)) {
+              world_.oracle.told_status(plan_.request.task_id, view->status, view->tokens_out);
+              done_ = true;
+              return;
+            }
+            world_.loop.post(process_, kPollMs * kMs, [this] { poll(); });
+          });
 }
 
 // ---- the stream -----------------------------------------------------------------------------------------------------
@@ -158,7 +198,7 @@ void Client::read(bool with_claim) {
   reader->wire = world_.network.connect(
       process_, world_.orchestrator_process,
       [this, claim, reader](const WirePtr& wire) {
-        world_.orchestrator->events(plan_.request.task_id, claim, wire, reader);
+        world_.orchestrator->events({principal(), plan_.request.task_id, claim}, wire, reader);
       },
       [reader] { reader->on_gone(); });
   reader->wire->on_broken(Wire::kClient, [reader] { reader->on_gone(); });

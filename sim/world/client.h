@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/sha256.h"
+#include "net/http/principal.h"
 #include "net/sse/sse.h"
 #include "sim/kernel/network.h"
 #include "sim/world/exchange.h"
@@ -40,8 +42,9 @@ class Client {
  private:
   class Reader;
 
+  net::http::Principal principal() const;
   void submit();
-  void answered(bool accepted, std::int64_t retry_after_ms, bool may_try_again);
+  void refused(const base::Error& error);
   void follow();
   void read(bool with_claim);
   void reader_over(bool answered_410);

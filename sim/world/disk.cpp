@@ -19,47 +19,16 @@ namespace {
 
 // DECISIONS §5 allows a second; a group commit that takes 800 ms may stand in the way.
 constexpr std::int64_t kErasedWithinMs = 1'900;
+// Longer than an answer takes.
+constexpr std::int64_t kMomentMs = 30'000;
 constexpr std::int64_t kPageBytes = 1'024;
 constexpr const char* kKeyFile = "state/payload.keys";
 
-std::string payload_of(const std::string& job) {
-  std::string text;
-  for (int i = 0; i < 4; ++i) text += fmt::format("{}{} ", kPayloadNeedle, job);
-  return text;
-}
-
 }  // namespace
-
-store::Admission admission_of(const World& world, const Row& row) {
-  const JobRequest& r = row.request;
-  store::Admission out;
-  store::JobRecord& job = out.job;
-  job.job_id = base::JobId(r.task_id);
-  job.task_id = r.task_id;
-  job.correlation_id = base::CorrelationId("c-" + r.task_id);
-  job.request_sha256 = job.prompt_sha256 = std::string(64, 'a');
-  job.priority = r.priority;
-  const ModelOptions& model = world.options.models[static_cast<std::size_t>(r.model)];
-  job.model = model.name;
-  job.model_ref = job.facts.model_ref = "file:/" + model.name;
-  job.params = contract::encode(contract::StoredParams{r.placement});
-  job.max_tokens = r.max_tokens;
-  job.seed = r.seed;
-  job.on_disconnect = r.on_disconnect;
-  job.timeout_ms = r.timeout_ms;
-  job.deadline_ms = r.deadline_ms;
-  job.session_id = r.session;
-  job.session_key = row.session_key;
-  job.tenant_id = caller_of(r);
-  job.tokens_in = r.tokens_in;
-  job.submitted_unix_ms = row.submitted_unix_ms;
-  out.payload = payload_of(r.task_id);
-  return out;
-}
 
 Row row_of(const World& world, const store::JobRecord& job) {
   Row row;
-  row.request = {.task_id = job.task_id,
+  row.request = {.task_id = job.job_id.value,
                  .model = world.model_of(job.model_ref),
                  .priority = job.priority,
                  .on_disconnect = job.on_disconnect,
@@ -317,7 +286,7 @@ void DiskCheck::opened(const Found& all) {
   if (known_order != disk.order) world_.oracle.violate("accepted jobs are lost, or not in their order");
   check_groups(by_job);
   for (const store::RestoredJob& job : state.jobs) {
-    if (job.payload != payload_of(job.job.job_id.value)) {
+    if (job.payload != payloads_[job.job.job_id.value]) {
       world_.oracle.violate("the payload of a live job is lost: " + job.job.job_id.value);
     }
   }
@@ -340,6 +309,13 @@ void DiskCheck::looked_up(const std::string& job, const std::optional<Row>& foun
   const bool same =
       found ? known != world_.disk.rows.end() && known->second == *found : known == world_.disk.rows.end();
   if (!same) world_.oracle.violate("the store does not know what it has answered: " + job);
+}
+
+bool DiskCheck::is_too_late(const std::string& job) const {
+  const auto row = world_.disk.rows.find(job);
+  if (row == world_.disk.rows.end()) return world_.disk.retired.contains(job);
+  return contract::is_terminal(row->second.status) &&
+         row->second.finished_unix_ms + world_.options.retention_ms < unix_ms_ + kMomentMs;
 }
 
 // ---- keys -----------------------------------------------------------------------------------------------------------

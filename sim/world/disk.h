@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/entropy.h"
-#include "orchestratord/jobs/ids.h"
 #include "orchestratord/sessions/session.h"
 #include "orchestratord/state_store/store.h"
 #include "orchestratord/state_store/testing/faulty_disk.h"
@@ -54,7 +53,7 @@ orchestratord::sessions::Use use_of(const std::map<std::string, Row>& rows, std:
 
 // An admission (perhaps with its session), a transition, the orders of a pool, its end, or a session.
 struct Write {
-  orchestratord::jobs::CommitId commit;
+  orchestratord::state_store::Store::Done done;
   std::string job;
   std::optional<Row> admission;
   orchestratord::state_store::JobProgress change;
@@ -65,8 +64,6 @@ struct Write {
 };
 using WritePtr = std::shared_ptr<Write>;
 
-// The request as the store keeps it: a record, and a payload whose text must never be on the disk.
-orchestratord::state_store::Admission admission_of(const World& world, const Row& row);
 Row row_of(const World& world, const orchestratord::state_store::JobRecord& record);
 Row changed(Row row, const orchestratord::state_store::JobProgress& progress);
 
@@ -109,8 +106,12 @@ class DiskCheck {
   // It is forgotten when the disk gets to it; nobody waits for that.
   void session_forgotten(std::int64_t key);
   void looked_up(const std::string& job, const std::optional<Row>& found);
+  // Its row has gone after its time, or may go within a moment.
+  bool is_too_late(const std::string& job) const;
 
-  // ---- payload keys ----
+  // ---- payloads ----
+  // It is on its way to the disk, sealed.
+  void payload_given(const std::string& job, const std::optional<std::string>& payload) { payloads_[job] = payload; }
   void key_made(const std::string& job, std::string key) { keys_[job] = std::move(key); }
   // The disk fails or the process hangs: a key may be late by that.
   void trouble();
@@ -139,6 +140,7 @@ class DiskCheck {
   std::map<std::string, std::string> keys_;  // of live jobs
   std::vector<DyingKey> dying_;
   std::int64_t trouble_ms_ = 0;
+  std::map<std::string, std::optional<std::string>> payloads_;
 };
 
 // The content every run begins with: a database with the schema. One run in some begins with nothing instead.

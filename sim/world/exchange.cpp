@@ -27,6 +27,7 @@ bool SimExchange::respond_error(const base::Error& error) {
 bool SimExchange::start_stream(int status, net::http::Headers) {
   if (closed_ || started_) return false;
   started_ = true;
+  if (on_status_) on_status_(status);
   wire_->send(Wire::kServer, [sink = sink_, status] { sink->on_head(status); });
   return true;
 }
@@ -86,6 +87,7 @@ void SimExchange::drop() {
   closed_ = true;
   on_drain_ = nullptr;
   on_close_ = on_lost_ = nullptr;
+  on_status_ = nullptr;
 }
 
 }  // namespace llorch::sim

@@ -43,6 +43,8 @@ class SimExchange final : public net::Exchange, public std::enable_shared_from_t
   void flush();
   // Called when the connection ends before the answer does.
   void on_lost(std::function<void(net::CloseReason)> fn) { on_lost_ = std::move(fn); }
+  // Called with the status of the answer.
+  void on_status(std::function<void(int)> fn) { on_status_ = std::move(fn); }
   // A planted bug: the first event is never sent.
   void lose_first_event() { lose_first_event_ = true; }
   // The server's process is gone: nothing is called any more.
@@ -61,6 +63,7 @@ class SimExchange final : public net::Exchange, public std::enable_shared_from_t
   bool started_ = false, ended_ = false, closed_ = false, lose_first_event_ = false;
   net::CloseReason reason_ = net::CloseReason::kFinished;
   std::function<void()> on_drain_;
+  std::function<void(int)> on_status_;
   std::function<void(net::CloseReason)> on_close_, on_lost_;
 };
 

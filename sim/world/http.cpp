@@ -6,7 +6,6 @@
 
 #include "base/assert.h"
 #include "net/h1/wire.h"
-#include "sim/world/worker.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {
@@ -20,8 +19,10 @@ class Exchange final : public net::StreamHandle::Control,
                        public HttpReply,
                        public std::enable_shared_from_this<Exchange> {
  public:
-  Exchange(World& world, Process& client, net::ClientRequest request, net::StreamCallbacks callbacks)
-      : world_(world), client_(client), request_(std::move(request)), callbacks_(std::move(callbacks)) {}
+  // Until when the timeout runs.
+  enum class Limit { kHead, kWhole };
+  Exchange(World& world, Process& client, net::ClientRequest request, net::StreamCallbacks callbacks, Limit limit)
+      : world_(world), client_(client), limit_(limit), request_(std::move(request)), callbacks_(std::move(callbacks)) {}
 
   // ---- the client's end ----
   void begin();
@@ -72,7 +73,7 @@ class Exchange final : public net::StreamHandle::Control,
 
   World& world_;
   Process& client_;
-  WorkerProcess* worker_ = nullptr;
+  HttpServer* server_ = nullptr;
   WirePtr wire_;
 
   // Of the server.
@@ -80,6 +81,7 @@ class Exchange final : public net::StreamHandle::Control,
   std::string heard_rest_;
 
   // Of the client.
+  const Limit limit_;
   net::ClientRequest request_;
   net::StreamCallbacks callbacks_;
   h1::ResponseParser parser_{h1::ParserLimits{}};
@@ -89,24 +91,25 @@ class Exchange final : public net::StreamHandle::Control,
 
 void Exchange::begin() {
   const std::size_t path = request_.url.find('/', std::string_view("http://").size());
-  worker_ = world_.worker_at(request_.url.substr(0, path));
+  server_ = world_.server_at(request_.url.substr(0, path));
   const auto self = shared_from_this();
-  if (worker_ == nullptr) {
+  if (server_ == nullptr) {
     return world_.loop.post(client_, kMs, [self] { self->fail(ErrorCode::kUnreachable, "nobody listens there"); });
   }
   wire_ = world_.network.connect(
-      client_, worker_->process(), [](const WirePtr&) {},
+      client_, server_->process(), [](const WirePtr&) {},
       [self] { self->fail(ErrorCode::kUnreachable, "the connection was refused"); });
   wire_->on_broken(Wire::kClient, [self] { self->on_connection_end(); });
   const std::string target = request_.url.substr(path);
   send(Wire::kClient, h1::write_head(h1::RequestHead{.method = request_.method,
                                                      .target = target,
-                                                     .host = "worker",
+                                                     .host = "simulated",
                                                      .headers = &request_.headers,
                                                      .content_length = request_.body.size()}) +
                           request_.body);
   world_.loop.post(client_, request_.timeout_ms * kMs, [self] {
-    if (!self->head_done_) self->fail(ErrorCode::kTimeout, "connected, but no answer in time");
+    if (!self->head_done_ || self->limit_ == Limit::kWhole)
+      self->fail(ErrorCode::kTimeout, "connected, but no answer in time");
   });
 }
 
@@ -131,7 +134,7 @@ void Exchange::serve(std::string_view bytes) {
     heard_rest_.erase(0, step->consumed);
     if (step->status == h1::ParseStatus::kNeedMore) return;
   }
-  worker_->serve({heard_.target(), heard_.body()}, shared_from_this());
+  server_->serve({heard_.method(), heard_.target(), heard_.body()}, shared_from_this());
 }
 
 void Exchange::read(std::string_view bytes) {
@@ -178,25 +181,31 @@ void Exchange::finish(base::Result<> result) {
 
 constexpr std::int64_t kTimeoutMs = 30'000;
 
-}  // namespace
-
-net::StreamHandle HttpClient::stream(net::ClientRequest request, net::StreamCallbacks callbacks) {
+net::StreamHandle open_exchange(World& world, Process& self, net::ClientRequest request, net::StreamCallbacks callbacks,
+                                Exchange::Limit limit) {
   if (request.timeout_ms == 0) request.timeout_ms = kTimeoutMs;
-  const auto exchange = std::make_shared<Exchange>(world_, self_, std::move(request), std::move(callbacks));
+  const auto exchange = std::make_shared<Exchange>(world, self, std::move(request), std::move(callbacks), limit);
   exchange->begin();
   return net::StreamHandle(exchange);
 }
 
+}  // namespace
+
+net::StreamHandle HttpClient::stream(net::ClientRequest request, net::StreamCallbacks callbacks) {
+  return open_exchange(world_, self_, std::move(request), std::move(callbacks), Exchange::Limit::kHead);
+}
+
 void HttpClient::request(net::ClientRequest request, std::function<void(base::Result<net::Response>)> done) {
   const auto response = std::make_shared<net::Response>();
-  stream(std::move(request),
-         {.on_response = [response](int status, const net::http::Headers&) { response->status = status; },
-          .on_data = [response](std::string_view bytes) { response->body += bytes; },
-          .on_end =
-              [response, done = std::move(done)](const base::Result<>& result) {
-                if (!result) return done(base::fail(result.error()));
-                done(std::move(*response));
-              }});
+  open_exchange(world_, self_, std::move(request),
+                {.on_response = [response](int status, const net::http::Headers&) { response->status = status; },
+                 .on_data = [response](std::string_view bytes) { response->body += bytes; },
+                 .on_end =
+                     [response, done = std::move(done)](const base::Result<>& result) {
+                       if (!result) return done(base::fail(result.error()));
+                       done(std::move(*response));
+                     }},
+                Exchange::Limit::kWhole);
 }
 
 }  // namespace llorch::sim

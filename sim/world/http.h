@@ -15,7 +15,7 @@ namespace llorch::sim {
 struct World;
 
 struct HttpRequest {
-  std::string target, body;
+  std::string method, target, body;
 };
 
 // The server's side of one exchange; used in its process.
@@ -32,7 +32,16 @@ class HttpReply {
 };
 using HttpReplyPtr = std::shared_ptr<HttpReply>;
 
-// The client of one process; every URL leads to a worker. REQUIRES: the world and the process outlive it.
+// What listens at an address: a pool manager or a worker.
+class HttpServer {
+ public:
+  virtual ~HttpServer() = default;
+  virtual Process& process() = 0;
+  // In its process.
+  virtual void serve(HttpRequest request, const HttpReplyPtr& reply) = 0;
+};
+
+// The client of one process; every URL leads to a pool or a worker. REQUIRES: the world and the process outlive it.
 class HttpClient final : public net::Transport {
  public:
   HttpClient(World& world, Process& self) : world_(world), self_(self) {}

@@ -1,6 +1,13 @@
 #include "sim/world/operator.h"
 
-#include "sim/world/orchestrator.h"
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "contract/json.h"
+#include "contract/pool_control.h"
+#include "contract/session.h"
+#include "sim/world/api.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {
@@ -18,10 +25,10 @@ Operator::Operator(World& world) : world_(world), process_{.name = "operator", .
 
 void Operator::begin() {
   const OperationOptions& o = world_.options.operations;
-  repeat(o.drain_ms, &Operator::drain);
+  repeat(o.drain_ms, &Operator::drain_any);
   repeat(o.drain_ms, &Operator::undrain);
   repeat(o.reload_ms, &Operator::reload);
-  repeat(o.purge_ms, &Operator::purge);
+  repeat(o.purge_ms, &Operator::purge_any);
   repeat(o.goodbye_ms, &Operator::say_goodbye);
   repeat(o.session_ms, &Operator::tend_session);
 }
@@ -40,47 +47,55 @@ std::string Operator::any_pool() {
   return "pool-" + std::to_string(world_.dice_operations.below(count));
 }
 
-void Operator::drain() {
-  const std::int64_t deadline_ms = world_.dice_operations.chance(200) ? 0 : world_.dice_operations.between(1, 20'000);
-  call<ControlAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this, pool = any_pool(), deadline_ms](Reply<ControlAnswer> reply) {
-        world_.orchestrator->drain(pool, deadline_ms, std::move(reply));
-      },
-      [](const CallResult<ControlAnswer>&) {});
+net::http::Principal Operator::principal() {
+  return {.role = net::http::Role::kOperator, .name = {}, .identity = "operator", .account = "operator"};
 }
 
-void Operator::undrain() {
-  call<ControlAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this, pool = any_pool()](Reply<ControlAnswer> reply) { world_.orchestrator->undrain(pool, std::move(reply)); },
-      [](const CallResult<ControlAnswer>&) {});
+// Whatever the answer is.
+void Operator::order(std::string method, std::string path, std::string body) {
+  ask_api(world_, process_,
+          {.caller = principal(),
+           .method = std::move(method),
+           .path = std::move(path),
+           .body = std::move(body),
+           .timeout_ms = kCallTimeoutMs},
+          [](const ApiAnswer&) {});
 }
+
+void Operator::drain(const std::string& pool, std::int64_t deadline_ms) {
+  order("POST", fmt::format("/v2/pools/{}/drain", pool), contract::encode(contract::DrainRequest{deadline_ms}));
+}
+
+void Operator::drain_any() {
+  const std::int64_t deadline_ms = world_.dice_operations.chance(200) ? 0 : world_.dice_operations.between(1, 20'000);
+  drain(any_pool(), deadline_ms);
+}
+
+void Operator::undrain() { order("DELETE", fmt::format("/v2/pools/{}/drain", any_pool())); }
 
 void Operator::reload() {
+  const std::string pool = any_pool();
   const auto models = static_cast<std::int64_t>(world_.options.models.size());
-  call<ControlAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this, pool = any_pool(), model = static_cast<int>(world_.dice_operations.below(models))](
-          Reply<ControlAnswer> reply) { world_.orchestrator->reload(pool, model, std::move(reply)); },
-      [](const CallResult<ControlAnswer>&) {});
+  const auto& model = world_.options.models[static_cast<std::size_t>(world_.dice_operations.below(models))];
+  order("POST", fmt::format("/v2/pools/{}/reload", pool),
+        contract::encode(contract::ReloadRequest{.new_model_ref = model.name, .deadline_ms = 10'000}));
 }
 
-void Operator::purge() {
+void Operator::purge(const std::string& pool, bool force) {
+  order("POST", fmt::format("/v2/pools/{}/purge", pool), contract::encode(contract::PurgeRequest{.force = force}));
+}
+
+void Operator::purge_any() {
   const bool force = world_.dice_operations.chance(300);
-  call<ControlAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this, pool = any_pool(), force](Reply<ControlAnswer> reply) {
-        world_.orchestrator->purge(pool, force, std::move(reply));
-      },
-      [](const CallResult<ControlAnswer>&) {});
+  purge(any_pool(), force);
 }
 
 void Operator::say_goodbye() {
-  call<ControlAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this, pool = any_pool()](Reply<ControlAnswer> reply) { world_.orchestrator->pool_left(pool, std::move(reply)); },
-      [](const CallResult<ControlAnswer>&) {});
+  const std::string pool = any_pool();
+  ask_api(
+      world_, process_,
+      {.caller = node_principal(pool), .method = "DELETE", .path = "/v2/pools/" + pool, .timeout_ms = kCallTimeoutMs},
+      [](const ApiAnswer&) {});
 }
 
 void Operator::tend_session() {
@@ -89,14 +104,8 @@ void Operator::tend_session() {
   contract::CreateSessionRequest wanted{.session_id = session};
   if (dice.chance(300)) wanted.token_budget = dice.between(20, 200);
   const std::int64_t act = dice.below(10);
-  call<SessionAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this, act, session, wanted](Reply<SessionAnswer> reply) {
-        if (act < 5) return world_.orchestrator->open_session(wanted, std::move(reply));
-        if (act < 8) return world_.orchestrator->show_session(session, std::move(reply));
-        world_.orchestrator->close_session(session, std::move(reply));
-      },
-      [](const CallResult<SessionAnswer>&) {});
+  if (act < 5) return order("POST", "/v2/sessions", contract::encode(wanted));
+  order(act < 8 ? "GET" : "DELETE", "/v2/sessions/" + session);
 }
 
 void Operator::heal() {
@@ -105,25 +114,21 @@ void Operator::heal() {
 }
 
 void Operator::take_back(const std::string& pool) {
-  call<ControlAnswer>(
-      world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-      [this, pool](Reply<ControlAnswer> reply) { world_.orchestrator->undrain(pool, std::move(reply)); },
-      [this, pool](const CallResult<ControlAnswer>& answer) {
-        // An earlier drain may still be on its way.
-        const std::int64_t again_ms = answer && answer->accepted ? 30'000 : 2'000;
-        world_.loop.post(process_, again_ms * kMs, [this, pool] { take_back(pool); });
-      });
+  ask_api(world_, process_,
+          {.caller = principal(),
+           .method = "DELETE",
+           .path = fmt::format("/v2/pools/{}/drain", pool),
+           .timeout_ms = kCallTimeoutMs},
+          [this, pool](const ApiAnswer& answer) {
+            // A pool that nobody has heard of has no drain to take back; an earlier drain may still be on its way.
+            const bool taken_back = answer || answer.error().code == base::ErrorCode::kPoolNotFound;
+            const std::int64_t again_ms = taken_back ? 30'000 : 2'000;
+            world_.loop.post(process_, again_ms * kMs, [this, pool] { take_back(pool); });
+          });
 }
 
 void Operator::make_room() {
-  for (std::size_t p = 0; p < world_.pools.size(); ++p) {
-    call<ControlAnswer>(
-        world_.network, process_, world_.orchestrator_process, kCallTimeoutMs,
-        [this, p](Reply<ControlAnswer> reply) {
-          world_.orchestrator->purge("pool-" + std::to_string(p), false, std::move(reply));
-        },
-        [](const CallResult<ControlAnswer>&) {});
-  }
+  for (std::size_t p = 0; p < world_.pools.size(); ++p) purge("pool-" + std::to_string(p), false);
   world_.loop.post(process_, kMakeRoomMs * kMs, [this] { make_room(); });
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "net/http/principal.h"
 #include "sim/kernel/network.h"
 
 namespace llorch::sim {
@@ -17,14 +18,18 @@ class Operator {
 
   void begin();
   void heal();
+  void drain(const std::string& pool, std::int64_t deadline_ms);
 
  private:
   void repeat(std::int64_t mean_ms, void (Operator::*act)());
   std::string any_pool();
-  void drain();
+  static net::http::Principal principal();
+  void order(std::string method, std::string path, std::string body = {});
+  void drain_any();
   void undrain();
   void reload();
-  void purge();
+  void purge(const std::string& pool, bool force);
+  void purge_any();
   void say_goodbye();
   void tend_session();
   void take_back(const std::string& pool);

@@ -176,6 +176,10 @@ const char* name(Plant plant) {
     case Plant::kTimesOutLate: return "times-out-late";
     case Plant::kGivesUpEarly: return "gives-up-early";
     case Plant::kCancelsInWordsOnly: return "cancels-in-words-only";
+    case Plant::kVersionForgotten: return "version-forgotten";
+    case Plant::kTenantForgotten: return "tenant-forgotten";
+    case Plant::kStreamsForgotten: return "streams-forgotten";
+    case Plant::kRefusesCommitted: return "refuses-committed";
     case Plant::kLoseSyncs: return "lose-syncs";
     case Plant::kRowsBeforeKeys: return "rows-before-keys";
     case Plant::kKeepKeys: return "keep-keys";
@@ -241,6 +245,8 @@ Options swarm_options(std::uint64_t seed) {
   Dice bytes(seed, DiceStream::kBytes);
   o.cuts = bytes.chance(600) ? static_cast<int>(bytes.between(1, 1'000)) : 0;
   if (bytes.chance(150)) o.stream.buffer_bytes_max = bytes.between(500, 20'000);
+  Dice builds(seed, DiceStream::kBuilds);
+  if (builds.chance(300)) o.builds = 2;
   Dice retention(seed, DiceStream::kRetention);
   if (retention.chance(250)) o.retention_ms = retention.between(500, 30'000);
   return o;

@@ -52,12 +52,16 @@ enum class Plant : std::uint8_t {
   kTimesOutLate,         // timeouts: thrice the limit is the limit
   kGivesUpEarly,         // retry: one failed attempt uses them all up
   kCancelsInWordsOnly,   // cancellation: it is answered, and the job runs on
+  kVersionForgotten,     // shell: a restart does not remember which version a job was begun on
+  kTenantForgotten,      // shell: a restart does not remember whose a job is
+  kStreamsForgotten,     // shell: a restart does not reopen the streams of its jobs
+  kRefusesCommitted,     // shell: a job that is on disk is refused
   // No rule of the oracle is broken by these; the scenarios of the field's bugs find them.
   kSwapLosesJobs,   // eviction: jobs sent after a swap do not arrive
   kNoStartBackoff,  // start control: a broken model is loaded again at once, and again
 };
 inline constexpr int kPlantsCount = static_cast<int>(Plant::kNoStartBackoff) + 1;
-inline constexpr int kSwarmPlantsCount = static_cast<int>(Plant::kCancelsInWordsOnly) + 1;
+inline constexpr int kSwarmPlantsCount = static_cast<int>(Plant::kRefusesCommitted) + 1;
 const char* name(Plant plant);
 
 struct ModelOptions {
@@ -135,6 +139,7 @@ struct Options {
   contract::StreamConfig stream;
   std::vector<ModelOptions> models;
   std::vector<PoolOptions> pools;
+  std::int64_t builds = 1;                        // how many the pools run, each one of them after each start
   std::int64_t worker_start_timeout_ms = 60'000;  // the pools' own
   std::int64_t health_interval_ms = 10'000;
   std::int64_t drain_grace_ms = 10'000;

@@ -3,9 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 
+#include "base/assert.h"
 #include "contract/json.h"
-#include "net/sse/sse.h"
+#include "net/http/url.h"
+#include "sim/world/api.h"
 #include "sim/world/life.h"
 #include "sim/world/world.h"
 
@@ -14,41 +18,15 @@ namespace llorch::sim {
 namespace brain = orchestratord::brain;
 namespace jobs = orchestratord::jobs;
 namespace state_store = orchestratord::state_store;
-namespace streaming = orchestratord::streaming;
-using base::Error;
 using base::ErrorCode;
-using base::JobId;
 
 namespace {
 
 constexpr std::int64_t kTickMs = 1'000;
 // After a hang, until what was late has happened.
 constexpr std::int64_t kSettledUs = 3'000 * kMs;
-constexpr std::int64_t kStoreRetryMs = 500;
-constexpr std::int64_t kContextTokens = 1'000;
-
-jobs::JobSpec spec_of(const JobRequest& r, const Options& o) {
-  const ModelOptions& model = o.models[static_cast<std::size_t>(r.model)];
-  jobs::JobSpec spec{.job_id = JobId(r.task_id),
-                     .correlation_id = {},
-                     .model = {.model_ref = "file:/" + model.name,
-                               .digest = "sha256:" + model.name,
-                               .context_length = kContextTokens,
-                               .memory_bytes = model.bytes,
-                               .devices = model.devices},
-                     .priority = r.priority,
-                     .tokens_in = r.tokens_in,
-                     .max_tokens = r.max_tokens,
-                     .timeout_ms = r.timeout_ms,
-                     .deadline_ms = r.deadline_ms,
-                     .placement = r.placement,
-                     .session_id = r.session ? std::optional(base::SessionId(*r.session)) : std::nullopt,
-                     .tenant_id = caller_of(r)};
-  if (o.plant == Plant::kPlacementIgnored) spec.placement = {};
-  if (o.plant == Plant::kTimesOutEarly && spec.timeout_ms) *spec.timeout_ms /= 2;
-  if (o.plant == Plant::kTimesOutLate && spec.timeout_ms) *spec.timeout_ms *= 3;
-  return spec;
-}
+constexpr int kPoolsMax = 8;
+constexpr std::int64_t kDeskUs = 10, kAsideUs = 1'000;
 
 brain::BrainConfig brain_config(const Options& o) {
   brain::BrainConfig config = o.brain;
@@ -59,9 +37,83 @@ brain::BrainConfig brain_config(const Options& o) {
   return config;
 }
 
+contract::Config shell_config(const Options& o) {
+  contract::Config config;
+  config.orchestratord.stream = o.stream;
+  config.orchestratord.worker_slots = o.brain.worker_slots;
+  for (const ModelOptions& model : o.models) {
+    config.models.aliases[model.name] = model_ref_of(model.name);
+    if (model.devices > 1) config.models.tensor_split[model.name] = model.devices;
+  }
+  return config;
+}
+
+// Nobody reads them here, and they take long to make.
+orchestratord::telemetry::Metrics& metrics() {
+  static orchestratord::telemetry::Metrics metrics({.engine_version = "simulated", .algorithm = "simulated"});
+  return metrics;
+}
+
+// Every pool of every run is paired, by a file that is written once: pairing is not simulated.
+std::unique_ptr<orchestratord::pool_access::PoolAccess> paired_pools(base::Entropy& entropy) {
+  using orchestratord::pool_access::PoolAccess;
+  struct Folder {
+    std::filesystem::path path = [] {
+      std::string name = (std::filesystem::temp_directory_path() / "llorch-sim-XXXXXX").string();
+      ASSERT(::mkdtemp(name.data()) != nullptr, "{}", name);
+      return name;
+    }();
+    ~Folder() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  };
+  static const Folder folder;
+  static const std::filesystem::path file = [] {
+    base::SeededEntropy fixed(0);
+    auto made = folder.path / orchestratord::pool_access::kFileName;
+    const auto access = PoolAccess::open(made, fixed).value();
+    for (int p = 0; p < kPoolsMax; ++p) {
+      const auto paired = access->pair(base::PoolId(fmt::format("pool-{}", p)));
+      ASSERT(paired, "{}", paired.error().message);
+    }
+    return made;
+  }();
+  return PoolAccess::open(file, entropy).value();
+}
+
 }  // namespace
 
-Orchestrator::Orchestrator(World& world) : world_(world), entropy_(world.options.seed) {}
+Orchestrator::Life::Life(Orchestrator& self, brain::BrainConfig brain_config)
+    : config(shell_config(self.world_.options)),
+      brain(std::move(brain_config), self.entropy_),
+      store(self.world_),
+      http(self.world_, self.world_.orchestrator_process),
+      access(paired_pools(self.entropy_)),
+      desk(self.world_, kDeskUs),
+      aside(self.world_, kAsideUs),
+      shell({.config = &config,
+             .clock = &self.clock_,
+             .entropy = &self.entropy_,
+             .metrics = &metrics(),
+             .store = &store,
+             .client = &http,
+             .access = access.get(),
+             .desk = &desk,
+             .aside = &aside,
+             .post = [&self](brain::Event event) { self.post(std::move(event)); },
+             .on_drained = {},
+             .roots = {.folders = {kModelsFolder}},
+             .state_directory = {}}),
+      watch(self.world_) {
+  for (auto& route : shell.routes()) {
+    router.add(route.method, route.pattern);
+    routes.push_back(std::move(route));
+  }
+}
+
+Orchestrator::Orchestrator(World& world)
+    : world_(world), clock_(world.loop, world.orchestrator_process), entropy_(world.options.seed) {}
 Orchestrator::~Orchestrator() = default;
 
 // ---- the process ----------------------------------------------------------------------------------------------------
@@ -70,48 +122,18 @@ void Orchestrator::start() {
   world_.orchestrator_process.start();
   world_.trace("orchestratord starts", "", static_cast<std::int64_t>(world_.orchestrator_process.life));
   life_ = std::make_unique<Life>(*this, brain_config(world_.options));
-  const auto state = life_->store.open();
+  auto state = life_->store.restore();
   if (!state) return world_.crash_orchestrator();
-  world_.oracle.life_begins(world_.disk, world_.loop.now(world_.orchestrator_process));
-  post(restored_state(*state));
+  world_.oracle.life_begins(world_.disk, clock_.now());
+  plant(*state);
+  post(life_->shell.restore(std::move(*state)));
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
-}
-
-brain::Restored Orchestrator::restored_state(const state_store::RestoredState& state) {
-  brain::Restored out;
-  for (const auto& [pool, endpoint] : state.pool_endpoints) out.pool_endpoints.push_back(endpoint);
-  out.pool_orders = state.pool_orders;
-  for (auto& [pool, orders] : out.pool_orders) {
-    if (world_.options.plant == Plant::kDrainForgotten) orders.draining = false;
-    if (world_.options.plant == Plant::kReloadForgotten) orders.reload.reset();
-    if (world_.options.plant == Plant::kPurgeForgotten) orders.purged.clear();
-  }
-  out.sessions = state.sessions;
-  if (world_.options.plant != Plant::kRefillQuotas) out.tenants = state.tenants;
-  if (world_.options.plant == Plant::kRefillSessions) {
-    for (auto& session : out.sessions) session.use = {};
-  }
-  for (const state_store::RestoredJob& restored : state.jobs) {
-    const std::string& job = restored.job.job_id.value;
-    const Row row = row_of(world_, restored.job);
-    if (world_.options.plant == Plant::kForgetRunningJobs && row.status == contract::JobStatus::kRunning) continue;
-    life_->live[job] = {row.request, life_->hub.open(JobId(job), row.request.on_disconnect)};
-    out.jobs.push_back({.spec = spec_of(row.request, world_.options),
-                        .status = row.status,
-                        .attempts = row.attempts,
-                        .submitted_unix_ms = row.submitted_unix_ms,
-                        .session_key = row.session_key,
-                        .payload_available = restored.payload.has_value()});
-  }
-  if (world_.options.plant == Plant::kRestoreNewestFirst) std::reverse(out.jobs.begin(), out.jobs.end());
-  return out;
 }
 
 void Orchestrator::crash() {
   if (!world_.orchestrator_process.alive) return;
   world_.trace("orchestratord crashes", "");
-  if (!life_->in_mid_stream.empty()) world_.oracle.reached("crash with a job in mid-stream");
-  if (!life_->starting.empty()) world_.oracle.reached("crash with a start in flight");
+  life_->watch.crashes();
   life_->store.crash();
   life_->drop_clients();
   world_.orchestrator_process.alive = false;
@@ -121,8 +143,8 @@ void Orchestrator::crash() {
 
 void Orchestrator::store_reopens() {
   life_->store.crash();
-  Store next(world_, [](jobs::CommitId, const base::Result<>&) {});
-  if (!next.open()) world_.oracle.violate("the store cannot be opened on a disk that works");
+  Store next(world_);
+  if (!next.restore()) world_.oracle.violate("the store cannot be opened on a disk that works");
   next.drop();
 }
 
@@ -133,6 +155,8 @@ void Orchestrator::shut_down() {
     life->store.drop();
   }
 }
+
+// ---- the brain's thread ---------------------------------------------------------------------------------------------
 
 void Orchestrator::post(brain::Event event) {
   life_->mailbox.push_back(std::move(event));
@@ -150,68 +174,31 @@ void Orchestrator::drain() {
   arm();
 }
 
-// An answer to a caller.
-template <class Answer>
-void Orchestrator::run(Answer& c) {
-  life_->port.answer(std::move(c));
-}
-
 void Orchestrator::step(brain::Event event) {
   world_.trace_event(event);
   world_.oracle.heard(event);
+  life_->watch.heard(event);
+  if (world_.options.plant != Plant::kNone) plant(event);
   std::vector<Command> commands;
-  life_->brain.step(std::move(event), world_.loop.now(world_.orchestrator_process), commands);
+  life_->brain.step(std::move(event), clock_.now(), commands);
   life_->brain.verify();
   if (world_.options.plant != Plant::kNone) plant(commands);
   for (Command& command : commands) {
     world_.trace_command(command);
     world_.oracle.commanded(command, world_.disk);
-    std::visit([this](auto& c) { run(c); }, command);
+    life_->watch.commanded(command, *life_->shell.context().hub);
+    execute(std::move(command));
   }
 }
 
-// Of what the brain commands, what a bug would make of it.
-void Orchestrator::plant(std::vector<Command>& commands) {
-  const Plant plant = world_.options.plant;
-  std::vector<Command> out;
-  for (Command& command : commands) {
-    const auto* execute = std::get_if<brain::Execute>(&command);
-    const auto* stop = std::get_if<brain::StopWorker>(&command);
-    const auto* start = std::get_if<brain::StartWorker>(&command);
-    if (stop != nullptr && plant == Plant::kStopIsLost) continue;
-    if (stop != nullptr) ++swaps_;
-    if (execute != nullptr && plant == Plant::kSwapLosesJobs && swaps_ > 0 && execute->execution.value % 2 == 0)
-      continue;
-    out.push_back(command);
-    if (execute != nullptr && plant == Plant::kDispatchTwice && execute->attempt >= 2) {
-      brain::Execute again = *execute;
-      again.execution.value += 1'000'000;
-      out.emplace_back(again);
-    }
-    const std::string endpoint = execute != nullptr ? "http://" + execute->pool_id.value : std::string();
-    const auto stop_it = [&] { out.emplace_back(brain::StopWorker{execute->pool_id, endpoint, execute->worker_id}); };
-    if (execute != nullptr && plant == Plant::kUnloadRacesRequest &&
-        world_.options.brain.eviction.worker_idle_ttl_ms > 0) {
-      std::int64_t& used_ms = used_ms_[execute->worker_id.value];
-      const std::int64_t idle_ms = world_.loop.now_ms() - std::exchange(used_ms, world_.loop.now_ms());
-      if (idle_ms >= world_.options.brain.eviction.worker_idle_ttl_ms * 9 / 10) stop_it();
-    }
-    const bool drains = std::any_of(world_.disk.orders.begin(), world_.disk.orders.end(),
-                                    [](const auto& item) { return item.second.draining; });
-    if (execute != nullptr && plant == Plant::kDrainKillsJobs && drains) stop_it();
-    if (start != nullptr) {
-      last_start_ = *start;
-      last_start_ms_ = world_.loop.now_ms();
-    }
-    // Somebody waits for memory while another one's model loads.
-    const auto* admitted = std::get_if<brain::AnswerSubmit>(&command);
-    if (plant == Plant::kEvictsLoading && admitted != nullptr && last_start_ &&
-        world_.loop.now_ms() - last_start_ms_ < 1'000) {
-      out.emplace_back(brain::StopWorker{last_start_->pool_id, last_start_->endpoint,
-                                         base::WorkerId(last_start_->request.worker_id)});
-    }
-  }
-  commands = std::move(out);
+void Orchestrator::execute(Command command) {
+  if (is_lost(command)) return;
+  const auto* admission = std::get_if<brain::CommitAdmission>(&command);
+  const std::optional<brain::CommitId> early =
+      admission != nullptr && world_.options.plant == Plant::kAnswerBeforeCommit ? std::optional(admission->commit)
+                                                                                 : std::nullopt;
+  life_->shell.execute(std::move(command));
+  if (early) post(brain::Committed{{*early}});
 }
 
 void Orchestrator::arm() {
@@ -227,8 +214,8 @@ void Orchestrator::arm() {
 }
 
 void Orchestrator::tick() {
-  life_->hub.tick();
-  life_->relay.tick();
+  life_->shell.tick_streams();
+  life_->shell.tick_relay();
   const std::int64_t awake_us = world_.loop.now_us() - world_.orchestrator_process.hung_until_us;
   if (awake_us > kSettledUs) {
     world_.oracle.check_bounds();
@@ -237,52 +224,61 @@ void Orchestrator::tick() {
   world_.loop.post(world_.orchestrator_process, kTickMs * kMs, [this] { tick(); });
 }
 
-// ---- clients --------------------------------------------------------------------------------------------------------
+// ---- the server -----------------------------------------------------------------------------------------------------
 
-void Orchestrator::submit(const JobRequest& request, Reply<SubmitAnswer> reply) {
-  const std::string& task = request.task_id;
-  if (const auto waiting = life_->gate.find(task); waiting != life_->gate.end()) {
-    waiting->second.push_back(std::move(reply));
-    return;
+void Orchestrator::handle(net::Request request, const net::ExchangePtr& exchange) {
+  auto target = net::http::parse_target(request.path).value();
+  auto match = life_->router.match(request.method, target.segments);
+  ASSERT(match.outcome == net::http::Router::Outcome::kFound, "{} {}", request.method, request.path);
+  request.path_params = std::move(match.params);
+  request.query_params = std::move(target.query);
+  request.correlation_id = base::CorrelationId("c-1");
+  const auto& route = life_->routes[match.route];
+  ASSERT(net::http::permits(route.scope, request.peer.principal.role), "{} {}", request.method, request.path);
+  // On the head of a request, as the server asks it.
+  if (route.check) {
+    if (const auto checked = route.check(request.peer.principal); !checked) {
+      return void(exchange->respond_error(checked.error()));
+    }
   }
-  const auto stored = life_->store.find(task);
-  if (!stored) return reply({.accepted = false, .refusal = stored.error().code, .retry_after_ms = kStoreRetryMs});
-  if (*stored) {
-    world_.oracle.reached("submitted again, the first one had been accepted");
-    world_.oracle.gives_202(task, world_.disk);
-    return reply({.accepted = true});
-  }
-  // Who comes back after its job's row has gone would start it again; nobody here waits for that long.
-  if (world_.disk.retired.contains(task)) return reply({.accepted = false, .refusal = ErrorCode::kDeadlineUnmet});
-  life_->gate[task].push_back(std::move(reply));
-  life_->live[task] = {request, life_->hub.open(JobId(task), request.on_disconnect)};
-  world_.oracle.arrives(task);
-  jobs::JobSpec spec = spec_of(request, world_.options);
-  if (world_.options.plant == Plant::kNewCallers) spec.tenant_id += fmt::format("-{}", ++callers_);
-  life_->port.ask<brain::AnswerSubmit>(brain::Submit{{}, std::move(spec)},
-                                       [this, task](const brain::AnswerSubmit& answer) {
-                                         if (!answer.result) return refuse_task(task, answer.result.error());
-                                         world_.oracle.gives_202(task, world_.disk);
-                                         const auto waiting = std::move(life_->gate.extract(task).mapped());
-                                         for (const auto& each : waiting) each({.accepted = true});
-                                       });
+  route.handler(std::move(request), exchange);
 }
 
-void Orchestrator::refuse_task(const std::string& task, const Error& error) {
-  const auto node = life_->live.extract(task);
-  life_->hub.forget(JobId(task));
-  node.mapped().stream->abort_clients();
-  SubmitAnswer answer{.accepted = false, .refusal = error.code};
-  for (const auto& [key, value] : error.details) {
-    if (const auto* number = std::get_if<std::int64_t>(&value); number && key == "retry_after_ms")
-      answer.retry_after_ms = *number;
+void Orchestrator::serve(net::Request request, Reply<net::Response> reply) {
+  constexpr std::string_view kTasks = "/v2/tasks";
+  const bool submits = request.method == "POST" && request.path == kTasks;
+  const bool cancels = request.method == "DELETE" && request.path.starts_with(kTasks);
+  if (!submits && !cancels) return handle(std::move(request), std::make_shared<ApiExchange>(std::move(reply)));
+  const std::string job = submits ? *contract::decode<contract::SubmitRequest>(request.body)->task_id
+                                  : request.path.substr(kTasks.size() + 1);
+  Watch& watch = life_->watch;
+  if (submits) {
+    // Who comes back after its job's row has gone would start it again; nobody here waits for that long.
+    if (world_.disk_check.is_too_late(job)) {
+      return reply(net::http::error_response({ErrorCode::kDeadlineUnmet, "too late", {}}, {}));
+    }
+    if (world_.options.plant == Plant::kNewCallers) request.peer.principal.account += fmt::format("-{}", ++callers_);
+    watch.submitted(job);
+  } else {
+    watch.cancel_asked(job);
   }
-  const auto waiting = std::move(life_->gate.extract(task).mapped());
-  for (const auto& each : waiting) each(answer);
+  const auto answered = [this, &watch, submits, job, reply = std::move(reply)](net::Response response) {
+    if (world_.options.plant == Plant::kRefusesCommitted && submits && response.status == 202) {
+      response = net::http::error_response({ErrorCode::kDeadlineUnmet, "planted", {}}, {});
+    }
+    submits ? watch.submission_answered(job, response) : watch.cancel_answered(job, response);
+    reply(std::move(response));
+  };
+  const auto exchange = std::make_shared<ApiExchange>(answered);
+  if (cancels && world_.options.plant == Plant::kCancelsInWordsOnly) {
+    const contract::CancelReply done{.job_id = job, .status = "cancelled"};
+    return void(exchange->respond(net::http::json_response(202, contract::encode(done))));
+  }
+  handle(std::move(request), exchange);
 }
 
-void Orchestrator::events(const std::string& job, const std::optional<std::string>& last_event_id, const WirePtr& wire,
-                          const SinkPtr& sink) {
+void Orchestrator::events(const EventsWanted& wanted, const WirePtr& wire, const SinkPtr& sink) {
+  const std::string& job = wanted.job;
   const auto exchange = std::make_shared<SimExchange>(world_.loop, world_.orchestrator_process, wire, sink);
   exchange->listen();
   exchange->on_lost([this, job, sink](net::CloseReason reason) {
@@ -291,52 +287,18 @@ void Orchestrator::events(const std::string& job, const std::optional<std::strin
   });
   life_->exchanges.push_back(exchange);
   life_->exchange_of[sink.get()] = exchange;
-  std::optional<streaming::EventId> held;
-  if (last_event_id) {
-    held = *streaming::parse_event_id(*last_event_id);
+  const auto stream = life_->shell.context().hub->find(base::JobId(job));
+  exchange->on_status([watch = &life_->watch, job, from_store = stream == nullptr](int status) {
+    watch->events_answered(job, status, from_store);
+  });
+  net::Request request{.method = "GET", .path = "/v2/tasks/" + job + "/events"};
+  request.peer.principal = wanted.caller;
+  if (wanted.last_event_id) {
+    request.headers.add("Last-Event-ID", *wanted.last_event_id);
+    life_->watch.events_asked(stream, *wanted.last_event_id);
     if (world_.options.plant == Plant::kResumeOneLate) exchange->lose_first_event();
   }
-  if (const streaming::StreamPtr stream = life_->hub.find(JobId(job))) {
-    const auto progress = stream->progress(world_.loop.now_ms());
-    if (held && held->seq > progress.id.seq && !progress.finished) {
-      world_.oracle.reached("reconnect after restart before the replay came so far");
-    }
-    return stream->attach({.exchange = exchange, .last_event_id = held}, world_.loop.now_ms());
-  }
-  const auto row = life_->store.find(job);
-  if (!row) return void(exchange->respond_error(row.error()));
-  if (!*row) return void(exchange->respond_error({ErrorCode::kJobNotFound, "", {}}));
-  if (!contract::is_terminal((*row)->status)) {
-    world_.oracle.violate("a live job has no stream: " + job);
-    return void(exchange->respond_error({ErrorCode::kInternal, "", {}}));
-  }
-  serve_stored(job, **row, held, *exchange);
-}
-
-void Orchestrator::serve_stored(const std::string& job, const Row& row, const std::optional<streaming::EventId>& held,
-                                SimExchange& exchange) {
-  const auto id = streaming::parse_event_id(row.last_event_id);
-  const auto answer = streaming::answer_from_store({*id}, held);
-  if (answer == streaming::StoredAnswer::kOffsetGone) {
-    world_.oracle.reached("410 for events no longer held");
-    const auto finished = life_->finished_ms.find(job);
-    const auto& limits = world_.options.stream;
-    // Where memory is short, what was sent goes first (ADR 0018).
-    const bool is_short = limits.buffer_bytes_max < contract::StreamConfig{}.buffer_bytes_max;
-    if (finished != life_->finished_ms.end() && !is_short &&
-        world_.loop.now_ms() - finished->second < std::min(limits.retain_ms, limits.reconnect_grace_ms)) {
-      world_.oracle.violate("events are gone before their client could come back: " + job);
-    }
-    return void(exchange.respond_error({ErrorCode::kStreamOffsetGone, "", {}}));
-  }
-  world_.oracle.reached("stored ending served");
-  exchange.start_stream(200, {});
-  if (answer == streaming::StoredAnswer::kTerminalEvent) {
-    std::string frame;
-    net::sse::append_event(frame, {.event = row.event, .id = row.last_event_id, .data = row.data});
-    exchange.write(std::move(frame));
-  }
-  exchange.end();
+  handle(std::move(request), exchange);
 }
 
 void Orchestrator::client_reads(const SinkPtr& sink) {
@@ -344,113 +306,6 @@ void Orchestrator::client_reads(const SinkPtr& sink) {
   const auto it = life_->exchange_of.find(sink.get());
   if (it == life_->exchange_of.end()) return;
   if (const auto exchange = it->second.lock()) exchange->flush();
-}
-
-void Orchestrator::cancel(const std::string& job, Reply<CancelAnswer> reply) {
-  if (life_->gate.contains(job)) world_.oracle.reached("cancel before the 202");
-  if (world_.options.plant == Plant::kCancelsInWordsOnly) {
-    world_.oracle.cancel_settled(job, world_.disk);
-    return reply({.known = true, .settled = true});
-  }
-  life_->port.ask<brain::AnswerCancel>(
-      brain::CancelRequested{{}, JobId(job), jobs::CancelReason::kClientRequest},
-      [this, job, reply = std::move(reply)](const brain::AnswerCancel& answer) {
-        if (!answer.status) {
-          const auto row = life_->store.find(job);
-          if (!row) return reply({.known = true});  // 503: whether it ended is not known
-          const bool known = row->has_value();
-          return reply({.known = known, .settled = known && contract::is_terminal((*row)->status)});
-        }
-        const bool settled = contract::is_terminal(*answer.status);
-        if (settled) world_.oracle.cancel_settled(job, world_.disk);
-        reply({.known = true, .settled = settled});
-      });
-}
-
-void Orchestrator::show(const std::string& job, Reply<ShowAnswer> reply) {
-  life_->port.ask<brain::AnswerQueryJob>(
-      brain::QueryJob{{}, JobId(job)}, [this, job, reply = std::move(reply)](const brain::AnswerQueryJob& answer) {
-        if (answer.job && !contract::is_terminal(answer.job->status)) {
-          return reply({.known = true, .status = answer.job->status, .tokens_out = answer.job->tokens_out});
-        }
-        const auto row = life_->store.find(job);
-        if (!row) return reply({.known = true});  // 503: the client asks again
-        if (!*row) return reply({});
-        reply({.known = true, .status = (*row)->status, .tokens_out = (*row)->tokens_out});
-      });
-}
-
-// ---- operator -------------------------------------------------------------------------------------------------------
-
-template <class Event>
-void Orchestrator::control(Event event, Reply<ControlAnswer> reply) {
-  life_->port.ask<brain::AnswerPoolControl>(std::move(event),
-                                            [reply = std::move(reply)](const brain::AnswerPoolControl& answer) {
-                                              reply({.accepted = answer.result.has_value()});
-                                            });
-}
-
-void Orchestrator::drain(const std::string& pool, std::int64_t deadline_ms, Reply<ControlAnswer> reply) {
-  control(brain::DrainPool{{}, base::PoolId(pool), deadline_ms}, std::move(reply));
-}
-
-void Orchestrator::undrain(const std::string& pool, Reply<ControlAnswer> reply) {
-  life_->port.ask<brain::AnswerPoolControl>(
-      brain::UndrainPool{{}, base::PoolId(pool)}, [reply = std::move(reply)](const brain::AnswerPoolControl& answer) {
-        // A pool that nobody has heard of has no drain to take back.
-        reply({.accepted = answer.result || answer.result.error().code == ErrorCode::kPoolNotFound});
-      });
-}
-
-void Orchestrator::reload(const std::string& pool, int model, Reply<ControlAnswer> reply) {
-  JobRequest request;
-  request.model = model;
-  control(brain::ReloadPool{{}, base::PoolId(pool), spec_of(request, world_.options).model, 10'000}, std::move(reply));
-}
-
-void Orchestrator::purge(const std::string& pool, bool force, Reply<ControlAnswer> reply) {
-  control(brain::PurgePool{{}, base::PoolId(pool), {}, true, force}, std::move(reply));
-}
-
-// ---- sessions -------------------------------------------------------------------------------------------------------
-
-template <class Event>
-void Orchestrator::ask_of_session(Event event, Reply<SessionAnswer> reply) {
-  life_->port.ask<brain::AnswerSession>(
-      std::move(event),
-      [reply = std::move(reply)](const brain::AnswerSession& answer) { reply({.there = answer.result.has_value()}); });
-}
-
-void Orchestrator::open_session(const contract::CreateSessionRequest& session, Reply<SessionAnswer> reply) {
-  ask_of_session(brain::OpenSession{{}, session}, std::move(reply));
-}
-
-void Orchestrator::show_session(const std::string& session, Reply<SessionAnswer> reply) {
-  ask_of_session(brain::QuerySession{{}, base::SessionId(session)}, std::move(reply));
-}
-
-void Orchestrator::close_session(const std::string& session, Reply<SessionAnswer> reply) {
-  ask_of_session(brain::CloseSession{{}, base::SessionId(session)}, std::move(reply));
-}
-
-// ---- pools ----------------------------------------------------------------------------------------------------------
-
-void Orchestrator::pool_seen(const contract::PoolState& state, Reply<base::Result<std::int64_t>> reply) {
-  life_->port.ask<brain::AnswerPool>(
-      brain::PoolSeen{{}, state, {}},
-      [reply = std::move(reply)](const brain::AnswerPool& answer) { reply(answer.heartbeat_interval_ms); });
-}
-
-void Orchestrator::pool_left(const std::string& pool, Reply<ControlAnswer> reply) {
-  life_->port.ask<brain::AnswerPool>(brain::PoolLeft{{}, base::PoolId(pool)},
-                                     [reply = std::move(reply)](const brain::AnswerPool& answer) {
-                                       reply({.accepted = answer.heartbeat_interval_ms.has_value()});
-                                     });
-}
-
-void Orchestrator::report(const pool_managerd::registration::Report& report) {
-  if (const auto* ready = std::get_if<contract::WorkerReady>(&report)) return post(brain::WorkerReady{*ready});
-  post(brain::WorkerFailed{std::get<contract::WorkerFailed>(report)});
 }
 
 }  // namespace llorch::sim

@@ -5,8 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "contract/device_mask.h"
-#include "sim/world/orchestrator.h"
+#include "contract/json.h"
+#include "engine/text/test_vocabularies.h"
+#include "engine/text/tokenizer_data.h"
+#include "net/http/error_response.h"
+#include "sim/world/api.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {
@@ -21,16 +26,8 @@ namespace {
 constexpr std::int64_t kDeviceRefreshMs = 5'000;
 constexpr std::int64_t kProbeTimeoutMs = 5'000;
 constexpr std::int64_t kLinkTimeoutMs = 5'000;
+constexpr std::size_t kFirstPort = 1'024;
 constexpr std::int64_t kContextTokens = 1'000;
-
-Error error_of(CallError error) {
-  switch (error) {
-    case CallError::kUnreachable: return {ErrorCode::kUnreachable, "nobody listens there", {}};
-    case CallError::kTimeout: return {ErrorCode::kTimeout, "no answer in time", {}};
-    case CallError::kBroken: break;
-  }
-  return {ErrorCode::kIoError, "the connection broke", {}};
-}
 
 }  // namespace
 
@@ -56,6 +53,7 @@ void Pool::start() {
                                                      .workers_per_gpu = o.brain.workers_per_gpu},
                                  entropy_, reg::RegistrationConfig{});
   life_->boot_id = fmt::format("{}-boot-{}", pool_id_, process_.life);
+  life_->build = world_.draw_build();
   life_->started_ms = world_.loop.now_ms();
   next_wake_ms_ = -1;
   world_.trace("pool starts", pool_id_, static_cast<std::int64_t>(process_.life));
@@ -190,11 +188,11 @@ wl::RequestId Pool::remember(std::function<void(MaybeError)> reply) {
   return id;
 }
 
-void Pool::start_worker(const contract::StartWorkerRequest& wanted, Reply<MaybeError> reply) {
+void Pool::start_worker(const contract::StartWorkerRequest& wanted, const HttpReplyPtr& reply) {
   // Reading the model's header takes a moment, on a thread of its own.
   world_.loop.post(
       process_, world_.dice_processes.between(1, 30) * kMs,
-      [this, wanted = contract::StartWorkerRequest(wanted), reply = std::move(reply)]() mutable {
+      [this, wanted = contract::StartWorkerRequest(wanted), reply]() mutable {
         auto devices = contract::devices_of(wanted.gpu_id);
         if (world_.options.plant == Plant::kFirstDeviceOnly) {
           life_->known[wanted.worker_id].mask = std::exchange(wanted.gpu_id, devices.front());
@@ -206,15 +204,51 @@ void Pool::start_worker(const contract::StartWorkerRequest& wanted, Reply<MaybeE
         plan.memory.assign(devices.size(), {.weights_bytes = model.bytes});
         link(reg::Heard{});
         step(wl::DevicesRead{read_devices()});
-        step(wl::StartAsked{remember(reply), wanted, plan, {}});
+        const auto answered = [reply, worker = wanted.worker_id](const MaybeError& error) {
+          if (error) return reply->respond(net::http::error_response(*error, {}));
+          reply->respond(
+              net::http::json_response(202, contract::encode(contract::StartWorkerReply{worker, "starting"})));
+        };
+        step(wl::StartAsked{remember(answered), wanted, plan, {}});
       });
 }
 
-void Pool::stop_worker(const std::string& worker, Reply<bool> reply) {
+void Pool::stop_worker(const std::string& worker, const HttpReplyPtr& reply) {
   link(reg::Heard{});
   life_->known[worker].stop_asked = true;
-  step(wl::StopAsked{remember([reply = std::move(reply)](const MaybeError& error) { reply(!error); }),
-                     base::WorkerId(worker), false});
+  const auto answered = [reply, worker](const MaybeError& error) {
+    if (error) return reply->respond(net::http::error_response(*error, {}));
+    reply->respond(net::http::json_response(202, contract::encode(contract::WorkerStatusReply{worker, "stopping"})));
+  };
+  step(wl::StopAsked{remember(answered), base::WorkerId(worker), false});
+}
+
+void Pool::describe(const net::http::Target& target, const HttpReplyPtr& reply) const {
+  contract::ModelFacts facts{.model_ref = target.query.at("ref")};
+  const auto& model = world_.options.models[static_cast<std::size_t>(world_.model_of(facts.model_ref))];
+  facts.digest = model_digest_of(model.name);
+  facts.context_length = kContextTokens;
+  facts.slots = std::stoll(target.query.at("slots"));
+  facts.memory_bytes = model.bytes;
+  const auto devices = target.query.find("devices");
+  facts.devices = devices == target.query.end() ? 1 : std::stoll(devices->second);
+  reply->respond(net::http::json_response(200, contract::encode(facts)));
+}
+
+void Pool::serve(HttpRequest request, const HttpReplyPtr& reply) {
+  static const std::string tokenizer = engine::text::serialize(engine::text::byte_bpe_data({}));
+  const auto target = net::http::parse_target(request.target).value();
+  if (target.path == "/v2/state") {
+    link(reg::Heard{});
+    return reply->respond(net::http::json_response(200, contract::encode(state())));
+  }
+  if (target.path == "/v2/models/describe") return describe(target, reply);
+  if (target.path.ends_with("/tokenizer")) return reply->respond({200, {}, tokenizer});
+  if (target.path == "/v2/workers/start") {
+    return start_worker(contract::decode<contract::StartWorkerRequest>(request.body).value(), reply);
+  }
+  ASSERT(target.path == "/v2/workers/stop", "{}", target.path);
+  stop_worker(contract::decode<contract::StopWorkerRequest>(request.body)->worker_id, reply);
 }
 
 void Pool::worker_ready(const contract::ReadyCallback& callback, Reply<bool> reply) {
@@ -231,11 +265,6 @@ void Pool::worker_exited(const WorkerProcess& worker, const wl::ExitFacts& facts
       link(reg::Changed{});
     });
   });
-}
-
-contract::PoolState Pool::asked_state() {
-  link(reg::Heard{});
-  return state();
 }
 
 contract::PoolState Pool::state() {
@@ -274,7 +303,8 @@ WorkerProcess* Pool::spawn(const wl::Spawn& c) {
   world_.oracle.reached("worker started");
   wl::Spawn spawned = c;
   if (const std::string& mask = life_->known[c.worker_id.value].mask; !mask.empty()) spawned.gpu_id = mask;
-  processes_.push_back(std::make_unique<WorkerProcess>(world_, *this, std::move(spawned)));
+  processes_.push_back(
+      std::make_unique<WorkerProcess>(world_, *this, std::move(spawned), kFirstPort + processes_.size()));
   WorkerProcess* worker = processes_.back().get();
   if (worker->devices().size() > 1) world_.oracle.reached("shared worker started");
   worker->begin();
@@ -365,36 +395,32 @@ void Pool::link(const reg::Event& event) {
   arm();
 }
 
-void Pool::send_state(bool registers) {
-  using Interval = base::Result<std::int64_t>;
+void Pool::send(const reg::SendRegister&) {
   // The state as it is now travels; the answer may come to a later one.
-  call<Interval>(
-      world_.network, process_, world_.orchestrator_process, kLinkTimeoutMs,
-      [this, seen = state()](Reply<Interval> reply) { world_.orchestrator->pool_seen(seen, std::move(reply)); },
-      [this, registers](const CallResult<Interval>& result) {
-        const Interval interval = result ? *result : Interval(base::fail(error_of(result.error())));
-        if (registers) {
-          if (!interval) return link(reg::RegisterEnded{base::fail(interval.error())});
-          return link(reg::RegisterEnded{contract::RegisterReply{pool_id_, "registered", *interval}});
-        }
-        if (!interval) return link(reg::HeartbeatEnded{base::fail(interval.error())});
-        link(reg::HeartbeatEnded{contract::HeartbeatReply{"healthy", *interval}});
-      });
+  ask_api(world_, process_,
+          {.caller = node_principal(pool_id_), .path = "/v2/pools/register", .body = contract::encode(state())},
+          [this](const ApiAnswer& answer) { link(reg::RegisterEnded{decoded<contract::RegisterReply>(answer)}); });
 }
 
-void Pool::send(const reg::SendRegister&) { send_state(true); }
-void Pool::send(const reg::SendHeartbeat&) { send_state(false); }
+void Pool::send(const reg::SendHeartbeat&) {
+  ask_api(world_, process_,
+          {.caller = node_principal(pool_id_),
+           .path = fmt::format("/v2/pools/{}/heartbeat", pool_id_),
+           .body = contract::encode(state())},
+          [this](const ApiAnswer& answer) { link(reg::HeartbeatEnded{decoded<contract::HeartbeatReply>(answer)}); });
+}
 
 void Pool::send(const reg::SendReport& c) {
-  call<bool>(
-      world_.network, process_, world_.orchestrator_process, kLinkTimeoutMs,
-      [this, report = c.report](const Reply<bool>& reply) {
-        world_.orchestrator->report(report);
-        reply(true);
-      },
-      [this](const CallResult<bool>& result) {
-        link(reg::ReportEnded{result ? base::Result<>{} : base::Result<>(base::fail(error_of(result.error())))});
-      });
+  const auto* ready = std::get_if<contract::WorkerReady>(&c.report);
+  const std::string body =
+      ready != nullptr ? contract::encode(*ready) : contract::encode(std::get<contract::WorkerFailed>(c.report));
+  ask_api(world_, process_,
+          {.caller = node_principal(pool_id_),
+           .path = ready != nullptr ? "/v2/internal/workers/ready" : "/v2/internal/workers/failed",
+           .body = body},
+          [this](const ApiAnswer& answer) {
+            link(reg::ReportEnded{answer ? base::Result<>{} : base::Result<>(base::fail(answer.error()))});
+          });
 }
 
 // Pools crash here, they do not leave.

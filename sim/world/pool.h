@@ -13,19 +13,22 @@
 #include <vector>
 
 #include "base/entropy.h"
+#include "net/http/url.h"
 #include "pool_managerd/registration/registration.h"
 #include "pool_managerd/worker_lifecycle/lifecycle.h"
 #include "sim/kernel/network.h"
+#include "sim/world/http.h"
 #include "sim/world/options.h"
 #include "sim/world/worker.h"
 
 namespace llorch::sim {
 
-class Pool {
+class Pool final : public HttpServer {
  public:
   Pool(World& world, std::size_t index);
 
-  Process& process() { return process_; }
+  Process& process() override { return process_; }
+  const std::string& build() const { return life_->build; }
   const std::string& endpoint() const { return endpoint_; }
   std::int64_t devices_count() const { return std::ssize(devices_); }
 
@@ -38,12 +41,8 @@ class Pool {
 
   // ---- its HTTP API, called in its process ----
   using MaybeError = std::optional<base::Error>;
-  void start_worker(const contract::StartWorkerRequest& wanted, Reply<MaybeError> reply);
-  void stop_worker(const std::string& worker, Reply<bool> reply);
+  void serve(HttpRequest request, const HttpReplyPtr& reply) override;
   void worker_ready(const contract::ReadyCallback& callback, Reply<bool> reply);
-  contract::PoolState state();
-  // As orchestratord asks for it.
-  contract::PoolState asked_state();
 
   // ---- its host ----
   void allocated(const WorkerProcess& worker);
@@ -73,9 +72,14 @@ class Pool {
     std::uint64_t requests_count = 0;
     std::int64_t reports_count = 0;
     std::string boot_id;
+    std::string build;  // of its workers
     std::int64_t started_ms = 0;
   };
 
+  contract::PoolState state();
+  void describe(const net::http::Target& target, const HttpReplyPtr& reply) const;
+  void start_worker(const contract::StartWorkerRequest& wanted, const HttpReplyPtr& reply);
+  void stop_worker(const std::string& worker, const HttpReplyPtr& reply);
   void step(const pool_managerd::worker_lifecycle::Event& event);
   void execute(const pool_managerd::worker_lifecycle::Answer& c);
   void execute(const pool_managerd::worker_lifecycle::Refuse& c);
@@ -95,7 +99,6 @@ class Pool {
   void send(const pool_managerd::registration::SendReport& c);
   void send(const pool_managerd::registration::SendDeregister& c);
   void send(const pool_managerd::registration::ConnectionChanged& c);
-  void send_state(bool registers);
 
   pool_managerd::worker_lifecycle::RequestId remember(std::function<void(MaybeError)> reply);
   std::vector<pool_managerd::gpu_inventory::Device> read_devices() const;

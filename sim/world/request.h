@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <fmt/core.h>
 
@@ -27,6 +28,12 @@ struct JobRequest {
   bool operator==(const JobRequest&) const = default;
 };
 
+// A UUID: the client's name of a job is the job's id then.
+inline std::string job_name(std::int64_t number) { return fmt::format("00000000-0000-4000-8000-{:012}", number); }
+// Models lie in a folder that no machine has.
+inline constexpr const char* kModelsFolder = "/llorch-simulated-models";
+inline std::string model_ref_of(std::string_view model) { return fmt::format("file:{}/{}", kModelsFolder, model); }
+inline std::string model_digest_of(std::string_view model) { return fmt::format("sha256:{}", model); }
 inline std::string session_name(std::int64_t number) { return fmt::format("session-{}", number); }
 // Whose throttle counts it.
 inline std::string caller_of(const JobRequest& r) { return fmt::format("caller-{}", r.seed % 2); }

@@ -8,7 +8,6 @@
 namespace llorch::sim {
 
 namespace store = orchestratord::state_store;
-using orchestratord::jobs::CommitId;
 using store::testing::Crash;
 using store::testing::Fault;
 
@@ -67,9 +66,9 @@ store::files::OpenFile door_of(World& world) {
 
 // ---- lives ----------------------------------------------------------------------------------------------------------
 
-base::Time Store::Clock::now() const { return world_.loop.now(world_.orchestrator_process); }
+Store::Store(World& world) : world_(world), clock_(world.loop, world.orchestrator_process) {}
 
-base::Result<store::RestoredState> Store::open() {
+base::Result<store::RestoredState> Store::restore() {
   store::SqliteStoreOptions options;
   options.directory = kStateDirectory;
   options.clock = &clock_;
@@ -167,23 +166,28 @@ store::Operation Store::watched(const WritePtr& write, Operation operation) {
   return operation;
 }
 
-void Store::admit(const orchestratord::brain::CommitAdmission& order, const JobRequest& request) {
-  const auto write = std::make_shared<Write>();
-  write->commit = order.commit;
-  write->job = request.task_id;
-  write->session = order.session;
-  write->admission = Row{.request = request, .submitted_unix_ms = order.submitted_unix_ms};
-  if (order.session) write->admission->session_key = order.session->key;
-  store::Admission admission = admission_of(world_, *write->admission);
-  admission.session = order.session;
-  post(write, store::Admit{std::move(admission), {}});
+void Store::admit(store::Admission admission, Done done) {
+  Write write{.done = std::move(done), .job = admission.job.job_id.value, .session = admission.session};
+  write.admission = row_of(world_, admission.job);
+  world_.disk_check.payload_given(write.job, admission.payload);
+  post(std::move(write), store::Admit{std::move(admission), {}});
 }
 
-void Store::remember_session(CommitId commit, orchestratord::sessions::SessionRecord session) {
-  const auto write = std::make_shared<Write>();
-  write->commit = commit;
-  write->session = session;
-  post(write, store::RememberSession{std::move(session), {}});
+void Store::transition(store::Transition transition, Done done) {
+  Write write{.done = std::move(done), .job = transition.job_id.value, .change = transition.progress};
+  if (world_.options.plant == Plant::kFinishTwice && contract::is_terminal(transition.progress.status)) {
+    transition.progress = {.status = contract::JobStatus::kRunning, .attempts = transition.progress.attempts};
+  }
+  post(std::move(write), store::Move{std::move(transition), {}});
+}
+
+void Store::checkpoint(std::vector<store::Checkpoint> checkpoints) {
+  note(store::SaveCheckpoints{std::move(checkpoints)});
+}
+
+void Store::remember_session(orchestratord::sessions::SessionRecord session, Done done) {
+  Write write{.done = std::move(done), .session = session};
+  post(std::move(write), store::RememberSession{std::move(session), {}});
 }
 
 void Store::forget_session(std::int64_t key) {
@@ -191,29 +195,49 @@ void Store::forget_session(std::int64_t key) {
   note(store::ForgetSession{key});
 }
 
-void Store::change(CommitId commit, store::Transition transition) {
-  const auto write = std::make_shared<Write>();
-  write->commit = commit;
-  write->job = transition.job_id.value;
-  write->change = transition.progress;
-  if (world_.options.plant == Plant::kFinishTwice && contract::is_terminal(transition.progress.status)) {
-    transition.progress = {.status = contract::JobStatus::kRunning, .attempts = transition.progress.attempts};
-  }
-  post(write, store::Move{std::move(transition), {}});
+void Store::remember_pool(store::KnownPool pool) { note(store::RememberPool{std::move(pool)}); }
+
+void Store::set_orders(store::KnownPool pool, Done done) {
+  Write write{.done = std::move(done), .pool = pool};
+  post(std::move(write), store::SetOrders{std::move(pool), {}});
 }
 
-void Store::set_orders(CommitId commit, store::KnownPool pool) {
-  const auto write = std::make_shared<Write>();
-  write->commit = commit;
-  write->pool = pool;
-  post(write, store::SetOrders{std::move(pool), {}});
+void Store::forget_pool(base::PoolId pool_id, Done done) {
+  Write write{.done = std::move(done), .pool_gone = pool_id};
+  post(std::move(write), store::ForgetPool{std::move(pool_id), {}});
 }
 
-void Store::forget_pool(CommitId commit, const base::PoolId& pool_id) {
-  const auto write = std::make_shared<Write>();
-  write->commit = commit;
-  write->pool_gone = pool_id;
-  post(write, store::ForgetPool{pool_id, {}});
+// What is found is told with the answers, after the writes that it saw.
+Store::Found Store::watched(std::string job, Found done) {
+  return [this, job = std::move(job), done = std::move(done)](base::Result<std::optional<store::JobRecord>> found) {
+    findings_.push_back([this, job, done, found = std::move(found)] {
+      if (found) {
+        world_.disk_check.looked_up(job, *found ? std::optional(row_of(world_, **found)) : std::nullopt);
+      }
+      done(found);
+    });
+  };
+}
+
+void Store::find(base::JobId job_id, Found done) {
+  Found told = watched(job_id.value, std::move(done));
+  note(store::Find{std::move(job_id), std::move(told)});
+}
+
+void Store::find_task(std::string id, Found done) {
+  Found told = watched(id, std::move(done));
+  note(store::FindTask{std::move(id), std::move(told)});
+}
+
+void Store::list(store::Listing listing, Listed done) {
+  note(store::List{std::move(listing),
+                   [this, done = std::move(done)](base::Result<std::vector<store::JobRecord>> found) {
+                     findings_.push_back([done, found = std::move(found)] { done(found); });
+                   }});
+}
+
+void Store::backup(store::BackupOrder order) {
+  order.done(base::fail(base::ErrorCode::kStoreUnavailable, "backups are not simulated"));
 }
 
 void Store::note(Operation operation) {
@@ -221,9 +245,10 @@ void Store::note(Operation operation) {
   if (!busy_) begin();
 }
 
-void Store::post(const WritePtr& write, Operation operation) {
-  waiting_writes_.push_back(write);
-  note(watched(write, std::move(operation)));
+void Store::post(Write write, Operation operation) {
+  const auto shared = std::make_shared<Write>(std::move(write));
+  waiting_writes_.push_back(shared);
+  note(watched(shared, std::move(operation)));
 }
 
 void Store::begin() {
@@ -314,8 +339,9 @@ void Store::deliver() {
     } else if (write->admission || world_.disk.rows.contains(write->job)) {  // else its admission was refused before it
       world_.oracle.violate("the store answers " + std::string(result.error().name()) + " for " + write->job);
     }
-    done_(write->commit, result);
+    write->done(result);
   }
+  for (const auto& finding : std::exchange(findings_, {})) finding();
   world_.disk_check.time_is(clock_.now().unix_ms);
   world_.trace(refuses ? "store refuses" : "store answers", "", static_cast<std::int64_t>(unanswered_.size()));
   if (!unanswered_.empty()) world_.oracle.reached("admission in doubt");
@@ -335,21 +361,6 @@ void Store::plant() {
       }
     }
   }
-}
-
-base::Result<std::optional<Row>> Store::find(const std::string& job) {
-  base::Result<std::optional<Row>> out;
-  std::vector<Operation> look;
-  look.emplace_back(store::FindTask{job, [&](const base::Result<std::optional<store::JobRecord>>& record) {
-                                      if (!record) return void(out = base::fail(record.error()));
-                                      out = *record ? std::optional(row_of(world_, **record)) : std::nullopt;
-                                    }});
-  if (world_.disk_refuses()) world_.device.fail({.fault = world_.disk_fault});
-  core_->run(std::move(look));
-  world_.device.heal();
-  deliver();
-  if (out) world_.disk_check.looked_up(job, *out);
-  return out;
 }
 
 }  // namespace llorch::sim

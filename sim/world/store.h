@@ -9,33 +9,36 @@
 #include <vector>
 
 #include "base/result.h"
-#include "orchestratord/brain/commands.h"
-#include "orchestratord/jobs/ids.h"
 #include "orchestratord/state_store/store_core.h"
+#include "sim/kernel/loop.h"
 #include "sim/world/disk.h"
 
 namespace llorch::sim {
 
 struct World;
 
-class Store {
+// In the place of the store's thread: callbacks run in orchestratord's process, in virtual time.
+class Store final : public orchestratord::state_store::Store {
  public:
-  using Done = std::function<void(orchestratord::jobs::CommitId, const base::Result<>&)>;
-  // `done` runs in orchestratord's process.
-  Store(World& world, Done done) : world_(world), done_(std::move(done)), clock_(world) {}
+  explicit Store(World& world);
 
+  // ---- as everybody uses it ----
+  void admit(orchestratord::state_store::Admission admission, Done done) override;
+  void transition(orchestratord::state_store::Transition transition, Done done) override;
+  void checkpoint(std::vector<orchestratord::state_store::Checkpoint> checkpoints) override;
+  void remember_session(orchestratord::sessions::SessionRecord session, Done done) override;
+  void forget_session(std::int64_t key) override;
+  void remember_pool(orchestratord::state_store::KnownPool pool) override;
+  void set_orders(orchestratord::state_store::KnownPool pool, Done done) override;
+  void forget_pool(base::PoolId pool_id, Done done) override;
+  void find(base::JobId job_id, Found done) override;
+  void find_task(std::string id, Found done) override;
+  void list(orchestratord::state_store::Listing listing, Listed done) override;
+  void backup(orchestratord::state_store::BackupOrder order) override;
   // Opens what the last life left. Fails as the real one does.
-  base::Result<orchestratord::state_store::RestoredState> open();
+  base::Result<orchestratord::state_store::RestoredState> restore() override;
+  void stop() override {}  // its process never leaves in peace
 
-  void admit(const orchestratord::brain::CommitAdmission& order, const JobRequest& request);
-  void remember_session(orchestratord::jobs::CommitId commit, orchestratord::sessions::SessionRecord session);
-  void forget_session(std::int64_t key);
-  void change(orchestratord::jobs::CommitId commit, orchestratord::state_store::Transition transition);
-  void set_orders(orchestratord::jobs::CommitId commit, orchestratord::state_store::KnownPool pool);
-  void forget_pool(orchestratord::jobs::CommitId commit, const base::PoolId& pool_id);
-  // Nobody waits for it.
-  void note(orchestratord::state_store::Operation operation);
-  base::Result<std::optional<Row>> find(const std::string& job);
   // orchestratord dies now.
   void crash();
   // The run is over.
@@ -44,7 +47,10 @@ class Store {
  private:
   using Operation = orchestratord::state_store::Operation;
 
-  void post(const WritePtr& write, Operation operation);
+  void post(Write write, Operation operation);
+  // Nobody waits for it.
+  void note(Operation operation);
+  Found watched(std::string job, Found done);
   void begin();
   void end();
   void run(std::vector<Operation> group);
@@ -54,25 +60,15 @@ class Store {
   void plant();
   Operation watched(const WritePtr& write, Operation operation);
 
-  // As the process reads it.
-  class Clock final : public base::Clock {
-   public:
-    explicit Clock(const World& world) : world_(world) {}
-    base::Time now() const override;
-
-   private:
-    const World& world_;
-  };
-
   World& world_;
-  const Done done_;
-  const Clock clock_;
+  const ProcessClock clock_;
   std::unique_ptr<orchestratord::state_store::StoreCore> core_;
   std::vector<Operation> waiting_, committing_;
   bool busy_ = false;
   std::vector<WritePtr> waiting_writes_, committing_writes_;
   std::vector<WritePtr> unanswered_;                          // given to the core
   std::vector<std::pair<WritePtr, base::Result<>>> answers_;  // of the core, not yet told
+  std::vector<std::function<void()>> findings_;               // likewise, of look-ups
   std::int64_t timer_due_ms_ = orchestratord::state_store::StoreCore::kNever;
 };
 

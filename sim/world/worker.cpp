@@ -1,5 +1,7 @@
 #include "sim/world/worker.h"
 
+#include <fmt/core.h>
+
 #include <numeric>
 
 #include "contract/device_mask.h"
@@ -22,12 +24,14 @@ constexpr std::int64_t kShutdownGraceMs = 30'000;
 constexpr std::int64_t kDivergesAt = 3;
 }  // namespace
 
-WorkerProcess::WorkerProcess(World& world, Pool& pool, wl::Spawn spawn)
+WorkerProcess::WorkerProcess(World& world, Pool& pool, wl::Spawn spawn, std::size_t port)
     : world_(world),
       pool_(pool),
       spawn_(std::move(spawn)),
       model_(world.model_of(spawn_.model_ref)),
       pool_life_(pool.process().life),
+      build_(pool.build()),
+      uri_(fmt::format("{}:{}", pool.endpoint(), port)),
       process_{.name = spawn_.worker_id.value, .host = pool.process().host},
       devices_(contract::devices_of(spawn_.gpu_id)) {}
 
@@ -79,13 +83,14 @@ void WorkerProcess::say_ready() {
   const contract::ReadyCallback callback{.worker_id = id(),
                                          .spawn_token = spawn_.spawn_token,
                                          .model_ref = spawn_.model_ref,
-                                         .model_digest = "sha256:" + model.name,
+                                         .model_digest = model_digest_of(model.name),
                                          .uri = uri(),
                                          .vram_bytes = bytes,
                                          .memory_bytes = bytes,
                                          .vram_bytes_by_device = actual_bytes_,
                                          .slots_total = spawn_.model.shape.slots,
                                          .context_length = spawn_.model.shape.context_tokens,
+                                         .engine_build = build_,
                                          .kv_dtype = spawn_.model.shape.kv_dtype};
   ready_ = true;  // it serves before it says so: the pool probes its health first
   call<bool>(
@@ -132,12 +137,17 @@ void WorkerProcess::execute(const contract::ExecuteRequest& asked, const HttpRep
   Run& run = runs_[number];
   run = {.request = request,
          .execution_id = asked.execution_id,
+         .prompt_sha256 = asked.prompt_sha256.value_or(""),
+         .parameters_sha256 = contract::parameters_sha256(asked.temperature, asked.sampling, asked.stop),
          .reply = reply,
          .tokens = tokens_count(request),
          .output_hash = {},
          .begun_ms = world_.loop.now_ms(),
          .deadline_ms = world_.loop.now_ms() + *asked.timeout_ms};
-  if (world_.options.plant == Plant::kReplayAppends) run.tokens += run.shift = world_.planted_shift[asked.job_id];
+  if (world_.options.plant == Plant::kReplayAppends) {
+    run.shift = world_.planted_shift[asked.job_id];
+    run.tokens = std::min(request.max_tokens, run.tokens + run.shift);
+  }
   if (world_.dice_processes.chance(world_.faults().job_fails)) run.fails_at = world_.dice_processes.below(run.tokens);
   // A closed connection ends the job, within a step of the engine.
   reply->on_broken([this, number] {
@@ -180,7 +190,10 @@ void WorkerProcess::decode(std::uint64_t number) {
                          .tokens_out = run.tokens,
                          .decode_time_ms = world_.loop.now_ms() - run.begun_ms};
   contract::Receipt& receipt = end.receipt.emplace();
+  receipt.model_digest = model_digest_of(world_.options.models[static_cast<std::size_t>(model_)].name);
   receipt.seed = run.request.seed;
+  receipt.prompt_sha256 = run.prompt_sha256;
+  receipt.parameters_sha256 = run.parameters_sha256;
   receipt.output_sha256 = base::to_hex(run.output_hash.digest());
   receipt.tokens_out = run.tokens;
   tell(run, "end", contract::encode(end));

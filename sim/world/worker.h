@@ -21,14 +21,15 @@ namespace llorch::sim {
 struct World;
 class Pool;
 
-class WorkerProcess {
+class WorkerProcess final : public HttpServer {
  public:
-  WorkerProcess(World& world, Pool& pool, pool_managerd::worker_lifecycle::Spawn spawn);
+  // `port`: no other process of its host has it.
+  WorkerProcess(World& world, Pool& pool, pool_managerd::worker_lifecycle::Spawn spawn, std::size_t port);
 
-  Process& process() { return process_; }
+  Process& process() override { return process_; }
   const std::string& id() const { return spawn_.worker_id.value; }
   int model() const { return model_; }
-  std::string uri() const { return "http://" + id(); }
+  const std::string& uri() const { return uri_; }  // on the host of its pool
   std::uint64_t pool_life() const { return pool_life_; }
   const std::vector<std::string>& devices() const { return devices_; }  // by rank
   bool is_on(const std::string& gpu_id) const { return std::ranges::count(devices_, gpu_id) > 0; }
@@ -42,7 +43,7 @@ class WorkerProcess {
 
   void begin();
   // ---- its HTTP API, called in its process ----
-  void serve(HttpRequest request, const HttpReplyPtr& reply);
+  void serve(HttpRequest request, const HttpReplyPtr& reply) override;
   contract::WorkerHealth health() const;
   void shut_down();
   // ---- what happens to it ----
@@ -55,6 +56,7 @@ class WorkerProcess {
   struct Run {
     JobRequest request;  // as far as its tokens depend on it
     std::optional<std::string> execution_id;
+    std::string prompt_sha256, parameters_sha256;
     HttpReplyPtr reply;
     std::int64_t next = 0, tokens = 0;
     std::int64_t shift = 0;  // of a planted bug: tokens of an earlier attempt, sent before its own
@@ -80,6 +82,7 @@ class WorkerProcess {
   const pool_managerd::worker_lifecycle::Spawn spawn_;
   const int model_;
   const std::uint64_t pool_life_;
+  const std::string build_, uri_;
   Process process_;
   const std::vector<std::string> devices_;
   std::vector<std::int64_t> actual_bytes_, held_bytes_;  // by rank; nothing held: empty

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <mutex>
 
+#include "base/log.h"
 #include "contract/json.h"
 #include "orchestratord/brain/test/describe.h"
 #include "sim/world/chaos.h"
@@ -21,6 +23,12 @@ Options with_plant(Options o) {
   return o;
 }
 
+// What the daemon would log is in the trace.
+void log_errors_only() {
+  static std::once_flag once;
+  std::call_once(once, [] { base::init_logging({.component = "sim", .level = base::LogLevel::kError}); });
+}
+
 void mix(std::uint64_t& hash, std::string_view bytes) {
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
 }
@@ -36,12 +44,14 @@ World::World(Options options_in, bool keep_trace)
       dice_faults(options.seed, DiceStream::kFaults),
       dice_operations(options.seed, DiceStream::kOperations),
       dice_bytes(options.seed, DiceStream::kBytes),
+      dice_builds(options.seed, DiceStream::kBuilds),
       network(loop, Dice(options.seed, DiceStream::kNetwork), options.network),
       oracle(options, loop),
       device(options.seed, options.fresh_disk ? empty_disk() : prepared_disk()),
       store_entropy(options.seed),
       orchestrator(std::make_unique<Orchestrator>(*this)),
       keep_trace_(keep_trace) {
+  log_errors_only();
   device.forbid(kPayloadNeedle);
   if (options.plant == Plant::kLoseSyncs) device.ignore_syncs("state/orchestrator.db-wal");
   if (options.plant == Plant::kRowsBeforeKeys) device.ignore_syncs("state/payload.keys");
@@ -100,25 +110,21 @@ void World::trace_command(const orchestratord::brain::Command& command) {
 
 // ---- look-ups -------------------------------------------------------------------------------------------------------
 
-WorkerProcess* World::worker_at(const std::string& uri) const {
-  for (const auto& pool : pools) {
-    for (WorkerProcess* worker : pool->workers()) {
-      if (worker->uri() == uri) return worker;
-    }
-  }
-  return nullptr;
-}
+std::string World::draw_build() { return fmt::format("build-{}", dice_builds.below(options.builds)); }
 
-Pool* World::pool_at(const std::string& endpoint) const {
+HttpServer* World::server_at(const std::string& address) const {
   for (const auto& pool : pools) {
-    if (pool->endpoint() == endpoint) return pool.get();
+    if (pool->endpoint() == address) return pool.get();
+    for (WorkerProcess* worker : pool->workers()) {
+      if (worker->uri() == address) return worker;
+    }
   }
   return nullptr;
 }
 
 int World::model_of(const std::string& model_ref) const {
   for (std::size_t m = 0; m < options.models.size(); ++m) {
-    if ("file:/" + options.models[m].name == model_ref) return static_cast<int>(m);
+    if (model_ref_of(options.models[m].name) == model_ref) return static_cast<int>(m);
   }
   return 0;
 }
@@ -152,13 +158,13 @@ void World::draw_workload() {
   for (int j = 0; j < w.jobs; ++j) {
     ClientPlan plan;
     JobRequest& r = plan.request;
-    r.task_id = fmt::format("job-{}", j);
+    r.task_id = job_name(j);
     r.model = static_cast<int>(dice.below(static_cast<std::int64_t>(options.models.size())));
     r.priority = dice.chance(w.batch) ? contract::Priority::kBatch : contract::Priority::kInteractive;
     r.on_disconnect = dice.chance(w.resumes) ? contract::OnDisconnect::kResume : contract::OnDisconnect::kCancel;
     r.max_tokens = dice.between(1, w.tokens_max);
     r.seed = static_cast<std::uint64_t>(dice.below(1'000'000'000));
-    if (dice.chance(w.deadlines)) r.deadline_ms = dice.between(0, 60'000);
+    if (dice.chance(w.deadlines)) r.deadline_ms = dice.between(1, 60'000);
     if (dice.chance(w.timeouts)) r.timeout_ms = dice.between(50, 20'000);
     if (placements.chance(w.placements)) r.placement = draw_placement(placements);
     if (sessions.chance(w.in_sessions)) r.session = session_name(sessions.below(w.sessions));

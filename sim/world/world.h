@@ -20,6 +20,7 @@
 #include "sim/world/options.h"
 #include "sim/world/orchestrator.h"
 #include "sim/world/pool.h"
+#include "sim/world/store.h"
 
 namespace llorch::sim {
 
@@ -49,8 +50,10 @@ struct World {
   bool healed() const { return healed_; }
   bool disk_refuses() const { return !healed_ && loop.now_ms() < disk_refuses_until_ms; }
   void crash_orchestrator();
-  WorkerProcess* worker_at(const std::string& uri) const;
-  Pool* pool_at(const std::string& endpoint) const;
+  // Whoever runs there; null: nobody.
+  HttpServer* server_at(const std::string& address) const;
+  // What a pool is that starts now: it may have been updated.
+  std::string draw_build();
   int model_of(const std::string& model_ref) const;
   void trace(std::string_view what, std::string_view who, std::int64_t n = 0);
   void trace_event(const orchestratord::brain::Event& event);
@@ -63,7 +66,7 @@ struct World {
 
   const Options options;
   Loop loop;
-  Dice dice_processes, dice_store, dice_work, dice_faults, dice_operations, dice_bytes;
+  Dice dice_processes, dice_store, dice_work, dice_faults, dice_operations, dice_bytes, dice_builds;
   Network network;
   Oracle oracle;
   orchestratord::state_store::testing::FaultyDisk device;  // of orchestratord's host

@@ -26,12 +26,12 @@ struct Context {
   const contract::Config* config = nullptr;
   const base::Clock* clock = nullptr;
   base::Entropy* entropy = nullptr;  // thread-safe: the system's
-  net::IoRuntime* desk = nullptr;    // its thread reads and tokenises requests, so that no socket waits for a long one
+  net::Executor* desk = nullptr;     // its thread reads and tokenises requests, so that no socket waits for a long one
   BrainPort* brain = nullptr;
   AdmissionBoard* board = nullptr;
   state_store::Store* store = nullptr;
   streaming::StreamHub* hub = nullptr;
-  net::Client* client = nullptr;
+  net::Transport* client = nullptr;
   catalog::Catalog* catalog = nullptr;
   pool_access::PoolAccess* pools = nullptr;
   catalog::AllowedRoots roots;

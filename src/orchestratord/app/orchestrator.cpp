@@ -2,23 +2,19 @@
 
 #include <fmt/core.h>
 
-#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <future>
+#include <utility>
 
 #include "base/build_id.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "contract/json.h"
-#include "contract/worker.h"
-#include "orchestratord/api/routes.h"
-#include "orchestratord/api/tasks/job_view.h"
 #include "orchestratord/app/brain_host/brain_thread.h"
-#include "orchestratord/app/brain_host/command_runner.h"
-#include "orchestratord/app/brain_host/pool_client.h"
 #include "orchestratord/app/run_file.h"
+#include "orchestratord/app/shell.h"
 #include "orchestratord/pool_access/pool_access.h"
 #include "orchestratord/state_store/postgres_store.h"
 #include "orchestratord/state_store/sqlite_store.h"
@@ -61,7 +57,7 @@ struct Orchestrator::Parts {
   const OrchestratorOptions options;
   base::SystemClock clock;
   base::SystemEntropy entropy;
-  std::atomic<bool> stopping{false};
+  bool stopped = false;
   std::promise<void> drained;
   std::optional<state_store::StateDirectoryLock> lock;
   std::optional<RunFile> run_file;
@@ -69,27 +65,18 @@ struct Orchestrator::Parts {
   std::unique_ptr<pool_access::PoolAccess> access;  // to pools, and theirs to us
   std::optional<net::IoRuntime> runtime;            // sockets and timers
   std::optional<net::IoRuntime> desk;               // see api::Context
+  std::optional<net::IoRuntime> aside;              // long reviews of the queue
+  std::optional<net::RuntimeExecutor> desk_turns, aside_turns;
   std::optional<telemetry::Metrics> metrics;
-  std::optional<api::BrainPort> port;
-  api::AdmissionBoard board;
-  std::optional<streaming::StreamHub> hub;
-  api::JobDirectory jobs;  // its streams report to the hub
   std::optional<net::Client> client;
-  std::optional<catalog::Catalog> catalog;
-  std::optional<streaming::Relay> relay;
-  std::optional<brain_host::PoolClient> pools;
-  api::Context context;
-  std::optional<brain_host::CommandRunner> runner;
+  std::optional<Shell> shell;
   std::optional<brain_host::BrainThread> brain;
-  std::optional<api::Api> api;
   std::optional<net::Server> server;
   net::Timer hub_timer, relay_timer;
 
   base::Result<> lock_folder();
   base::Result<> open_store();
   void make_parts();
-  void make_hub();
-  brain::Restored restored_state(state_store::RestoredState state);
   base::Result<> serve(const BindAddress& bind);
   void stop();
 };
@@ -127,127 +114,34 @@ base::Result<> Orchestrator::Parts::open_store() {
   return {};
 }
 
-void Orchestrator::Parts::make_hub() {
-  hub.emplace(streaming::StreamHub::Options{
-      .limits = options.config.orchestratord.stream,
-      .clock = &clock,
-      .on_clients_gone =
-          [this](const base::JobId& job_id) {
-            if (stopping) return;  // it is us who went
-            port->post(
-                brain::CancelRequested{.request = {}, .job_id = job_id, .reason = jobs::CancelReason::kDisconnect});
-          },
-      .on_checkpoints =
-          [this](const std::vector<streaming::StreamHub::Checkpoint>& moved) {
-            std::vector<state_store::Checkpoint> rows;
-            const std::int64_t now = clock.now().unix_ms;
-            for (const auto& point : moved) {
-              const std::string text = streaming::to_string(point.id);
-              rows.push_back({point.job_id, point.id.seq, "token", text.substr(text.find('-') + 1), now});
-            }
-            store->checkpoint(std::move(rows));
-          },
-      .ticks_per_s = kTicksPerS});
-}
-
 void Orchestrator::Parts::make_parts() {
   const contract::OrchestratordConfig& config = options.config.orchestratord;
   runtime.emplace(net::IoPriority::kRealtime);
-  desk.emplace();
+  desk_turns.emplace(desk.emplace());
+  aside_turns.emplace(aside.emplace());
   metrics.emplace(telemetry::Metrics::Options{
       .engine_version = base::build_id(), .algorithm = std::string(contract::enum_name(config.scheduling.algorithm))});
-  port.emplace([this](brain::Event event) { brain->post(std::move(event)); });
-  make_hub();
   client.emplace(*runtime);
-  catalog.emplace(catalog::CatalogOptions{
-      .client = &*client,
-      .runtime = &*desk,
-      .clock = &clock,
-      .token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
-        auto pool = access->at(endpoint);
-        if (!pool) return std::nullopt;
-        return std::move(pool->token);
-      },
-      .worker_slots = config.worker_slots,
-      .worker_context_tokens = config.worker_context_tokens,
-      .worker_kv_tokens = config.worker_kv_tokens,
-      .worker_image_tokens_max = config.worker_image_tokens_max,
-      .kv_dtype = config.kv_dtype,
-      .devices_of =
-          [this](const std::string& ref) { return catalog::devices_of(ref, options.config.models, context.roots); },
-      .timeout_ms_of =
-          [this](const std::string& ref) {
-            return catalog::timeout_ms_of(ref, options.config.models, context.roots);
-          }});
-  relay.emplace(
-      streaming::Relay::Options{.client = &*client, .hub = &*hub, .clock = &clock, .boot_id = base::uuid_v4(entropy)});
-  pools.emplace(brain_host::PoolClient::Options{
-      .client = &*client, .catalog = &*catalog, .access = access.get(), .post = [this](brain::Event event) {
-        port->post(std::move(event));
-      }});
-  context.config = &options.config;
-  context.clock = &clock;
-  context.entropy = &entropy;
-  context.desk = &*desk;
-  context.brain = &*port;
-  context.board = &board;
-  context.store = store.get();
-  context.hub = &*hub;
-  context.client = &*client;
-  context.catalog = &*catalog;
-  context.pools = access.get();
-  context.roots = catalog::allowed_roots(options.config.models, options.model_roots);
-  context.jobs = &jobs;
-  context.metrics = &*metrics;
-  context.stopping = &stopping;
-  context.state_directory = options.state_directory;
-  context.started_mono_ms = clock.now().mono_ms;
-  runner.emplace(brain_host::CommandRunner::Options{
-      .context = &context, .relay = &*relay, .pools = &*pools, .on_drained = [this] { drained.set_value(); }});
+  shell.emplace(Shell::Options{.config = &options.config,
+                               .clock = &clock,
+                               .entropy = &entropy,
+                               .metrics = &*metrics,
+                               .store = store.get(),
+                               .client = &*client,
+                               .access = access.get(),
+                               .desk = &*desk_turns,
+                               .aside = &*aside_turns,
+                               .post = [this](brain::Event event) { brain->post(std::move(event)); },
+                               .on_drained = [this] { drained.set_value(); },
+                               .roots = catalog::allowed_roots(options.config.models, options.model_roots),
+                               .state_directory = options.state_directory,
+                               .stream_ticks_per_s = kTicksPerS});
   brain.emplace(brain_host::BrainThread::Options{
       .config = brain::BrainConfig::from(config),
       .entropy = &entropy,
       .clock = &clock,
-      .execute = [this](brain::Command command) { runner->execute(std::move(command)); },
+      .execute = [this](brain::Command command) { shell->execute(std::move(command)); },
       .on_dispatch_latency = [this](double ms) { metrics->scheduling_latency_ms(ms); }});
-}
-
-// Streams and payloads of what the store holds, before the brain may dispatch any of it.
-brain::Restored Orchestrator::Parts::restored_state(state_store::RestoredState state) {
-  brain::Restored out;
-  // Asked for models from the first request on, not only once they have answered for themselves.
-  for (auto& [pool_id, endpoint] : state.pool_endpoints) {
-    if (!access->is_paired(pool_id)) continue;  // nobody there is ours
-    access->remember(pool_id, endpoint);
-    catalog->pool_seen(endpoint);
-    out.pool_endpoints.push_back(std::move(endpoint));
-  }
-  out.sessions = std::move(state.sessions);
-  out.pool_orders = std::move(state.pool_orders);
-  out.tenants = std::move(state.tenants);
-  for (state_store::RestoredJob& restored : state.jobs) {
-    const auto live = std::make_shared<api::LiveJobData>();
-    live->record = std::move(restored.job);
-    const state_store::JobRecord& record = live->record;
-    bool payload_available = false;
-    if (restored.payload) {
-      if (const auto request = contract::decode<contract::ExecuteRequest>(*restored.payload)) {
-        live->payload = std::move(*restored.payload);
-        live->parameters_sha256 = contract::parameters_sha256(request->temperature, request->sampling, request->stop);
-        payload_available = true;
-      }
-    }
-    live->stream = hub->open(record.job_id, record.on_disconnect, record.tenant_id);
-    jobs.add(live);
-    out.jobs.push_back({.spec = api::tasks::job_spec(record),
-                        .status = record.progress.status,
-                        .attempts = record.progress.attempts,
-                        .submitted_unix_ms = record.submitted_unix_ms,
-                        .session_key = record.session_key,
-                        .payload_available = payload_available,
-                        .worker_version = record.progress.worker_version.value_or("")});
-  }
-  return out;
 }
 
 namespace {
@@ -284,14 +178,13 @@ base::Result<> Orchestrator::Parts::serve(const BindAddress& bind) {
       static_cast<std::size_t>(options.config.orchestratord.limits.request_bytes_in_flight_max);
   server_options.auth = TRY(auth_rules(options, *access));
   server_options.browsers = {options.config.orchestratord.hosts, options.config.orchestratord.cors_origins};
-  api.emplace(context);
   server.emplace(*runtime, std::move(server_options));
-  for (api::Api::Route& route : api->routes()) {
+  for (api::Api::Route& route : shell->routes()) {
     server->route(route.method, route.pattern, route.scope, std::move(route.handler), std::move(route.check));
   }
   TRY(server->start());
-  hub_timer = runtime->every(1000 / kTicksPerS, [this] { hub->tick(); });
-  relay_timer = runtime->every(1000, [this] { relay->tick(); });
+  hub_timer = runtime->every(1000 / kTicksPerS, [this] { shell->tick_streams(); });
+  relay_timer = runtime->every(1000, [this] { shell->tick_relay(); });
   return {};
 }
 
@@ -305,7 +198,7 @@ base::Result<std::unique_ptr<Orchestrator>> Orchestrator::open(OrchestratorOptio
   auto state = TRY(parts.store->restore());
   parts.make_parts();
   const std::size_t restored_count = state.jobs.size();
-  parts.brain->start(parts.restored_state(std::move(state)));
+  parts.brain->start(parts.shell->restore(std::move(state)));
   TRY(parts.serve(bind));
   const bool is_ipv6 = bind.host.find(':') != std::string::npos;
   self->bind_ = is_ipv6 ? fmt::format("[{}]:{}", bind.host, parts.server->port())
@@ -342,22 +235,23 @@ void Orchestrator::stop() {
 }
 
 void Orchestrator::Parts::stop() {
-  if (stopping.exchange(true)) return;
-  if (brain) {
+  if (std::exchange(stopped, true)) return;
+  if (shell) {
+    shell->begin_stop();
     auto done = drained.get_future();
-    port->post(brain::Shutdown{.grace_ms = 0});
+    brain->post(brain::Shutdown{.grace_ms = 0});
     done.wait_for(kDrainTimeout);
   }
   hub_timer.cancel();
   relay_timer.cancel();
-  if (hub) hub->abort_clients();
+  if (shell) shell->abort_clients();
   if (server) server->stop(kServerGraceMs);
   if (brain) brain->stop();
-  if (runner) runner->stop();
-  if (port) port->drop_all();
+  if (shell) shell->end_stop();
   // Late answers of the store still reach handlers, and these the client: it goes after everything that may use it.
   if (store) store->stop();
   if (desk) desk->stop();
+  if (aside) aside->stop();
   if (runtime) runtime->stop();
   client.reset();
   run_file.reset();

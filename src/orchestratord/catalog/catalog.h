@@ -15,6 +15,7 @@
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"
 #include "net/client.h"
+#include "net/executor.h"
 
 namespace llorch::orchestratord::catalog {
 
@@ -33,8 +34,8 @@ struct ModelText {
 };
 
 struct CatalogOptions {
-  net::Client* client = nullptr;  // these three REQUIRE not null and outlive the catalog
-  net::IoRuntime* runtime = nullptr;
+  net::Transport* client = nullptr;  // these three REQUIRE not null and outlive the catalog
+  net::Executor* runtime = nullptr;
   const base::Clock* clock = nullptr;
   // With which token the pool there is called; absent: it is not to be called. Null: none is needed.
   std::function<std::optional<std::string>(const std::string& endpoint)> token_at;
@@ -70,7 +71,7 @@ class Catalog {
     base::CorrelationId correlation_id;  // of the request that brings it up
   };
   using Done = std::function<void(base::Result<KnownModel>)>;
-  // Calls `done` once, on the thread of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
+  // Calls `done` once, in a call of `runtime`, at the latest after `wait_ms`. Errors: POOL_UNREADY with retry_after_ms (no pool,
   // or no answer yet: the question goes on and a later call profits), or the pool's own (MODEL_NOT_FOUND, ...).
   // What is known is answered at once; what is older than a few seconds is asked again behind the caller's back.
   void find(const Wanted& wanted, Done done);

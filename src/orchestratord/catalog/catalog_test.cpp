@@ -54,7 +54,7 @@ class CatalogTest : public testing::Test {
   }
   void make_catalog(CatalogOptions options) {
     options.client = client_.get();
-    options.runtime = &runtime_;
+    options.runtime = &executor_;
     options.clock = &clock_;
     options.token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
       if (endpoint == stranger_) return std::nullopt;
@@ -79,6 +79,7 @@ class CatalogTest : public testing::Test {
     return {.credentials = {net::http::make_credential(token, net::http::Role::kOperator).value()}};
   }
   net::Server server_{runtime_, {.component = "test-pool", .auth = server_auth(kToken)}};
+  net::RuntimeExecutor executor_{runtime_};
   std::unique_ptr<net::Client> client_;
   std::unique_ptr<Catalog> catalog_;
   std::atomic<int> describes_{0}, tokenizers_{0};

@@ -166,12 +166,13 @@ void CommandRunner::run(brain::Execute& command) {
 
 void CommandRunner::run(brain::AbortExecute& command) { options_.relay->abort(command.execution.value); }
 
-// On a thread of its own: neither the brain nor the relays wait for it.
+// Neither the brain nor the relays wait for it.
 void CommandRunner::run(brain::ReviewQueue& command) {
-  review_ = std::jthread([this, snapshot = std::move(command.snapshot),
-                          until_ms = context_.clock->now().mono_ms + command.max_runtime_ms](std::stop_token stop) {
-    context_.brain->post(brain::QueueReviewed{queue_optimizer::review(
-        snapshot, [&] { return stop.stop_requested() || context_.clock->now().mono_ms >= until_ms; })});
+  const auto until_ms = context_.clock->now().mono_ms + command.max_runtime_ms;
+  options_.aside->post([brain = context_.brain, clock = context_.clock, snapshot = std::move(command.snapshot),
+                        until_ms, stopping = stopping_] {
+    brain->post(brain::QueueReviewed{
+        queue_optimizer::review(snapshot, [&] { return *stopping || clock->now().mono_ms >= until_ms; })});
   });
 }
 

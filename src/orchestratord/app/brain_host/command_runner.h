@@ -1,8 +1,9 @@
 #pragma once
 // Carries out what the brain asks for. Runs on the brain's thread and never blocks: everything goes to a store, a stream,
 // a socket or a log that queues.
+#include <atomic>
 #include <functional>
-#include <thread>
+#include <memory>
 
 #include "orchestratord/api/context.h"
 #include "orchestratord/app/brain_host/pool_client.h"
@@ -16,13 +17,14 @@ class CommandRunner {
     const api::Context* context = nullptr;  // these REQUIRE not null and outlive the runner
     streaming::Relay* relay = nullptr;
     PoolClient* pools = nullptr;
+    net::Executor* aside = nullptr;  // for reviews of the queue
     std::function<void()> on_drained;
   };
   explicit CommandRunner(Options options) : options_(std::move(options)), context_(*options_.context) {}
 
   void execute(brain::Command command);
-  // Ends what runs beside the brain. REQUIRES: nothing is executed any more.
-  void stop() { review_ = {}; }
+  // A review that runs aside ends soon. REQUIRES: nothing is executed any more.
+  void stop() { *stopping_ = true; }
 
  private:
   void run(brain::CommitAdmission& command);
@@ -55,7 +57,8 @@ class CommandRunner {
 
   const Options options_;
   const api::Context& context_;
-  std::jthread review_;  // of the queue; one at a time
+  // Outlives a review that is still waiting for its turn.
+  const std::shared_ptr<std::atomic<bool>> stopping_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace llorch::orchestratord::app::brain_host

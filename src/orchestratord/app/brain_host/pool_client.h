@@ -15,7 +15,7 @@ namespace llorch::orchestratord::app::brain_host {
 class PoolClient {
  public:
   struct Options {
-    net::Client* client = nullptr;
+    net::Transport* client = nullptr;
     catalog::Catalog* catalog = nullptr;
     pool_access::PoolAccess* access = nullptr;
     std::function<void(brain::Event)> post;

@@ -1,0 +1,138 @@
+#include "orchestratord/app/shell.h"
+
+#include <utility>
+
+#include "contract/json.h"
+#include "contract/worker.h"
+#include "orchestratord/api/tasks/job_view.h"
+
+namespace llorch::orchestratord::app {
+namespace {
+
+std::vector<state_store::Checkpoint> rows_of(const std::vector<streaming::StreamHub::Checkpoint>& moved,
+                                             std::int64_t unix_ms) {
+  std::vector<state_store::Checkpoint> rows;
+  for (const auto& point : moved) {
+    const std::string text = streaming::to_string(point.id);
+    rows.push_back({point.job_id, point.id.seq, "token", text.substr(text.find('-') + 1), unix_ms});
+  }
+  return rows;
+}
+
+}  // namespace
+
+Shell::Shell(Options options)
+    : options_(std::move(options)),
+      port_(options_.post),
+      hub_({.limits = options_.config->orchestratord.stream,
+            .clock = options_.clock,
+            .on_clients_gone =
+                [this](const base::JobId& job_id) {
+                  if (stopping_) return;  // it is us who went
+                  port_.post(brain::CancelRequested{
+                      .request = {}, .job_id = job_id, .reason = jobs::CancelReason::kDisconnect});
+                },
+            .on_checkpoints =
+                [this](const std::vector<streaming::StreamHub::Checkpoint>& moved) {
+                  options_.store->checkpoint(rows_of(moved, options_.clock->now().unix_ms));
+                },
+            .ticks_per_s = options_.stream_ticks_per_s}),
+      catalog_({.client = options_.client,
+                .runtime = options_.desk,
+                .clock = options_.clock,
+                .token_at = [this](const std::string& endpoint) -> std::optional<std::string> {
+                  auto pool = options_.access->at(endpoint);
+                  if (!pool) return std::nullopt;
+                  return std::move(pool->token);
+                },
+                .worker_slots = options_.config->orchestratord.worker_slots,
+                .worker_context_tokens = options_.config->orchestratord.worker_context_tokens,
+                .worker_kv_tokens = options_.config->orchestratord.worker_kv_tokens,
+                .worker_image_tokens_max = options_.config->orchestratord.worker_image_tokens_max,
+                .kv_dtype = options_.config->orchestratord.kv_dtype,
+                .devices_of =
+                    [this](const std::string& ref) {
+                      return catalog::devices_of(ref, options_.config->models, options_.roots);
+                    },
+                .timeout_ms_of =
+                    [this](const std::string& ref) {
+                      return catalog::timeout_ms_of(ref, options_.config->models, options_.roots);
+                    }}),
+      relay_({.client = options_.client,
+              .hub = &hub_,
+              .clock = options_.clock,
+              .boot_id = base::uuid_v4(*options_.entropy)}),
+      pools_({.client = options_.client, .catalog = &catalog_, .access = options_.access, .post = options_.post}),
+      context_(make_context()),
+      runner_({.context = &context_,
+               .relay = &relay_,
+               .pools = &pools_,
+               .aside = options_.aside,
+               .on_drained = options_.on_drained}),
+      api_(context_) {}
+
+api::Context Shell::make_context() {
+  api::Context context;
+  context.config = options_.config;
+  context.clock = options_.clock;
+  context.entropy = options_.entropy;
+  context.desk = options_.desk;
+  context.brain = &port_;
+  context.board = &board_;
+  context.store = options_.store;
+  context.hub = &hub_;
+  context.client = options_.client;
+  context.catalog = &catalog_;
+  context.pools = options_.access;
+  context.roots = options_.roots;
+  context.jobs = &jobs_;
+  context.metrics = options_.metrics;
+  context.stopping = &stopping_;
+  context.state_directory = options_.state_directory;
+  context.started_mono_ms = options_.clock->now().mono_ms;
+  return context;
+}
+
+brain::Restored Shell::restore(state_store::RestoredState state) {
+  brain::Restored out;
+  // Asked for models from the first request on, not only once they have answered for themselves.
+  for (auto& [pool_id, endpoint] : state.pool_endpoints) {
+    if (!options_.access->is_paired(pool_id)) continue;  // nobody there is ours
+    options_.access->remember(pool_id, endpoint);
+    catalog_.pool_seen(endpoint);
+    out.pool_endpoints.push_back(std::move(endpoint));
+  }
+  out.sessions = std::move(state.sessions);
+  out.pool_orders = std::move(state.pool_orders);
+  out.tenants = std::move(state.tenants);
+  for (state_store::RestoredJob& restored : state.jobs) {
+    const auto live = std::make_shared<api::LiveJobData>();
+    live->record = std::move(restored.job);
+    const state_store::JobRecord& record = live->record;
+    bool payload_available = false;
+    if (restored.payload) {
+      if (const auto request = contract::decode<contract::ExecuteRequest>(*restored.payload)) {
+        live->payload = std::move(*restored.payload);
+        live->parameters_sha256 = contract::parameters_sha256(request->temperature, request->sampling, request->stop);
+        payload_available = true;
+      }
+    }
+    live->stream = hub_.open(record.job_id, record.on_disconnect, record.tenant_id);
+    jobs_.add(live);
+    out.jobs.push_back({.spec = api::tasks::job_spec(record),
+                        .status = record.progress.status,
+                        .attempts = record.progress.attempts,
+                        .submitted_unix_ms = record.submitted_unix_ms,
+                        .session_key = record.session_key,
+                        .payload_available = payload_available,
+                        .worker_version = record.progress.worker_version.value_or("")});
+  }
+  return out;
+}
+
+void Shell::end_stop() {
+  runner_.stop();
+  port_.drop_all();
+}
+
+}  // namespace llorch::orchestratord::app
