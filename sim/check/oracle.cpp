@@ -245,6 +245,9 @@ void Oracle::check_order(const std::string& job, const Story& story, const base:
   for (const auto& [other_job, other] : stories_) {
     if (!other.waits || other.request.model != story.request.model || other_job == job) continue;
     if (!accepts(other, pool) || at_its_limit(other.request)) continue;
+    // Of several builds each job may use those of the workers that its wishes, or its begun stream, leave to it.
+    const bool same_workers = other.request.placement == story.request.placement && other.runs == 0 && story.runs == 1;
+    if (options_.builds > 1 && !same_workers) continue;
     if (rank(other) < rank(story)) {
       violate(
           fmt::format("{} of class {} overtook {} of class {}", job, rank(story).first, other_job, rank(other).first));

@@ -122,8 +122,10 @@ void Client::submit() {
 
 void Client::refused(const base::Error& error) {
   const std::int64_t after_ms = retry_after_ms(error);
+  // The pool its placement names may not be registered yet.
+  const bool no_pool = error.code == ErrorCode::kInvalidParams && plan_.request.placement != contract::Placement{};
   if (error.code == ErrorCode::kInternal || error.code == ErrorCode::kConflict ||
-      error.code == ErrorCode::kInvalidParams) {
+      (error.code == ErrorCode::kInvalidParams && !no_pool)) {
     wrong(fmt::format("its job is refused with {}: {}", error.name(), error.message));
   }
   // Nobody has looked at the model yet: it waits for that as long as it takes.

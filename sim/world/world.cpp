@@ -3,9 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <mutex>
 
-#include "base/log.h"
 #include "contract/json.h"
 #include "orchestratord/brain/test/describe.h"
 #include "sim/world/chaos.h"
@@ -21,12 +19,6 @@ constexpr std::int64_t kLooksEvery = 8;
 Options with_plant(Options o) {
   if (o.plant == Plant::kNoStartBackoff) o.brain.retry.initial_delay_ms = o.brain.retry.max_delay_ms = 1;
   return o;
-}
-
-// What the daemon would log is in the trace.
-void log_errors_only() {
-  static std::once_flag once;
-  std::call_once(once, [] { base::init_logging({.component = "sim", .level = base::LogLevel::kError}); });
 }
 
 void mix(std::uint64_t& hash, std::string_view bytes) {
@@ -51,7 +43,6 @@ World::World(Options options_in, bool keep_trace)
       store_entropy(options.seed),
       orchestrator(std::make_unique<Orchestrator>(*this)),
       keep_trace_(keep_trace) {
-  log_errors_only();
   device.forbid(kPayloadNeedle);
   if (options.plant == Plant::kLoseSyncs) device.ignore_syncs("state/orchestrator.db-wal");
   if (options.plant == Plant::kRowsBeforeKeys) device.ignore_syncs("state/payload.keys");
