@@ -15,8 +15,14 @@ namespace {
 constexpr std::int64_t kEventsMax = 3'000'000;
 constexpr std::int64_t kLooksEvery = 8;
 
-// A planted bug that is a value of the configuration.
+// A planted bug that is a value of the configuration, or that only a rare meeting of faults shows.
 Options with_plant(Options o) {
+  if (o.plant == Plant::kTrustTheLog) {
+    o.faults.orchestrator_crash_ms = 1'500;
+    o.faults.disk_refuses_ms = 4'000;
+    o.faults.commit_fails = 100;
+    o.faults.crash_in_commit = 25;
+  }
   if (o.plant == Plant::kNoStartBackoff) o.brain.retry.initial_delay_ms = o.brain.retry.max_delay_ms = 1;
   return o;
 }
