@@ -89,8 +89,13 @@ void KeyWatch::forget() {
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
 void DiskCheck::committed(const Write& write) {
-  open_.clear();  // a commit that succeeded has taken the place of those that failed
   Disk& disk = world_.disk;
+  if (write.session && !write.admission) {
+    const auto known = disk.sessions.find(write.session->key);
+    // By a clock that was set back nothing changes, so nothing is written.
+    if (known != disk.sessions.end() && write.session->touched_unix_ms <= known->second.touched_unix_ms) return;
+  }
+  open_.clear();  // a commit that wrote something has taken the place of those that failed
   if (write.pool_gone) {
     disk.orders.erase(write.pool_gone->value);
     return;
