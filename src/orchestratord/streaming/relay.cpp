@@ -92,11 +92,11 @@ class TokenBatch {
   std::vector<TokenData> tokens_;
 };
 
-// The body is an object that has members; one more at its end.
-std::string with_execution_id(std::string body, const std::string& id) {
-  ASSERT(body.ends_with('}'));
-  body.pop_back();
-  return fmt::format("{},\"execution_id\":\"{}\"}}", std::move(body), id);
+// The payload is an object that has members; what is this attempt's own comes at its end.
+std::string execute_body(std::string_view payload, const std::string& execution_id, std::int64_t timeout_ms) {
+  ASSERT(payload.ends_with('}'));
+  payload.remove_suffix(1);
+  return fmt::format("{},\"timeout_ms\":{},\"execution_id\":\"{}\"}}", payload, timeout_ms, execution_id);
 }
 
 TokenBatch& thread_batch() {
@@ -165,7 +165,7 @@ void Relay::Execution::begin() {
   request.headers.add("Content-Type", "application/json");
   request.headers.add("Accept", "text/event-stream");
   request.bearer = order_.bearer;
-  request.body = with_execution_id(std::exchange(order_.body, {}), id());  // nobody needs it twice
+  request.body = execute_body(std::exchange(order_.payload, {}), id(), order_.timeout_ms);  // nobody needs it twice
   request.correlation_id = order_.correlation_id;
   request.timeout_ms = relay_.options_.head_timeout_ms;
   const auto self = shared_from_this();

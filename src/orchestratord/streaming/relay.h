@@ -46,8 +46,9 @@ class Relay {
     std::uint64_t execution = 0;  // never used before
     StreamPtr stream;
     std::string worker_uri;
-    std::string bearer;  // with which that worker is called; empty: none
-    std::string body;    // an ExecuteRequest without an execution_id
+    std::string bearer;           // with which that worker is called; empty: none
+    std::string payload;          // an ExecuteRequest without execution_id and timeout_ms
+    std::int64_t timeout_ms = 0;  // of this attempt
     base::CorrelationId correlation_id;
     std::string worker_id;  // these five go into the event `started`
     std::string model;

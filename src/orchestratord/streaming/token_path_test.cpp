@@ -93,7 +93,7 @@ TEST(TokenPath, AllocatesNothingPerToken) {
     order.execution = 1;
     order.stream = stream;
     order.worker_uri = worker.url();
-    order.body = R"({"job_id":"job"})";
+    order.payload = R"({"job_id":"job"})";
     relay.execute(order, {.started = [] {},
                           .progress = [](std::int64_t) {},
                           .ended = [&](Relay::Reports::Outcome o) { ended.set_value(std::move(o)); }});

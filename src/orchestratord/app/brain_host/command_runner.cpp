@@ -1,7 +1,5 @@
 #include "orchestratord/app/brain_host/command_runner.h"
 
-#include <fmt/core.h>
-
 #include "base/assert.h"
 #include "base/log.h"
 #include "contract/json.h"
@@ -31,12 +29,6 @@ state_store::JobProgress progress_of(const jobs::JobRecord& record, const api::L
     p.tokens_out = id.seq - streaming::kFirstTokenSeq;
   }
   return p;
-}
-
-// The payload is an object that has members; one more at its end.
-std::string with_time_limit(const std::string& payload, std::int64_t timeout_ms) {
-  ASSERT(payload.ends_with('}'));
-  return fmt::format("{},\"timeout_ms\":{}}}", std::string_view(payload).substr(0, payload.size() - 1), timeout_ms);
 }
 
 }  // namespace
@@ -137,7 +129,8 @@ void CommandRunner::run(brain::Execute& command) {
                            .stream = live->stream,
                            .worker_uri = command.uri,
                            .bearer = std::move(*token),
-                           .body = with_time_limit(live->payload, command.timeout_ms),
+                           .payload = live->payload,
+                           .timeout_ms = command.timeout_ms,
                            .correlation_id = live->record.correlation_id,
                            .worker_id = command.worker_id.value,
                            .model = live->record.model,
