@@ -1,6 +1,6 @@
 #include "sim/world/disk.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -288,7 +288,10 @@ void DiskCheck::opened(const Found& all) {
   for (const std::string& job : std::vector(disk.order)) {
     if (!by_job.contains(job)) retires(job);
   }
-  if (known_order != disk.order) world_.oracle.violate("accepted jobs are lost, or not in their order");
+  if (known_order != disk.order) {
+    world_.oracle.violate(fmt::format("accepted jobs are lost, or not in their order: {} instead of {}",
+                                      fmt::join(known_order, " "), fmt::join(disk.order, " ")));
+  }
   check_groups(by_job);
   for (const store::RestoredJob& job : state.jobs) {
     if (job.payload != payloads_[job.job.job_id.value]) {

@@ -145,8 +145,22 @@ base::Result<Database> Database::open(const DatabaseOptions& options) {
   TRY(check_setting(database, "PRAGMA locking_mode", "exclusive"));  // one connection, of all processes
   TRY(check_setting(database, "PRAGMA journal_mode", "wal"));
   TRY(check_setting(database, "PRAGMA synchronous", "2"));
+  TRY(database.remove_rollback_journal());
   sqlite3_wal_autocheckpoint(raw, static_cast<int>(options.checkpoint_pages));
   return database;
+}
+
+// With locking_mode EXCLUSIVE the journal of the transaction that made the file is ended by zeros at its begin. A process
+// that is killed before they are synced leaves them in the page cache only: the next one finds no journal to roll back, and
+// after a power failure the one after that rolls back the whole file and drops the log with every job in it.
+base::Result<> Database::remove_rollback_journal() {
+  sqlite3_vfs* vfs = nullptr;
+  sqlite3_file_control(db_.get(), "main", SQLITE_FCNTL_VFS_POINTER, &vfs);
+  const int code = vfs->xDelete(vfs, sqlite3_filename_journal(sqlite3_db_filename(db_.get(), "main")), /*syncDir=*/1);
+  if (code == SQLITE_OK || code == SQLITE_IOERR_DELETE_NOENT) return {};
+  return base::fail(
+      base::ErrorCode::kStoreUnavailable,
+      "the job store: cannot remove the rollback journal beside the database; check the disk of the state directory");
 }
 
 Ended Database::transaction(const std::function<base::Result<>()>& write) {

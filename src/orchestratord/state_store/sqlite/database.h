@@ -104,6 +104,7 @@ class Database {
  private:
   explicit Database(sqlite3* db) : db_(db) {}
   base::Result<> run(const char* sql);
+  base::Result<> remove_rollback_journal();
 
   struct Close {
     void operator()(sqlite3* db) const;
