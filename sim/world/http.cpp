@@ -77,7 +77,8 @@ class Exchange final : public net::StreamHandle::Control,
   WirePtr wire_;
 
   // Of the server.
-  h1::RequestParser heard_{h1::ParserLimits{}};
+  h1::ChunkPool chunks_;
+  h1::RequestParser heard_{h1::ParserLimits{}, chunks_};
   std::string heard_rest_;
 
   // Of the client.

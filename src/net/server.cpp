@@ -190,6 +190,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   }
 
   h1::RequestBudget& budget() override { return budget_; }
+  h1::ChunkPool& chunks() override { return chunks_; }
   void closed(const h1::Connection& connection) override { live_.remove(&connection); }
 
  private:
@@ -272,6 +273,7 @@ class Server::Impl final : public h1::ConnectionHost, public std::enable_shared_
   IoRuntime& runtime_;
   const ServerOptions options_;
   h1::RequestBudget budget_;
+  h1::ChunkPool chunks_;
   http::Router router_;
   std::vector<RouteInfo> routes_;
   const Handler answer_preflight_ = [this](const Request& request, const ExchangePtr& exchange) {

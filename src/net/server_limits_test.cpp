@@ -109,6 +109,28 @@ TEST_F(ServerLimits, SlowBodiesStayWithinTheBudget) {
   }
 }
 
+// A body counts as the memory it takes, not as the bytes that filled it: here a chunk for each.
+TEST_F(ServerLimits, AByteOfABodyCountsAsItsChunk) {
+  options.request_bytes_in_flight_max = 1 << 20;
+  start();
+  constexpr std::size_t kSenders = 200, kFit = (1 << 20) / (8 << 10);
+  std::vector<TestSocket> senders;
+  for (std::size_t i = 0; i < kSenders; ++i) {
+    senders.emplace_back(server->port());
+    ASSERT_TRUE(senders.back().send(head("/echo", 400'000) + "x"));
+  }
+  std::vector<TestSocket*> waiting;
+  for (TestSocket& socket : senders) waiting.push_back(&socket);
+  while (waiting.size() > kFit) {
+    std::erase_if(waiting, [](TestSocket* socket) {
+      const std::string answer = socket->read_now();
+      if (answer.empty()) return false;
+      EXPECT_EQ(status_of(answer), 503);
+      return true;
+    });
+  }
+}
+
 // A caller that leaves does not take back what its requests cost: they count until a handler has let go of them.
 TEST_F(ServerLimits, RequestsWhoseClientsLeftStillCount) {
   options.requests_in_flight_max = 3;

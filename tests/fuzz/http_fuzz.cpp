@@ -43,8 +43,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   const std::size_t piece_bytes = 1u + data[0] % 32;
 
-  RequestParser whole(kLimits);
-  RequestParser cut(kLimits);
+  static ChunkPool pool;
+  RequestParser whole(kLimits, pool);
+  RequestParser cut(kLimits, pool);
   const Outcome at_once = feed(whole, bytes, bytes.size());
   const Outcome in_pieces = feed(cut, bytes, piece_bytes);
   if (at_once.done != in_pieces.done) std::abort();

@@ -107,6 +107,7 @@ void Connection::close(CloseReason reason) {
   error_code ignored;
   socket_.close(ignored);
   host_->budget().forget(*this);
+  parser_.reset();  // what is no longer counted is no longer held
   if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->close(reason);
   host_->closed(*this);
 }
@@ -166,13 +167,14 @@ void Connection::consume() {
   while (!inbox_.empty() && !exchange_ && !lingering_ && !closed_) {
     if (!parser_) {
       parser_.emplace(ParserLimits{.header_bytes_max = host_->options().header_bytes_max,
-                                   .body_bytes_max = host_->options().request_bytes_max});
+                                   .body_bytes_max = host_->options().request_bytes_max},
+                      host_->chunks());
       correlation_id_ = {};
       set_deadline(host_->options().request_timeout_ms);
     }
     const auto step = parser_->feed(inbox_);
     if (!step) return refuse(step.error().http_status, step.error().error, {}, false);
-    inbox_.erase(0, step->consumed);
+    drop_read(step->consumed);
     if (step->status != ParseStatus::kNeedMore && !admitted_ && !check_head()) return;
     const bool goes_on = step->status == ParseStatus::kHead && !inbox_.empty();
     if (!goes_on && !hold_request()) return;
@@ -180,7 +182,12 @@ void Connection::consume() {
     if (step->status == ParseStatus::kHead) continue_if_expected();
     if (step->status == ParseStatus::kDone) dispatch();
   }
-  if (inbox_.empty()) std::string().swap(inbox_);  // idle connections hold no memory
+}
+
+// Idle connections, and those in the middle of a body, hold no buffer.
+void Connection::drop_read(std::size_t bytes) {
+  inbox_.erase(0, bytes);
+  inbox_.shrink_to_fit();
 }
 
 bool Connection::check_head() {
@@ -215,7 +222,7 @@ bool Connection::skip_body() {
   if (parser_->complete()) return true;
   const auto missing = parser_->body_bytes_missing();
   if (!missing || *missing > inbox_.size()) return false;
-  inbox_.erase(0, *missing);
+  drop_read(*missing);
   return true;
 }
 
@@ -223,9 +230,9 @@ bool Connection::skip_body() {
 bool Connection::hold_request() {
   static const std::string kNobody;
   if (admitted_ && parser_->complete() && parser_->body().empty()) return true;
-  const std::size_t bytes = admitted_ ? parser_->memory_bytes() : inbox_.capacity();
-  if (!admitted_ && bytes <= 2 * kInboxBytesMax) return true;
-  const auto held = host_->budget().grow(*this, admitted_ ? admitted_->principal.account : kNobody, bytes);
+  const std::size_t bytes = (admitted_ ? parser_->memory_bytes() : 0) + inbox_.capacity();
+  if (!admitted_ && bytes <= kInboxBytesMax) return true;
+  const auto held = host_->budget().hold(*this, admitted_ ? admitted_->principal.account : kNobody, bytes);
   if (!held) give_way(held.error());
   return held.has_value();
 }

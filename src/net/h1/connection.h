@@ -48,8 +48,9 @@ class ConnectionHost {
   };
   // Decides on the head alone: limits, browsers, authorisation, route.
   virtual tl::expected<Admitted, Refused> admit(const Head& head) = 0;
-  // Of all connections. On the io thread only.
+  // Both of all connections. On the io thread only.
   virtual RequestBudget& budget() = 0;
+  virtual ChunkPool& chunks() = 0;
   // The connection is closed and calls nothing any more.
   virtual void closed(const Connection& connection) = 0;
 };
@@ -79,6 +80,7 @@ class Connection final : public ConnectionPort,
   void discard_readable();
   std::size_t read_bytes_max() const;
   void consume();
+  void drop_read(std::size_t bytes);
   bool check_head();
   bool skip_body();
   bool hold_request();

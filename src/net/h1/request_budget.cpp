@@ -50,8 +50,9 @@ RequestBudget::Reader& RequestBudget::largest() const {
   return *account->second.readers.rbegin()->second;
 }
 
-base::Result<> RequestBudget::grow(Reader& reader, const std::string& account, std::size_t bytes) {
-  if (bytes <= reader.bytes_) return {};
+base::Result<> RequestBudget::hold(Reader& reader, const std::string& account, std::size_t bytes) {
+  ASSERT(bytes > 0);
+  if (bytes == reader.bytes_) return {};
   if (reader.bytes_ == 0) reader.account_ = account;
   Account& mine = accounts_[account];
   mine.readers.erase({reader.bytes_, &reader});

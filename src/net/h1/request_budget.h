@@ -60,9 +60,9 @@ class RequestBudget {
     std::size_t bytes_ = 0;  // 0: not known to the budget
   };
 
-  // `reader` of the caller `account` takes this much memory now. Larger bodies give way if they must. SERVER_BUSY: this one
+  // `reader` of the caller `account` takes this much memory now, more or less than before. Larger bodies give way if they must. SERVER_BUSY: this one
   // is the one to give way, and it is forgotten. REQUIRES: `account` is the same until then.
-  base::Result<> grow(Reader& reader, const std::string& account, std::size_t bytes);
+  base::Result<> hold(Reader& reader, const std::string& account, std::size_t bytes);
   // It was refused, or its connection closed.
   void forget(Reader& reader);
   // Its body is complete and goes to a handler; `reader` is forgotten in any case. SERVER_BUSY: handlers hold as much as

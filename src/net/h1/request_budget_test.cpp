@@ -19,7 +19,7 @@ struct Body : RequestBudget::Reader {
     budget->forget(*this);
   }
   bool take(const std::string& account, std::size_t n) {
-    if (budget->grow(*this, account, bytes + n)) {
+    if (budget->hold(*this, account, bytes + n)) {
       bytes += n;
       return true;
     }
@@ -49,7 +49,7 @@ TEST(RequestBudget, RefusalsSayHowMuchIsHeld) {
   RequestBudget budget({.bytes_max = 100});
   Body body;
   body.budget = &budget;
-  const auto refused = budget.grow(body, "a", 101);
+  const auto refused = budget.hold(body, "a", 101);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "requests of this server hold 101 bytes of bodies, and 100 is what there is for this one (its limit is 100 "

@@ -21,11 +21,12 @@ using beast::error_code;
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
-// Beast's grammar, our values: nothing is stored twice.
-template <bool kIsRequest>
+// Beast's grammar, our values: nothing is stored twice. `Sink` takes the bytes of the body.
+template <bool kIsRequest, class Sink>
 class WireParser : public beast::http::basic_parser<kIsRequest> {
  public:
-  explicit WireParser(ParserLimits limits) : limits_(limits) {
+  template <class... SinkArguments>
+  explicit WireParser(ParserLimits limits, SinkArguments&... arguments) : body(arguments...), limits_(limits) {
     // Beast counts the start line and the fields apart or together, depending on how the bytes come; feed() counts.
     this->header_limit(static_cast<std::uint32_t>(limits.header_bytes_max + 1));
     this->body_limit(limits.body_bytes_max);
@@ -60,8 +61,8 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
     return step;
   }
 
-  std::size_t memory_bytes() const {
-    return 2 * head_bytes_ + headers.fields().size() * sizeof(http::Headers::Field) + body.capacity();
+  std::size_t head_memory_bytes() const {
+    return 2 * head_bytes_ + headers.fields().size() * sizeof(http::Headers::Field);
   }
 
   std::string method;
@@ -69,7 +70,7 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
   int status = 0;
   int version = 11;
   http::Headers headers;
-  std::string body;
+  Sink body;
 
  private:
   tl::unexpected<WireError> too_large_head() const {
@@ -122,12 +123,12 @@ class WireParser : public beast::http::basic_parser<kIsRequest> {
   }
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
   std::size_t on_body_impl(beast::string_view bytes, error_code&) override {
-    body += view(bytes);
+    body.append(view(bytes));
     return bytes.size();
   }
   void on_chunk_header_impl(std::uint64_t, beast::string_view, error_code&) override { in_chunk_header_ = true; }
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code&) override {
-    body += view(bytes);
+    body.append(view(bytes));
     return bytes.size();
   }
   void on_finish_impl(error_code&) override {}
@@ -179,14 +180,16 @@ std::string http_date(std::int64_t unix_ms) {
 
 }  // namespace
 
-struct RequestParser::Impl : WireParser<true> {
-  using WireParser<true>::WireParser;
+struct RequestParser::Impl : WireParser<true, Body> {
+  using WireParser::WireParser;
+  void on_finish_impl(error_code&) override { whole_body = body.join(); }
+  std::string whole_body;
 };
-struct ResponseParser::Impl : WireParser<false> {
-  using WireParser<false>::WireParser;
+struct ResponseParser::Impl : WireParser<false, std::string> {
+  using WireParser::WireParser;
 };
 
-RequestParser::RequestParser(ParserLimits limits) : impl_(std::make_unique<Impl>(limits)) {}
+RequestParser::RequestParser(ParserLimits limits, ChunkPool& pool) : impl_(std::make_unique<Impl>(limits, pool)) {}
 RequestParser::RequestParser(RequestParser&&) noexcept = default;
 RequestParser& RequestParser::operator=(RequestParser&&) noexcept = default;
 RequestParser::~RequestParser() = default;
@@ -194,8 +197,10 @@ tl::expected<ParseStep, WireError> RequestParser::feed(std::string_view bytes) {
 std::string& RequestParser::method() { return impl_->method; }
 std::string& RequestParser::target() { return impl_->target; }
 http::Headers& RequestParser::headers() { return impl_->headers; }
-std::string& RequestParser::body() { return impl_->body; }
-std::size_t RequestParser::memory_bytes() const { return impl_->memory_bytes(); }
+std::string& RequestParser::body() { return impl_->whole_body; }
+std::size_t RequestParser::memory_bytes() const {
+  return impl_->head_memory_bytes() + impl_->body.allocated_bytes() + impl_->whole_body.capacity();
+}
 std::optional<std::size_t> RequestParser::body_bytes_missing() const {
   const auto missing = impl_->content_length_remaining();
   return missing ? std::optional<std::size_t>(*missing) : std::nullopt;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "net/h1/body.h"
 #include "net/http/message.h"
 
 namespace llorch::net::h1 {
@@ -34,7 +35,8 @@ struct ParseStep {
 // can be refused before its body is read. After kDone or an error the parser takes no more bytes.
 class RequestParser {
  public:
-  explicit RequestParser(ParserLimits limits);
+  // REQUIRES: `pool` outlives the parser.
+  RequestParser(ParserLimits limits, ChunkPool& pool);
   RequestParser(RequestParser&&) noexcept;
   RequestParser& operator=(RequestParser&&) noexcept;
   ~RequestParser();
@@ -46,7 +48,7 @@ class RequestParser {
   std::string& target();
   http::Headers& headers();
   std::string& body();
-  // What head and body take of memory so far.
+  // What head and body take of memory now, whether or not it is filled.
   std::size_t memory_bytes() const;
   // Of a body whose length is told. Valid from kHead on.
   std::optional<std::size_t> body_bytes_missing() const;

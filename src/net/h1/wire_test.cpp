@@ -5,6 +5,8 @@
 namespace llorch::net::h1 {
 namespace {
 
+ChunkPool pool;
+
 struct Parsed {
   ParseStatus status = ParseStatus::kNeedMore;
   int error_status = 0;
@@ -42,7 +44,7 @@ TEST(RequestParser, SameResultHoweverItIsCut) {
       "2\r\nhe\r\n3;ext=1\r\nllo\r\n0\r\nX-Trailer: 1\r\n\r\nGET /next";
   for (const std::string_view bytes : {with_length, with_chunks}) {
     for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
-      RequestParser parser({});
+      RequestParser parser({}, pool);
       const Parsed parsed = feed_all(parser, bytes, piece);
       ASSERT_EQ(parsed.status, ParseStatus::kDone) << piece;
       EXPECT_TRUE(parsed.saw_head);
@@ -59,18 +61,18 @@ TEST(RequestParser, SameResultHoweverItIsCut) {
 
 // Beast's own assertion aborted on the third of these bytes.
 TEST(RequestParser, LastChunkMayComeByteByByte) {
-  RequestParser parser({});
+  RequestParser parser({}, pool);
   EXPECT_EQ(feed_all(parser, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 1).status,
             ParseStatus::kDone);
   EXPECT_EQ(parser.body(), "");
 }
 
 TEST(RequestParser, Versions) {
-  RequestParser old({});
+  RequestParser old({}, pool);
   EXPECT_EQ(feed_all(old, "GET / HTTP/1.0\r\n\r\n", 99).status, ParseStatus::kDone);
   EXPECT_TRUE(old.is_http_1_0());
   EXPECT_FALSE(old.keep_alive());
-  RequestParser closing({});
+  RequestParser closing({}, pool);
   EXPECT_EQ(feed_all(closing, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 99).status, ParseStatus::kDone);
   EXPECT_FALSE(closing.keep_alive());
 }
@@ -89,7 +91,7 @@ TEST(RequestParser, RefusesWhatTwoReadersWouldReadDifferently) {
            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
            "\x16\x03\x01\x02\x00\x01\r\n",
        }) {
-    RequestParser parser({});
+    RequestParser parser({}, pool);
     EXPECT_EQ(feed_all(parser, bytes, bytes.size()).error_status, 400) << bytes;
   }
 }
@@ -97,7 +99,7 @@ TEST(RequestParser, RefusesWhatTwoReadersWouldReadDifferently) {
 TEST(RequestParser, Limits) {
   const ParserLimits limits{.header_bytes_max = 200, .body_bytes_max = 10};
   const auto status_of = [&](const std::string& bytes, std::size_t piece) {
-    RequestParser parser(limits);
+    RequestParser parser(limits, pool);
     return feed_all(parser, bytes, piece).error_status;
   };
   const std::string long_header = "GET / HTTP/1.1\r\nX: " + std::string(300, 'a') + "\r\n\r\n";
@@ -125,10 +127,10 @@ TEST(RequestParser, TheHeaderLimitIsExactHoweverItIsCut) {
                              "\r\na\r\n0\r\nT: " + std::string(50, 't') + "\r\n\r\n";
   for (std::size_t piece = 1; piece <= chunks.size(); ++piece) {
     for (const std::size_t spare : {0, 1}) {
-      RequestParser parser({.header_bytes_max = head.size() - 1 + spare});
+      RequestParser parser({.header_bytes_max = head.size() - 1 + spare}, pool);
       EXPECT_EQ(feed_all(parser, head, piece).status == ParseStatus::kDone, spare == 1) << piece;
       // The longest element of `chunks` is the chunk's header of 64 bytes.
-      RequestParser chunked({.header_bytes_max = 63 + spare});
+      RequestParser chunked({.header_bytes_max = 63 + spare}, pool);
       EXPECT_EQ(feed_all(chunked, chunks, piece).status == ParseStatus::kDone, spare == 1) << piece;
     }
   }
