@@ -254,7 +254,7 @@ struct Table<LimitsConfig> {
                           "Bytes of all requests that are being received or not answered yet.", {1 << 20, 1e12}),
                  optional("workers_per_gpu", &S::workers_per_gpu, "Workers on one device at a time.", {1, 64})};
   static base::Result<> validate(const S& c) {
-    // Half is for requests on their way, half for handlers, and a buffer that grows is up to twice what is in it.
+    // Half is for requests on their way, half for handlers: room for two of the largest in each.
     if (c.request_bytes_in_flight_max >= 4 * c.request_bytes_max) return {};
     return field_error("limits.request_bytes_in_flight_max", "range",
                        fmt::format("limits.request_bytes_in_flight_max is {} and must be at least four times "
