@@ -38,11 +38,6 @@ void ask_api(World& world, Process& from, ApiCall wanted, std::function<void(con
       });
 }
 
-net::http::Principal node_principal(const std::string& pool_id) {
-  const std::string identity = "pool:" + pool_id;
-  return {.role = net::http::Role::kNode, .name = pool_id, .identity = identity, .account = identity};
-}
-
 bool is_unanswered(const base::Error& error) {
   return error.code == ErrorCode::kUnreachable || error.code == ErrorCode::kTimeout ||
          error.code == ErrorCode::kIoError;

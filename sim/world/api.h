@@ -26,7 +26,6 @@ using ApiAnswer = base::Result<std::string>;
 
 // `done` runs in the process of `from`, exactly once while it lives.
 void ask_api(World& world, Process& from, ApiCall wanted, std::function<void(const ApiAnswer&)> done);
-net::http::Principal node_principal(const std::string& pool_id);
 // Nobody is there, or the answer was lost on its way: not a refusal.
 bool is_unanswered(const base::Error& error);
 // The error's retry_after_ms, or 0.

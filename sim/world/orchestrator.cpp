@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/assert.h"
+#include "base/sha256.h"
 #include "contract/json.h"
 #include "net/http/url.h"
 #include "sim/world/api.h"
@@ -19,6 +20,7 @@ namespace brain = orchestratord::brain;
 namespace jobs = orchestratord::jobs;
 namespace state_store = orchestratord::state_store;
 using base::ErrorCode;
+using orchestratord::pool_access::PoolAccess;
 
 namespace {
 
@@ -55,41 +57,47 @@ orchestratord::telemetry::Metrics& metrics() {
 }
 
 // Every pool of every run is paired, by a file that is written once: pairing is not simulated.
-std::unique_ptr<orchestratord::pool_access::PoolAccess> paired_pools(base::Entropy& entropy) {
-  using orchestratord::pool_access::PoolAccess;
-  struct Folder {
-    std::filesystem::path path = [] {
-      std::string name = (std::filesystem::temp_directory_path() / "llorch-sim-XXXXXX").string();
-      ASSERT(::mkdtemp(name.data()) != nullptr, "{}", name);
-      return name;
-    }();
-    ~Folder() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
-  static const Folder folder;
-  static const std::filesystem::path file = [] {
-    base::SeededEntropy fixed(0);
-    auto made = folder.path / orchestratord::pool_access::kFileName;
-    const auto access = PoolAccess::open(made, fixed).value();
-    for (int p = 0; p < kPoolsMax; ++p) {
-      const auto paired = access->pair(base::PoolId(fmt::format("pool-{}", p)));
-      ASSERT(paired, "{}", paired.error().message);
-    }
-    return made;
+struct Pairing {
+  std::filesystem::path folder = [] {
+    std::string name = (std::filesystem::temp_directory_path() / "llorch-sim-XXXXXX").string();
+    ASSERT(::mkdtemp(name.data()) != nullptr, "{}", name);
+    return name;
   }();
-  return PoolAccess::open(file, entropy).value();
+  std::filesystem::path file = folder / orchestratord::pool_access::kFileName;
+  std::map<std::string, net::http::Principal> callers;  // by pool
+
+  Pairing() {
+    base::SeededEntropy fixed(0);
+    const auto access = PoolAccess::open(file, fixed).value();
+    for (int p = 0; p < kPoolsMax; ++p) {
+      const base::PoolId id(fmt::format("pool-{}", p));
+      const auto credential = access->pair(id);
+      ASSERT(credential, "{}", credential.error().message);
+      callers.emplace(id.value, access->caller_of(base::sha256(credential->node_token())).value());
+    }
+  }
+  ~Pairing() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+  Pairing(const Pairing&) = delete;
+  Pairing& operator=(const Pairing&) = delete;
+};
+const Pairing& pairing() {
+  static const Pairing pairing;
+  return pairing;
 }
 
 }  // namespace
+
+net::http::Principal node_principal(const std::string& pool_id) { return pairing().callers.at(pool_id); }
 
 Orchestrator::Life::Life(Orchestrator& self, brain::BrainConfig brain_config)
     : config(shell_config(self.world_.options)),
       brain(std::move(brain_config), self.entropy_),
       store(self.world_),
       http(self.world_, self.world_.orchestrator_process),
-      access(paired_pools(self.entropy_)),
+      access(PoolAccess::open(pairing().file, self.entropy_).value()),
       desk(self.world_, kDeskUs),
       aside(self.world_, kAsideUs),
       shell({.config = &config,

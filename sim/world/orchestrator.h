@@ -16,6 +16,9 @@
 
 namespace llorch::sim {
 
+// As whom a pool speaks: all are paired.
+net::http::Principal node_principal(const std::string& pool_id);
+
 class Orchestrator {
  public:
   explicit Orchestrator(World& world);

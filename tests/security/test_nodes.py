@@ -182,7 +182,9 @@ def test_a_worker_is_on_its_pools_host(stack):
         for content, reason in [(state("pool-2", evil.url, [worker(other.url)]), "host"),
                                 (state("pool-2", evil.url, [worker(evil.url.replace("127.0.0.1", "0.0.0.0"))]), "host"),
                                 (state("pool-2", evil.url.replace("127.0.0.1", "0.0.0.0")), "wildcard"),
-                                (state("pool-2", evil.url.replace("127.0.0.1", "[::]")), "wildcard")]:
+                                (state("pool-2", evil.url.replace("127.0.0.1", "[::]")), "wildcard"),
+                                (state("pool-2", other.url + "/admin?x="), "url"),
+                                (state("pool-2", evil.url, [worker(evil.url + "/admin?x=")]), "url")]:
             refused = stack.request("POST", "/v2/pools/register", content, headers=bearer(node.token))
             assert (refused.status, refused.code) == (400, "INVALID_PARAMS"), refused.body
             assert refused.json["error"]["details"]["reason"] == reason

@@ -20,6 +20,10 @@ tl::unexpected<Error> invalid(std::string field, std::string reason, std::string
                         .with("reason", std::move(reason)));
 }
 
+Error ended_credential() {
+  return {ErrorCode::kBadToken, "the credential of this pool was taken back or made anew; pair the pool again", {}};
+}
+
 constexpr std::int64_t kClearTimeoutMs = 5000;
 
 // Collects the answers of several workers for one exchange.
@@ -80,10 +84,10 @@ void Pools::clear_caches(const net::Request&, const net::ExchangePtr& exchange) 
         };
         std::vector<Worker> workers;
         for (const brain::PoolView& pool : answer.pools) {
-          const auto token = context_.pools->token_of(pool.pool_id);
-          if (!token) continue;
-          for (const contract::WorkerInfo& worker : pool.workers)
-            if (!worker.uri.empty()) workers.push_back({worker.worker_id, worker.uri, *token});
+          for (const contract::WorkerInfo& worker : pool.workers) {
+            auto token = context_.pools->token_for_worker(pool.pool_id, worker.uri);
+            if (token) workers.push_back({worker.worker_id, worker.uri, std::move(*token)});
+          }
         }
         if (workers.empty()) {
           exchange->respond(net::http::json_response(200, contract::encode(contract::CacheCleared{})));
@@ -104,9 +108,11 @@ void Pools::clear_caches(const net::Request&, const net::ExchangePtr& exchange) 
       });
 }
 
-// A node credential is that of one pool, and good for nothing that another one says.
+// A node credential is that of one pool, and good for nothing that another one says, nor when it has ended since the head of
+// the request was read.
 base::Result<> Pools::check_own(const net::Request& request, const std::string& pool_id) const {
   const std::string& own = request.peer.principal.name;
+  if (!context_.pools->is_current(request.peer.principal)) return base::fail(ended_credential());
   if (pool_id == own) return {};
   return base::fail(Error{
       ErrorCode::kForbidden,
@@ -119,13 +125,19 @@ void Pools::take_state(const net::Request& request, const net::ExchangePtr& exch
                        std::function<std::string(std::int64_t interval_ms)> reply) {
   if (auto own = check_own(request, state.pool_id); !own) return refuse(context_, exchange, std::move(own).error());
   std::string endpoint = state.endpoint;
+  base::PoolId pool_id(state.pool_id);
+  if (!context_.pools->announce(request.peer.principal, endpoint)) {
+    return refuse(context_, exchange, ended_credential());
+  }
   context_.brain->ask<brain::AnswerPool>(
       brain::PoolSeen{.request = {}, .state = std::move(state), .asked_endpoint = {}},
-      [this, endpoint = std::move(endpoint), reply = std::move(reply), exchange](brain::AnswerPool answer) {
+      [this, pool_id = std::move(pool_id), endpoint = std::move(endpoint), reply = std::move(reply),
+       exchange](brain::AnswerPool answer) {
         if (!answer.heartbeat_interval_ms) {
           return refuse(context_, exchange, std::move(answer.heartbeat_interval_ms).error());
         }
-        context_.catalog->pool_seen(endpoint);
+        // An old report is taken, and moves nobody.
+        if (context_.pools->endpoint_of(pool_id) == endpoint) context_.catalog->pool_seen(endpoint);
         exchange->respond(net::http::json_response(200, reply(*answer.heartbeat_interval_ms)));
       });
 }

@@ -157,13 +157,7 @@ base::Result<net::http::AuthRules> auth_rules(const OrchestratorOptions& options
   for (const std::string& token : options.reader_tokens) {
     rules.credentials.push_back(TRY(make_credential(token, Role::kReader)));
   }
-  rules.find_more = [&pools](const base::Sha256Digest& digest) -> std::optional<net::http::Principal> {
-    auto pool_id = pools.pool_of(digest);
-    if (!pool_id) return std::nullopt;
-    std::string identity = "pool:" + pool_id->value;
-    return net::http::Principal{
-        .role = Role::kNode, .name = std::move(pool_id->value), .identity = identity, .account = identity};
-  };
+  rules.find_more = [&pools](const base::Sha256Digest& digest) { return pools.caller_of(digest); };
   return rules;
 }
 }  // namespace

@@ -98,7 +98,7 @@ brain::Restored Shell::restore(state_store::RestoredState state) {
   // Asked for models from the first request on, not only once they have answered for themselves.
   for (auto& [pool_id, endpoint] : state.pool_endpoints) {
     if (!options_.access->is_paired(pool_id)) continue;  // nobody there is ours
-    options_.access->remember(pool_id, endpoint);
+    options_.access->restore(pool_id, endpoint);
     catalog_.pool_seen(endpoint);
     out.pool_endpoints.push_back(std::move(endpoint));
   }

@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <sstream>
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "orchestratord/pool_access/pool_address.h"
 
 namespace llorch::orchestratord::pool_access {
 namespace {
@@ -16,6 +18,8 @@ using base::ErrorCode;
 
 constexpr std::string_view kFirstLine = "llorch-pool-credentials 1";
 constexpr std::size_t kFileBytesMax = 4 << 20;
+// More reports that name different places are not on their way to the brain at a time.
+constexpr std::size_t kAnnouncedMax = 16;
 
 std::optional<base::Sha256Digest> digest_of(std::string_view hex) {
   base::Sha256Digest out;
@@ -64,7 +68,7 @@ base::Result<> PoolAccess::read() {
     words >> id >> hash >> token;
     const auto digest = digest_of(hash);
     if (!digest || !digest_of(token) || !base::is_valid_identifier(id) || words >> more) return corrupt();
-    Entry entry{.node_token_sha256 = *digest, .control_token = std::move(token), .endpoint = {}};
+    Entry entry{.node_token_sha256 = *digest, .control_token = std::move(token), .endpoint = {}, .announced = {}};
     if (!entries.emplace(base::PoolId(id), std::move(entry)).second) return corrupt();
   }
   put(std::move(entries));
@@ -86,6 +90,7 @@ void PoolAccess::put(Entries entries) {
     const auto old = entries_.find(id);
     const bool same = old != entries_.end() && old->second.control_token == entry.control_token;
     entry.endpoint = same ? old->second.endpoint : std::string();
+    entry.announced = same ? old->second.announced : std::vector<std::string>();
   }
   entries_ = std::move(entries);
   by_node_token_.clear();
@@ -110,7 +115,8 @@ base::Result<contract::PoolCredential> PoolAccess::pair(const base::PoolId& pool
   auto credential = contract::PoolCredential::make(pool_id, entropy_);
   entries[pool_id] = {.node_token_sha256 = base::sha256(credential.node_token()),
                       .control_token = credential.control_token(),
-                      .endpoint = {}};
+                      .endpoint = {},
+                      .announced = {}};
   TRY(write(entries));
   put(std::move(entries));
   return credential;
@@ -130,25 +136,65 @@ base::Result<bool> PoolAccess::unpair(const base::PoolId& pool_id) {
 }
 
 bool PoolAccess::is_paired(const contract::PoolCredential& credential) const {
-  const auto pool = pool_of(base::sha256(credential.node_token()));
-  return pool && *pool == credential.pool_id();
+  const auto caller = caller_of(base::sha256(credential.node_token()));
+  return caller && caller->name == credential.pool_id().value;
 }
 
-std::optional<base::PoolId> PoolAccess::pool_of(const base::Sha256Digest& node_token_sha256) const {
+bool PoolAccess::is_paired(const base::PoolId& pool_id) const {
+  const std::lock_guard lock(mutex_);
+  return entries_.contains(pool_id);
+}
+
+net::http::Principal PoolAccess::Entry::caller(const base::PoolId& pool_id) const {
+  return {.role = net::http::Role::kNode,
+          .name = pool_id.value,
+          .identity = "pool:" + pool_id.value,
+          .account = "token:" + base::to_hex(node_token_sha256)};
+}
+
+std::optional<net::http::Principal> PoolAccess::caller_of(const base::Sha256Digest& node_token_sha256) const {
   const std::lock_guard lock(mutex_);
   const auto it = by_node_token_.find(node_token_sha256);
-  return it == by_node_token_.end() ? std::nullopt : std::optional(it->second);
+  if (it == by_node_token_.end()) return std::nullopt;
+  return entries_.at(it->second).caller(it->second);
+}
+
+bool PoolAccess::is_current(const net::http::Principal& caller) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(base::PoolId(caller.name));
+  return it != entries_.end() && it->second.caller(it->first) == caller;
+}
+
+bool PoolAccess::announce(const net::http::Principal& caller, const std::string& endpoint) {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(base::PoolId(caller.name));
+  if (it == entries_.end() || it->second.caller(it->first) != caller) return false;
+  auto& announced = it->second.announced;
+  std::erase(announced, endpoint);
+  announced.push_back(endpoint);
+  if (announced.size() > kAnnouncedMax) announced.erase(announced.begin());
+  return true;
 }
 
 void PoolAccess::remember(const base::PoolId& pool_id, const std::string& endpoint) {
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(pool_id);
   if (it == entries_.end()) return;
-  // One pool answers at an endpoint: the one that was accepted there last.
-  for (auto& [id, entry] : entries_) {
-    if (entry.endpoint == endpoint) entry.endpoint.clear();
+  const auto& announced = it->second.announced;
+  if (std::find(announced.begin(), announced.end(), endpoint) != announced.end()) move_to(it->second, endpoint);
+}
+
+void PoolAccess::restore(const base::PoolId& pool_id, const std::string& endpoint) {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = entries_.find(pool_id); it != entries_.end()) move_to(it->second, endpoint);
+}
+
+// One pool answers at an endpoint: the one that was accepted there last.
+void PoolAccess::move_to(Entry& entry, const std::string& endpoint) {
+  for (auto& [id, other] : entries_) {
+    if (other.endpoint == endpoint) other.endpoint.clear();
   }
-  it->second.endpoint = endpoint;
+  entry.endpoint = endpoint;
 }
 
 void PoolAccess::forget(const base::PoolId& pool_id) {
@@ -171,10 +217,11 @@ std::optional<PoolAccess::Pool> PoolAccess::at(const std::string& endpoint) cons
   return std::nullopt;
 }
 
-std::optional<std::string> PoolAccess::token_of(const base::PoolId& pool_id) const {
+std::optional<std::string> PoolAccess::token_for_worker(const base::PoolId& pool_id, const std::string& uri) const {
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(pool_id);
-  return it == entries_.end() ? std::nullopt : std::optional(it->second.control_token);
+  if (it == entries_.end() || !check_worker_uri(uri, it->second.endpoint)) return std::nullopt;
+  return it->second.control_token;
 }
 
 }  // namespace llorch::orchestratord::pool_access

@@ -6,12 +6,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/entropy.h"
 #include "base/id.h"
 #include "base/result.h"
 #include "base/sha256.h"
 #include "contract/pool_credential.h"
+#include "net/http/principal.h"
 
 namespace llorch::orchestratord::pool_access {
 
@@ -32,12 +34,20 @@ class PoolAccess {
 
   // Whether this is the credential its pool is paired with.
   bool is_paired(const contract::PoolCredential& credential) const;
-  bool is_paired(const base::PoolId& pool_id) const { return token_of(pool_id).has_value(); }
-  // Whose node token has this SHA-256.
-  std::optional<base::PoolId> pool_of(const base::Sha256Digest& node_token_sha256) const;
+  bool is_paired(const base::PoolId& pool_id) const;
+  // Who comes with the node token of this SHA-256.
+  std::optional<net::http::Principal> caller_of(const base::Sha256Digest& node_token_sha256) const;
+  // Whether the credential of `caller` is the one its pool is paired with now. Who calls is settled on the head of a request,
+  // and a credential may end before the body has come.
+  bool is_current(const net::http::Principal& caller) const;
 
-  // Where a paired pool answers, once the brain has accepted it. No effect for others.
+  // `caller` says that its pool answers at `endpoint`. False: its credential has ended.
+  bool announce(const net::http::Principal& caller, const std::string& endpoint);
+  // The brain accepted what a pool said. No effect unless its present credential said it: nobody gets the token of the
+  // next one.
   void remember(const base::PoolId& pool_id, const std::string& endpoint);
+  // As remember(), of what an earlier process remembered.
+  void restore(const base::PoolId& pool_id, const std::string& endpoint);
   void forget(const base::PoolId& pool_id);
   std::optional<std::string> endpoint_of(const base::PoolId& pool_id) const;
 
@@ -47,14 +57,16 @@ class PoolAccess {
   };
   // Who answers there.
   std::optional<Pool> at(const std::string& endpoint) const;
-  // With what the pool and its workers are called.
-  std::optional<std::string> token_of(const base::PoolId& pool_id) const;
+  // With what a worker of the pool is called, if the pool is where the worker is said to be.
+  std::optional<std::string> token_for_worker(const base::PoolId& pool_id, const std::string& uri) const;
 
  private:
   struct Entry {
     base::Sha256Digest node_token_sha256{};
     std::string control_token;
-    std::string endpoint;  // empty: not known
+    std::string endpoint;                // empty: not known
+    std::vector<std::string> announced;  // with this credential; the last few, of which the brain takes one
+    net::http::Principal caller(const base::PoolId& pool_id) const;
   };
   using Entries = std::map<base::PoolId, Entry>;
 
@@ -62,6 +74,7 @@ class PoolAccess {
   base::Result<> read();
   base::Result<> write(const Entries& entries) const;
   void put(Entries entries);
+  void move_to(Entry& entry, const std::string& endpoint);
 
   const std::filesystem::path file_;
   base::Entropy& entropy_;

@@ -28,6 +28,18 @@ class PoolAccessTest : public testing::Test {
   static base::Sha256Digest shown(const contract::PoolCredential& credential) {
     return base::sha256(credential.node_token());
   }
+  static net::http::Principal caller(const PoolAccess& access, const contract::PoolCredential& credential) {
+    return access.caller_of(shown(credential)).value();
+  }
+  // The pool says it, and the brain accepts it.
+  static void move_to(PoolAccess& access, const contract::PoolCredential& credential, const std::string& endpoint) {
+    EXPECT_TRUE(access.announce(caller(access, credential), endpoint));
+    access.remember(credential.pool_id(), endpoint);
+  }
+  static std::string pool_of(const PoolAccess& access, const contract::PoolCredential& credential) {
+    const auto caller = access.caller_of(shown(credential));
+    return caller ? caller->name : "nobody's";
+  }
 
   std::filesystem::path folder_;
   base::SeededEntropy entropy_{7};
@@ -37,12 +49,12 @@ TEST_F(PoolAccessTest, APairedPoolIsKnownByItsNodeTokenAlsoAfterARestart) {
   auto access = open();
   const auto a = access->pair(kA).value(), b = access->pair(kB).value();
   for (int life = 0; life < 2; ++life, access = open()) {
-    EXPECT_EQ(access->pool_of(shown(a)), kA);
-    EXPECT_EQ(access->pool_of(shown(b)), kB);
+    EXPECT_EQ(pool_of(*access, a), kA.value);
+    EXPECT_EQ(pool_of(*access, b), kB.value);
     EXPECT_TRUE(access->is_paired(a));
-    EXPECT_EQ(access->token_of(kA), a.control_token());
+    EXPECT_TRUE(access->is_paired(kA));
     for (const std::string& other : {a.control_token(), a.worker_token(), a.text(), std::string("token")}) {
-      EXPECT_FALSE(access->pool_of(base::sha256(other)));
+      EXPECT_FALSE(access->caller_of(base::sha256(other)));
     }
   }
 }
@@ -50,20 +62,40 @@ TEST_F(PoolAccessTest, APairedPoolIsKnownByItsNodeTokenAlsoAfterARestart) {
 TEST_F(PoolAccessTest, WhatIsUnpairedOrPairedAgainIsRefusedAtOnceAndForGood) {
   auto access = open();
   const auto first = access->pair(kA).value();
-  access->remember(kA, "http://10.0.0.7:9200");
+  const auto old = caller(*access, first);
+  move_to(*access, first, "http://10.0.0.7:9200");
+  EXPECT_TRUE(access->announce(old, "http://10.0.0.66:9200")) << "and the brain has not heard it yet";
   const auto second = access->pair(kA).value();
-  EXPECT_FALSE(access->pool_of(shown(first)));
-  EXPECT_FALSE(access->endpoint_of(kA)) << "the new token is not for whom the old one was for";
-  access->remember(kA, "http://10.0.0.7:9200");
+  EXPECT_FALSE(access->caller_of(shown(first)));
+  EXPECT_FALSE(access->is_current(old));
+  EXPECT_FALSE(access->announce(old, "http://10.0.0.66:9200"));
+  for (const char* where : {"http://10.0.0.7:9200", "http://10.0.0.66:9200"}) {
+    access->remember(kA, where);
+    EXPECT_FALSE(access->endpoint_of(kA)) << "the new token is not for whom the old one was for";
+  }
+  EXPECT_FALSE(access->token_for_worker(kA, "http://10.0.0.7:41000"));
+  move_to(*access, second, "http://10.0.0.7:9200");
   EXPECT_EQ(access->unpair(kA), true);
   EXPECT_EQ(access->unpair(kA), false);
-  access->remember(kA, "http://10.0.0.7:9200");
+  access->restore(kA, "http://10.0.0.7:9200");
   for (int life = 0; life < 2; ++life, access = open()) {
-    EXPECT_FALSE(access->pool_of(shown(second)));
-    EXPECT_FALSE(access->token_of(kA));
+    EXPECT_FALSE(access->caller_of(shown(second)));
+    EXPECT_FALSE(access->is_paired(kA));
+    EXPECT_FALSE(access->token_for_worker(kA, "http://10.0.0.7:41000"));
     EXPECT_FALSE(access->at("http://10.0.0.7:9200"));
     EXPECT_FALSE(access->is_paired(second));
   }
+}
+
+// Reports cross on their way: one that the brain takes later is as good as one that it takes at once.
+TEST_F(PoolAccessTest, ReportsThatNameDifferentPlacesAreAllHeard) {
+  auto access = open();
+  const auto a = access->pair(kA).value();
+  EXPECT_TRUE(access->announce(caller(*access, a), "http://10.0.0.8:9200"));
+  EXPECT_TRUE(access->announce(caller(*access, a), "http://10.0.0.7:9200"));
+  access->remember(kA, "http://10.0.0.7:9200");
+  access->remember(kA, "http://10.0.0.8:9200");
+  EXPECT_EQ(access->endpoint_of(kA), "http://10.0.0.8:9200");
 }
 
 TEST_F(PoolAccessTest, ATokenIsForTheEndpointItsPoolWasAcceptedAt) {
@@ -71,13 +103,15 @@ TEST_F(PoolAccessTest, ATokenIsForTheEndpointItsPoolWasAcceptedAt) {
   const auto a = access->pair(kA).value(), b = access->pair(kB).value();
   EXPECT_FALSE(access->at("http://10.0.0.7:9200"));
   EXPECT_FALSE(access->at(""));
-  access->remember(kA, "http://10.0.0.7:9200");
-  access->remember(kB, "http://10.0.0.8:9200");
+  move_to(*access, a, "http://10.0.0.7:9200");
+  move_to(*access, b, "http://10.0.0.8:9200");
   EXPECT_EQ(access->at("http://10.0.0.7:9200")->token, a.control_token());
   EXPECT_EQ(access->at("http://10.0.0.8:9200")->pool_id, kB);
-  access->remember(kA, "http://10.0.0.9:9200");
+  EXPECT_EQ(access->token_for_worker(kA, "http://10.0.0.7:41000"), a.control_token());
+  EXPECT_FALSE(access->token_for_worker(kA, "http://10.0.0.8:41000")) << "another host";
+  move_to(*access, a, "http://10.0.0.9:9200");
   EXPECT_FALSE(access->at("http://10.0.0.7:9200")) << "it moved";
-  access->remember(kB, "http://10.0.0.9:9200");
+  move_to(*access, b, "http://10.0.0.9:9200");
   EXPECT_EQ(access->at("http://10.0.0.9:9200")->token, b.control_token());
   EXPECT_FALSE(access->endpoint_of(kA));
   EXPECT_EQ(access->pair(base::PoolId("pool-c"))->pool_id().value, "pool-c");
@@ -119,7 +153,7 @@ TEST_F(PoolAccessTest, WhatCannotBeWrittenChangesNothing) {
   std::filesystem::remove_all(folder_);
   EXPECT_FALSE(access->pair(kA).has_value());
   EXPECT_FALSE(access->unpair(kA).has_value());
-  EXPECT_EQ(access->pool_of(shown(a)), kA);
+  EXPECT_EQ(pool_of(*access, a), kA.value);
 }
 
 }  // namespace

@@ -14,10 +14,19 @@ tl::unexpected<base::Error> invalid(std::string field, std::string reason, std::
                         .with("reason", std::move(reason)));
 }
 
+// http://host:port: what is appended to it is all that is asked for there.
+base::Result<net::http::Url> parse_base_url(const std::string& text) {
+  auto url = TRY(net::http::parse_url(text));
+  const std::string_view rest = std::string_view(text).substr(text.find("//") + 2);
+  const std::size_t end = rest.find_first_of("/?#");
+  if (end == std::string_view::npos || rest.substr(end) == "/") return url;
+  return base::fail(base::ErrorCode::kInvalidParams, "the URL has a path, a query or a fragment");
+}
+
 }  // namespace
 
 base::Result<> check_endpoint(const std::string& endpoint, std::string_view peer_address) {
-  const auto url = net::http::parse_url(endpoint);
+  const auto url = parse_base_url(endpoint);
   if (!url) return invalid("endpoint", "url", "endpoint must be the pool manager's base URL, http://host:port");
   if (net::http::is_unspecified(url->host)) {
     return invalid("endpoint", "wildcard",
@@ -35,7 +44,7 @@ base::Result<> check_endpoint(const std::string& endpoint, std::string_view peer
 }
 
 base::Result<> check_worker_uri(const std::string& uri, const std::string& endpoint) {
-  const auto worker = net::http::parse_url(uri);
+  const auto worker = parse_base_url(uri);
   if (!worker) return invalid("worker.uri", "url", "uri must be the worker's base URL, http://host:port");
   const auto pool = net::http::parse_url(endpoint);
   if (!pool || !net::http::equals_ignoring_case(worker->host, pool->host)) {

@@ -28,6 +28,17 @@ TEST(PoolAddress, AWildcardIsNobodys) {
   EXPECT_EQ(reason(check_endpoint("ftp://gpu-box:9200", "")), "url");
 }
 
+// What is appended to it is a path of the pool manager or the worker, and of nothing else that listens there.
+TEST(PoolAddress, IsABaseUrl) {
+  for (const char* rest : {"/admin", "/?x=", "?x=", "/#", "#x", "/a/..", "//"}) {
+    EXPECT_EQ(reason(check_endpoint(std::string("http://10.0.0.7:9200") + rest, "")), "url") << rest;
+    EXPECT_EQ(reason(check_worker_uri(std::string("http://10.0.0.7:41000") + rest, "http://10.0.0.7:9200")), "url");
+  }
+  for (const char* rest : {"", "/"}) {
+    EXPECT_EQ(reason(check_endpoint(std::string("http://10.0.0.7:9200") + rest, "")), "taken") << rest;
+  }
+}
+
 // It would be the machine of orchestratord.
 TEST(PoolAddress, ALoopbackAddressIsForThisMachineOnly) {
   EXPECT_EQ(reason(check_endpoint("http://127.0.0.1:9200", "10.0.0.7:50000")), "loopback");

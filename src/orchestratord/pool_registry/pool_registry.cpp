@@ -269,7 +269,13 @@ Changes PoolRegistry::apply(const contract::PoolState& state, base::Time now) {
   }
   std::vector<base::PoolId> replaced;
   for (const auto& [other_id, other] : pools_) {
-    if (other.endpoint == state.endpoint && other_id != id) replaced.push_back(other_id);
+    if (other.endpoint != state.endpoint || other_id == id) continue;
+    if (other.status == PoolStatus::kHealthy) {
+      changes.taken = Changes::Taken::kConflict;
+      changes.conflicting_endpoint = other.endpoint;
+      return changes;
+    }
+    replaced.push_back(other_id);
   }
   for (const base::PoolId& other : replaced) {
     for (GoneWorker& gone : drop_pool(other)) changes.gone.push_back(std::move(gone));

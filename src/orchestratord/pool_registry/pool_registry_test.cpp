@@ -141,11 +141,18 @@ TEST_F(RegistryTest, RefusesAConflictingRegistration) {
   EXPECT_TRUE(taken.recovered);
 }
 
-TEST_F(RegistryTest, AnotherPoolAtTheSameAddressReplacesTheOld) {
+// A pool that was renamed takes the place of the old once nobody answers to the old name.
+TEST_F(RegistryTest, AnotherPoolAtTheSameAddressReplacesTheOldThatIsGone) {
   state.workers = {worker("w1")};
   report();
   state.pool_id = "pool-2";
   state.workers.clear();
+  const Changes refused = report();
+  EXPECT_EQ(refused.taken, Changes::Taken::kConflict);
+  EXPECT_EQ(refused.conflicting_endpoint, state.endpoint);
+  EXPECT_EQ(registry.find_pool(base::PoolId("pool-2")), nullptr);
+  EXPECT_NE(registry.find_worker(base::WorkerId("w1")), nullptr);
+  EXPECT_TRUE(registry.mark_unhealthy(base::PoolId("pool-1")));
   const Changes changes = report();
   EXPECT_EQ(changes.replaced, (std::vector{base::PoolId("pool-1")}));
   ASSERT_EQ(changes.gone.size(), 1u);

@@ -72,6 +72,8 @@ void CommandRunner::run(brain::CommitSession& command) {
 void CommandRunner::run(brain::ForgetSession& command) { context_.store->forget_session(command.session_key); }
 
 void CommandRunner::run(brain::RememberPool& command) {
+  const auto old = context_.pools->endpoint_of(command.pool_id);
+  if (old && *old != command.endpoint) context_.catalog->pool_lost(*old);
   context_.pools->remember(command.pool_id, command.endpoint);
   context_.store->remember_pool({command.pool_id, command.endpoint});
 }
@@ -117,8 +119,8 @@ void CommandRunner::run(brain::Execute& command) {
   ASSERT(live != nullptr, "job {}", command.job_id.value);
   const auto execution = command.execution;
   api::BrainPort* brain = context_.brain;
-  auto token = context_.pools->token_of(command.pool_id);
-  if (!token) {  // unpaired since the brain decided
+  auto token = context_.pools->token_for_worker(command.pool_id, command.uri);
+  if (!token) {  // unpaired or paired anew since the brain decided
     return brain->post(brain::ExecuteEnded{
         .execution = execution,
         .tokens_out = 0,

@@ -1,4 +1,8 @@
 // What pool managers tell and what is shown of them.
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <sys/socket.h>
+
 #include "contract/json.h"
 #include "contract/pool_credential.h"
 #include "orchestratord/app/testing/daemon_fixture.h"
@@ -18,6 +22,45 @@ class PoolTest : public DaemonTest {
   net::Response says(const std::string& path, const std::string& body, const std::string& method = "POST") {
     return client_->call(method, path, body, {{"Authorization", "Bearer " + token_}});
   }
+  // A report whose head is sent, and whose body is not.
+  class BegunReport {
+   public:
+    BegunReport(const std::string& bind, const std::string& path, const std::string& token, std::string body)
+        : body_(std::move(body)) {
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(bind.substr(bind.rfind(':') + 1))));
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+      // "100 Continue" says that the head was accepted.
+      send(
+          fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nConnection: close\r\n"
+                      "Content-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+                      path, token, body_.size()));
+      char first[128];
+      const ssize_t count = ::recv(socket_, first, sizeof first, 0);
+      EXPECT_EQ(std::string_view(first, static_cast<std::size_t>(std::max<ssize_t>(count, 0))).substr(9, 3), "100");
+    }
+    ~BegunReport() { ::close(socket_); }
+    BegunReport(const BegunReport&) = delete;
+    BegunReport& operator=(const BegunReport&) = delete;
+    std::string finish() {
+      send(body_);
+      std::string answer;
+      char bytes[4096];
+      for (ssize_t count = 0; (count = ::recv(socket_, bytes, sizeof bytes, 0)) > 0;)
+        answer.append(bytes, static_cast<std::size_t>(count));
+      return answer;
+    }
+
+   private:
+    void send(std::string_view text) {
+      EXPECT_EQ(::send(socket_, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+    }
+    const int socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const std::string body_;
+  };
+
   std::string token_;
   base::SystemClock clock_;
   base::SystemEntropy entropy_;
@@ -116,10 +159,12 @@ TEST_F(PoolTest, APoolSpeaksForItselfOnly) {
 TEST_F(PoolTest, AddressesThatNobodyOrAnotherHasAreRefused) {
   start();
   pair("pool-a");
-  for (const char* endpoint : {"http://0.0.0.0:9", "http://[::]:9"}) {
+  for (const auto& [endpoint, reason] : {std::pair{"http://0.0.0.0:9", "wildcard"},
+                                         {"http://[::]:9", "wildcard"},
+                                         {"http://127.0.0.1:9/admin?x=", "url"}}) {
     const net::Response refused = says("/v2/pools/register", contract::encode(state("pool-a", endpoint)));
     EXPECT_EQ(refused.status, 400);
-    EXPECT_EQ(field(refused.body, "reason"), "wildcard") << refused.body;
+    EXPECT_EQ(field(refused.body, "reason"), reason) << refused.body;
   }
   auto body = state("pool-a", "http://127.0.0.1:9");
   body.workers.push_back({.worker_id = "w", .uri = "http://127.0.0.2:9"});
@@ -152,6 +197,71 @@ TEST_F(PoolTest, AnUnpairedPoolIsForgotten) {
   EXPECT_EQ(status_of(job), "queued");
   EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
   EXPECT_EQ(pool_->executions(), executions);
+}
+
+// Who may speak is settled on the head of a request; a credential that was taken back meanwhile is worth nothing.
+TEST_F(PoolTest, AReportThatBeganBeforeItsCredentialEndedIsRefused) {
+  start();
+  pair("pool-a");
+  auto body = state("pool-a", "http://127.0.0.1:9");
+  contract::WorkerReady ready{.pool_id = "pool-a", .worker = {.worker_id = "w", .uri = "http://127.0.0.1:9"}};
+  contract::WorkerFailed failed;
+  failed.pool_id = "pool-a";
+  failed.worker_id = "w";
+  const std::vector<std::pair<std::string, std::string>> reports{
+      {"/v2/pools/register", contract::encode(body)},
+      {"/v2/pools/pool-a/heartbeat", contract::encode(body)},
+      {"/v2/internal/workers/ready", contract::encode(ready)},
+      {"/v2/internal/workers/failed", contract::encode(failed)}};
+  for (const bool anew : {true, false}) {
+    std::vector<std::unique_ptr<BegunReport>> begun;
+    for (const auto& [path, text] : reports)
+      begun.push_back(std::make_unique<BegunReport>(daemon_->bind(), path, token_, text));
+    if (anew) {
+      pair("pool-a");
+    } else {
+      EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-a/credential").status, 204);
+    }
+    for (const auto& report : begun) {
+      const std::string answer = report->finish();
+      EXPECT_NE(answer.find("BAD_TOKEN"), std::string::npos) << answer;
+    }
+    EXPECT_EQ(client_->get("/v2/pools").body, R"({"pools":[]})");
+  }
+}
+
+// Nobody takes a healthy pool's place by naming its address; whoever is found there in the place of another does.
+TEST_F(PoolTest, AnAddressIsOnePools) {
+  start_with_pool();
+  client_->read(events_path(client_->submit(task(1))));
+  pair("pool-b");
+  const std::string taken = contract::encode(state("pool-b", pool_->url()));
+  for (const char* path : {"/v2/pools/register", "/v2/pools/pool-b/heartbeat"}) {
+    const net::Response refused = says(path, taken);
+    EXPECT_EQ(refused.status, 409) << refused.body;
+    EXPECT_EQ(code_of(refused), "CONFLICT");
+  }
+  const std::string pools = client_->get("/v2/pools").body;
+  EXPECT_NE(pools.find("\"pool-1\""), std::string::npos) << pools;
+  EXPECT_EQ(pools.find("\"pool-b\""), std::string::npos) << pools;
+  client_->read(events_path(client_->submit(task(2))));
+  EXPECT_EQ(pool_->starts(), 1) << "its worker is still there";
+  EXPECT_EQ(client_->call("DELETE", "/v2/pools/pool-1/credential").status, 204);
+  wait_until([&] { return says("/v2/pools/register", taken).status == 200; }, "the address to be free");
+}
+
+// Where a pool was is asked for no model any more, however often it moved.
+TEST_F(PoolTest, AnAddressThatAPoolLeftIsForgotten) {
+  start();
+  pair("pool-a");
+  for (const char* port : {"9", "10", "11"}) {
+    const std::string body = contract::encode(state("pool-a", std::string("http://127.0.0.1:") + port));
+    EXPECT_EQ(says("/v2/pools/register", body).status, 200);
+  }
+  EXPECT_EQ(says("/v2/pools/pool-a", "", "DELETE").status, 204);
+  const net::Response refused = client_->post("/v2/tasks", task(1));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.body.find("no pool manager is registered"), std::string::npos) << refused.body;
 }
 
 // DECISIONS §3: endpoints persist, and a restarted daemon asks at once instead of waiting for a heartbeat.

@@ -103,15 +103,18 @@ void Brain::State::pool_conflict(const PoolSeen& e, const std::string& holder) {
   emit(Log{base::LogLevel::kWarn,
            "pool.conflict",
            {},
-           "Another process claims the id of a healthy pool.",
-           {{"pool_id", e.state.pool_id}}});
+           "Another process claims the id or the address of a healthy pool.",
+           {{"pool_id", e.state.pool_id}, {"endpoint", e.state.endpoint}, {"holder", holder}}});
   // If the holder is dead this finds out, and the newcomer's next try succeeds.
   emit(AskPoolState{holder});
   if (!e.request) return;
   emit(AnswerPool{*e.request, base::fail(Error{
                                   ErrorCode::kConflict,
-                                  "A healthy pool with this pool_id is registered from another address. Give "
-                                  "each pool its own pool_managerd.pool_id, or stop the other one.",
+                                  holder == e.state.endpoint
+                                      ? "Another healthy pool is registered from this address. Set "
+                                        "pool-managerd.advertise to the pool's own host, or stop the other one."
+                                      : "A healthy pool with this pool_id is registered from another address. Give "
+                                        "each pool its own pool-managerd.pool_id, or stop the other one.",
                                   {}}.with("pool_id", e.state.pool_id))});
 }
 
