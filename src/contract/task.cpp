@@ -284,10 +284,10 @@ struct Table<JobView> {
 };
 template <>
 struct Table<JobList> {
-  static constexpr auto fields =
-      std::tuple{required("tasks", &JobList::tasks),
-                 optional("next_before", &JobList::next_before,
-                          "Goes into ?before= for the jobs before these; omitted: there are none.")};
+  static constexpr auto fields = std::tuple{
+      required("tasks", &JobList::tasks),
+      optional("next_before", &JobList::next_before,
+               "The last of these jobs. Goes into ?before= for the jobs before it; omitted: there are none.")};
 };
 template <>
 struct Table<CancelReply> {

@@ -163,7 +163,7 @@ struct JobView {
 
 struct JobList {
   std::vector<JobView> tasks;
-  std::optional<std::int64_t> next_before;  // ?before= of the next page; omitted: there is none
+  std::optional<std::string> next_before;  // ?before= of the next page; omitted: there is none
 };
 
 struct CancelReply {

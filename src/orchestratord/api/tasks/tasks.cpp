@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <charconv>
-#include <limits>
 
 #include "contract/json.h"
 #include "net/sse/sse.h"
@@ -36,23 +35,26 @@ base::Result<base::JobId> job_id_of(const net::Request& request) {
                     "no job has this id: job ids are 1 to 256 characters of A-Z, a-z, 0-9, _ and -");
 }
 
-// Absent: not given.
-base::Result<std::optional<std::int64_t>> number_of(const net::Request& request, const char* name, std::int64_t max) {
-  const auto text = request.query_param(name);
-  if (!text) return std::optional<std::int64_t>();
+base::Result<std::int64_t> limit_of(const net::Request& request) {
+  const auto text = request.query_param("limit");
+  if (!text) return kListDefault;
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (ec != std::errc() || end != text->data() + text->size() || value < 1 || value > max) {
-    return base::fail(Error{ErrorCode::kInvalidParams, fmt::format("{} must be between 1 and {}", name, max), {}}
-                          .with("field", std::string(name))
+  if (ec != std::errc() || end != text->data() + text->size() || value < 1 || value > kListMax) {
+    return base::fail(Error{ErrorCode::kInvalidParams, fmt::format("limit must be between 1 and {}", kListMax), {}}
+                          .with("field", "limit")
                           .with("reason", "range"));
   }
-  return std::optional(value);
+  return value;
 }
 
-base::Result<state_store::Listing> listing_of(const net::Request& request) {
-  return state_store::Listing{.count_max = TRY(number_of(request, "limit", kListMax)).value_or(kListDefault),
-                              .before = TRY(number_of(request, "before", std::numeric_limits<std::int64_t>::max()))};
+Error unknown_before() {
+  return Error{ErrorCode::kInvalidParams,
+               "before must be next_before of an earlier page; that job is unknown, or its record is gone "
+               "(persistence.retention_*): begin again without it",
+               {}}
+      .with("field", "before")
+      .with("reason", "unknown");
 }
 
 // With the ids that the caller knows it by.
@@ -111,13 +113,31 @@ void Tasks::show_stored(const Asked& asked, std::optional<contract::WaitReason> 
   });
 }
 
-// The store reads and the desk writes: neither commits nor sockets wait for a long list.
+// A page begins behind a job, and says nothing of how many others there are between two of the caller's.
 void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) {
-  auto listing = listing_of(request);
-  if (!listing) return refuse(context_, exchange, listing.error());
+  const auto limit = limit_of(request);
+  if (!limit) return refuse(context_, exchange, limit.error());
   const net::http::Principal& caller = request.peer.principal;
-  if (caller.role != net::http::Role::kOperator) listing->tenant_id = caller.account;
-  context_.brain->ask<brain::AnswerQueryJobs>(brain::QueryJobs{}, [this, listing = *std::move(listing), caller,
+  state_store::Listing listing{.count_max = *limit};
+  if (caller.role != net::http::Role::kOperator) listing.tenant_id = caller.account;
+  const auto before = request.query_param("before");
+  if (!before) return list_page(caller, std::move(listing), exchange);
+  if (!base::is_valid_identifier(*before)) return refuse(context_, exchange, unknown_before());
+  context_.store->find(base::JobId(std::string(*before)),
+                       [this, caller, listing = std::move(listing),
+                        exchange](base::Result<std::optional<state_store::JobRecord>> found) mutable {
+                         if (!found) return refuse(context_, exchange, std::move(found).error());
+                         const bool is_there = *found && owns(caller, (*found)->tenant_id);
+                         if (!is_there) return refuse(context_, exchange, unknown_before());
+                         listing.before = (*found)->arrival;
+                         list_page(caller, std::move(listing), exchange);
+                       });
+}
+
+// The store reads and the desk writes: neither commits nor sockets wait for a long list.
+void Tasks::list_page(const net::http::Principal& caller, state_store::Listing listing,
+                      const net::ExchangePtr& exchange) {
+  context_.brain->ask<brain::AnswerQueryJobs>(brain::QueryJobs{}, [this, listing = std::move(listing), caller,
                                                                    exchange](brain::AnswerQueryJobs answer) {
     LiveJobs live;
     for (brain::LiveJob& job : answer.jobs) live.emplace(job.job_id, std::move(job));
@@ -126,7 +146,7 @@ void Tasks::list(const net::Request& request, const net::ExchangePtr& exchange) 
       if (!records) return refuse(context_, exchange, std::move(records).error());
       context_.desk->post([this, caller, count_max, live = std::move(live), exchange, records = *std::move(records)] {
         contract::JobList list = views_of(caller, live, records);
-        if (static_cast<std::int64_t>(records.size()) == count_max) list.next_before = records.back().arrival;
+        if (static_cast<std::int64_t>(records.size()) == count_max) list.next_before = records.back().job_id.value;
         exchange->respond(net::http::json_response(200, contract::encode(list)));
       });
     });

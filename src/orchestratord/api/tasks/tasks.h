@@ -33,6 +33,7 @@ class Tasks {
   void serve_stored_events(const state_store::JobRecord& record, const std::optional<streaming::EventId>& last_event_id,
                            const net::ExchangePtr& exchange);
   void answer_cancel(const Asked& asked, const brain::AnswerCancel& answer);
+  void list_page(const net::http::Principal& caller, state_store::Listing listing, const net::ExchangePtr& exchange);
   using LiveJobs = std::unordered_map<base::JobId, brain::LiveJob>;
   contract::JobList views_of(const net::http::Principal& caller, const LiveJobs& live,
                              const std::vector<state_store::JobRecord>& records) const;

@@ -273,11 +273,12 @@ TEST_F(AdmissionTest, TheListShowsTheNewestFirst) {
   EXPECT_NE(list.find("\"reason\":{\"code\":\"WAITING_FOR_"), std::string::npos) << list;
   // A job that comes meanwhile is on no later page.
   const std::string newer = client_->submit(task(1));
+  EXPECT_EQ(field(list, "next_before"), ids[1]) << "no number of jobs that others could be counted by";
   const std::string rest = client_->get("/v2/tasks?limit=2&before=" + field(list, "next_before")).body;
   EXPECT_NE(rest.find(ids[0]), std::string::npos) << rest;
   for (const std::string& other : {ids[1], ids[2], newer}) EXPECT_EQ(rest.find(other), std::string::npos) << rest;
   EXPECT_EQ(rest.find("next_before"), std::string::npos) << rest;
-  for (const char* bad : {"limit=0", "limit=1001", "limit=x", "limit=", "before=0", "before=x"}) {
+  for (const char* bad : {"limit=0", "limit=1001", "limit=x", "limit=", "before=0", "before=", "before=a%20b"}) {
     EXPECT_EQ(client_->get(std::string("/v2/tasks?") + bad).status, 400) << bad;
   }
 }
