@@ -64,7 +64,9 @@ std::filesystem::path pool_credential_file(const Config& config, const std::file
 
 base::Result<std::optional<PoolCredential>> load_pool_credential(const std::filesystem::path& file) {
   std::error_code ec;
-  if (!std::filesystem::exists(file, ec)) return std::optional<PoolCredential>();
+  const bool is_there = std::filesystem::exists(file, ec);
+  if (ec) return base::fail(base::io_error("cannot open", file, ec.value()));
+  if (!is_there) return std::optional<PoolCredential>();
   auto credential = PoolCredential::parse(TRY(read_secret(file.string())));
   if (!credential) {
     return base::fail(credential.error().code, fmt::format("{}: {}", file.string(), credential.error().message));

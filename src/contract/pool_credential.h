@@ -44,7 +44,8 @@ class PoolCredential {
 struct Config;
 // Where the pool of this configuration keeps its credential.
 std::filesystem::path pool_credential_file(const Config& config, const std::filesystem::path& state_directory);
-// The credential in `file`; absent: there is no such file. Errors: CONFIG_INVALID (others can read it, or it is none).
+// The credential in `file`; absent: there is no such file. Errors: CONFIG_INVALID (others can read it, or it is none),
+// IO_ERROR.
 base::Result<std::optional<PoolCredential>> load_pool_credential(const std::filesystem::path& file);
 // With mode 0600, whole or not at all. Errors: IO_ERROR.
 base::Result<> store_pool_credential(const std::filesystem::path& file, const PoolCredential& credential);

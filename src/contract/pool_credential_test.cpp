@@ -77,6 +77,11 @@ TEST(PoolCredential, ItsFileIsForNobodyElse) {
   std::ofstream(file) << "nothing of the kind\n";
   EXPECT_EQ(load_pool_credential(file).error().code, base::ErrorCode::kConfigInvalid);
   std::filesystem::remove(file);
+  std::filesystem::create_symlink(file, file);
+  const auto unreachable = load_pool_credential(file);
+  ASSERT_FALSE(unreachable) << "one that cannot be reached is not none";
+  EXPECT_EQ(unreachable.error().code, base::ErrorCode::kIoError);
+  std::filesystem::remove(file);
 }
 
 }  // namespace
