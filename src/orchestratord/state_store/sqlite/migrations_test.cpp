@@ -112,6 +112,54 @@ TEST_F(MigrationsTest, AnOlderStoreIsCarriedOver) {
   EXPECT_EQ(vacuum->integer(0), 2);
 }
 
+// Jobs of tenants by name, of the operator by the first digits of a token's hash or of no token: all are kept, and only what a
+// tenant named gets its name. An operator sees every account, so those rows need no other one.
+TEST_F(MigrationsTest, JobsOfTenantsKeepTheirOwners) {
+  auto db = Database::open({.path = path()}).value();
+  ASSERT_TRUE(migrate(db, migrations().first(6), 1));
+  struct Old {
+    const char *job, *task, *session, *session_key, *tenant, *status, *end;
+  };
+  for (const Old& old : {Old{"a", "run-1", "'agent'", "1", "alice", "queued", "NULL, NULL"},
+                         Old{"b", "b", "NULL", "NULL", "bob", "completed", "9, '{}'"},
+                         Old{"c", "nightly", "'agent'", "2", "token:0a1b2c", "queued", "NULL, NULL"},
+                         Old{"d", "d", "NULL", "NULL", "localhost", "running", "NULL, NULL"},
+                         Old{"e", "e", "'old'", "3", "", "queued", "NULL, NULL"}}) {
+    ASSERT_TRUE(db.execute(
+        "INSERT INTO jobs (job_id, task_id, session_id, session_key, tenant_id, correlation_id, request_hash, "
+        "priority, "
+        "model, model_ref, model_facts, prompt_hash, params, max_tokens, seed, on_disconnect, tokens_in, created_at, "
+        "status, completed_at, terminal_event) VALUES ('" +
+        std::string(old.job) + "', '" + old.task + "', " + old.session + ", " + old.session_key + ", '" + old.tenant +
+        "', 'c', 'rr', 'batch', 'm', 'mr', '{}', 'pp', '{}', 3, 7, 'cancel', 2, 3, '" + old.status + "', " + old.end +
+        ")"));
+    if (std::string_view(old.session) == "NULL") continue;
+    ASSERT_TRUE(
+        db.execute("INSERT INTO sessions (session_key, session_id, created_at, touched_at, "
+                   "prompt_token_cost_nano, output_token_cost_nano) VALUES (" +
+                   std::string(old.session_key) + ", " + old.session + ", 1, 1, 0, 0)"));
+  }
+  ASSERT_TRUE(db.execute("INSERT INTO job_payloads VALUES (1, 5, x'00', x'01')"));
+  ASSERT_TRUE(migrate(db, migrations(), 2));
+  const auto rows = [&db](const char* sql) {
+    std::string text;
+    const StatementUse row(*db.statement(sql).value());
+    while (row->step().value()) text += row->text(0) + "\n";
+    return text;
+  };
+  EXPECT_EQ(
+      rows("SELECT job_id || ' ' || task_id || ' ' || coalesce(session_id, '-') || ' ' || tenant_id || ' ' || status "
+           "FROM job_records ORDER BY arrival"),
+      "a alice:run-1 alice:agent alice queued\n"
+      "b bob:b - bob completed\n"
+      "c nightly agent token:0a1b2c queued\n"
+      "d d - localhost running\n"
+      "e e old  queued\n");
+  EXPECT_EQ(rows("SELECT session_id FROM sessions ORDER BY session_key"), "alice:agent\nagent\nold\n");
+  EXPECT_EQ(rows("SELECT key_slot FROM job_payloads WHERE arrival = 1"), "5\n");
+  EXPECT_EQ(rows("SELECT job_id FROM jobs WHERE tenant_id = 'bob' AND instr(task_id, ':') > 0"), "b\n");
+}
+
 // What the store was built against is not what it runs with.
 TEST(Library, IsCheckedAtTheStart) {
   const Library loaded = loaded_library();
