@@ -8,6 +8,7 @@
 #include "contract/pool_control.h"
 #include "contract/session.h"
 #include "sim/world/api.h"
+#include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {

@@ -12,6 +12,7 @@
 #include "engine/text/tokenizer_data.h"
 #include "net/http/error_response.h"
 #include "sim/world/api.h"
+#include "sim/world/orchestrator.h"
 #include "sim/world/world.h"
 
 namespace llorch::sim {

@@ -59,7 +59,7 @@ void MockWorker::run(const std::atomic<bool>& stop) {
 
 void MockWorker::accept_all() {
   while (true) {
-    auto connection = std::make_shared<Connection>();
+    auto connection = std::make_shared<Connection>(chunks_);
     connection->fd = accept_from(listener_);
     if (connection->fd.get() < 0) return;
     connection->number = next_number_++;

@@ -41,8 +41,9 @@ class MockWorker {
     std::int64_t due_ns = 0;
   };
   struct Connection {
+    explicit Connection(net::h1::ChunkPool& chunks) : parser({}, chunks) {}
     Fd fd;
-    net::h1::RequestParser parser{net::h1::ParserLimits{}};
+    net::h1::RequestParser parser;
     std::string in;
     std::string out;
     std::size_t sent = 0;
@@ -77,6 +78,7 @@ class MockWorker {
   Fd listener_;
   Poller poller_;
   std::uint64_t next_number_ = 1;  // 0 is the listener
+  net::h1::ChunkPool chunks_;  // outlives the connections
   std::unordered_map<std::uint64_t, ConnectionPtr> connections_;
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
   std::vector<std::uint64_t> taking_;  // jobs that go as fast as they are taken
