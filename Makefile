@@ -4,7 +4,7 @@ PYTHON ?= /usr/bin/python3
 BUILD := build/release
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test demo parity nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-kit clean
+.PHONY: help deps build test demo parity nightly fmt tidy bench gpu-test gpu-sanitize gpu-bench gpu-sass gpu-kit clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)$$/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
@@ -54,6 +54,9 @@ gpu-bench: build ## what the CUDA kernels and whole models (MODELS=...) reach on
 	cmake --build $(BUILD) -j $(JOBS) --target gpu_bench gpu_decode
 	$(BUILD)/bench/gpu_bench || test $$? -eq 4
 	$(BUILD)/bench/gpu_decode models/demo/fairytale-5m-f16.gguf models/demo/fairytale-5m-q8_0.gguf $(MODELS) || test $$? -eq 4
+
+gpu-sass: build ## what the compiler made of the CUDA kernels against docs/internals/gpu-sass.md; needs no GPU, installs a disassembler in build/sass-venv
+	@tools/gpu_sass --check --install --objects $(BUILD)/src/engine/compute/cuda/kernels.o
 
 gpu-kit: build ## pack what a GPU is tried with into one file for a machine without compiler, network or our libraries
 	@tools/gpu_kit $(BUILD)
