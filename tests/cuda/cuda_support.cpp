@@ -1,5 +1,7 @@
 #include "cuda_support.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 
@@ -103,6 +105,31 @@ std::vector<float> logits_of(const Model& model, const RunOptions& options, engi
   });
   ASSERT(done.has_value(), "{}: {}", model.name, done.has_value() ? "" : done.error().message);
   return logits;
+}
+
+void expect_one_set_of_bits_in_any_batch(const Model& model, engine::contract::Backend& backend) {
+  using engine::inference::SlotRows;
+  constexpr std::uint32_t kSlots = 64, kFirstRows = 8;
+  const std::vector<float> alone = logits_of(model, {}, backend);
+  const std::span<const base::TokenId> tokens = model.reference.tokens;
+  const auto engine = load(model, {.chunk = kSlots * kFirstRows, .slots = kSlots}, backend);
+  for (std::uint32_t slot = 1; slot < kSlots && model.pixels; ++slot)
+    ASSERT_TRUE(engine->encode_images(slot, model.pixels->images, model.pixels->patch_rows));
+  const auto expected = [&](std::size_t i) {
+    return std::span<const float>(alone).subspan(i * model.reference.vocab, model.reference.vocab);
+  };
+  std::size_t at = 0;
+  for (const std::uint32_t slots : {64U, 64U, 33U, 9U, 2U, 1U}) {
+    const std::size_t rows = at == 0 ? kFirstRows : 1;
+    std::vector<SlotRows> step;
+    for (std::uint32_t slot = 0; slot < slots; ++slot)
+      step.push_back({slot, tokens.subspan(at, rows), engine::inference::RowsWanted::kLast});
+    const auto output = engine->step(step);
+    ASSERT_TRUE(output) << output.error().message;
+    at += rows;
+    for (std::uint32_t slot = 0; slot < slots; ++slot)
+      EXPECT_TRUE(golden::same_bits(output->row(slot), expected(at - 1))) << slot << " of " << slots;
+  }
 }
 
 }  // namespace llorch::cuda_test

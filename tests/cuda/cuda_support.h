@@ -45,5 +45,7 @@ std::unique_ptr<engine::inference::Engine> load(const Model& model, const RunOpt
 std::unique_ptr<engine::compute::cuda::CudaBackend> make_metered_backend(std::uint64_t& peak_bytes);
 // Teacher-forced logits of the reference's tokens, [tokens, vocab].
 std::vector<float> logits_of(const Model& model, const RunOptions& options, engine::contract::Backend& backend);
+// Expects of every slot in steps of 64 of them and fewer, all of which do the same, the bits that the model gives alone.
+void expect_one_set_of_bits_in_any_batch(const Model& model, engine::contract::Backend& backend);
 
 }  // namespace llorch::cuda_test

@@ -137,6 +137,20 @@ TEST_P(Families, MemoryIsPredictedToTheByte) {
 INSTANTIATE_TEST_SUITE_P(Cuda, Families, testing::ValuesIn(model_names()),
                          [](const testing::TestParamInfo<std::string>& test) { return test.param; });
 
+// SYS-2.3.2: a slot has the bits it has alone in batches of up to 64. One of every kind; all of them where LLORCH_DETERMINISM is "full".
+class Batches : public Families {};
+std::vector<std::string> batch_models() {
+  const char* const wanted = std::getenv("LLORCH_DETERMINISM");
+  if (wanted != nullptr && std::string_view(wanted) == "full") return model_names();
+  return {"llama3_hf", "qwen3_moe_hf", "granite_hybrid_hf", "deepseek_v2_hf"};
+}
+TEST_P(Batches, HaveOneSetOfBits) {
+  const auto backend = make_backend({});
+  expect_one_set_of_bits_in_any_batch(model_, *backend);
+}
+INSTANTIATE_TEST_SUITE_P(Cuda, Batches, testing::ValuesIn(batch_models()),
+                         [](const testing::TestParamInfo<std::string>& test) { return test.param; });
+
 // The demonstration model.
 Model read_demo(const std::string& type) {
   const auto path = golden::repository() / "tests/golden/demo" / ("tale-" + type + ".bin");

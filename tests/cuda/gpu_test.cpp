@@ -18,8 +18,6 @@ using engine::compute::cuda::LaunchCounters;
 using engine::compute::cuda::emulation::make_backend;
 using engine::compute::cuda::emulation::make_gpu_backend;
 using engine::contract::DType;
-using engine::inference::RowsWanted;
-using engine::inference::SlotRows;
 using golden::same_bits;
 
 // Some memory is left to others, so that two engines fit beside each other.
@@ -83,29 +81,9 @@ TEST_P(Gpu, AgreesWithTheEmulationAndItself) {
   EXPECT_TRUE(backend_->synchronize());
 }
 
-// Batches of 1 .. 64 slots that do the same give every slot the bits it has alone.
 TEST_P(Gpu, AnyBatchHasOneSetOfBits) {
-  const std::vector<float> alone = logits_of(model_, {}, *backend_);
-  const std::span<const base::TokenId> tokens = model_.reference.tokens;
-  const auto engine = load(model_, {.chunk = 2048, .slots = 64}, *backend_);
-  for (std::uint32_t slot = 1; slot < 64 && model_.pixels; ++slot)
-    ASSERT_TRUE(engine->encode_images(slot, model_.pixels->images, model_.pixels->patch_rows));
-  const auto expected = [&](std::size_t i) {
-    return std::span<const float>(alone).subspan(i * model_.reference.vocab, model_.reference.vocab);
-  };
-  std::size_t at = 0;
-  for (const std::uint32_t slots : {64U, 64U, 33U, 9U, 2U, 1U}) {
-    const std::size_t rows = at == 0 ? 20 : 1;
-    std::vector<SlotRows> step;
-    for (std::uint32_t slot = 0; slot < slots; ++slot)
-      step.push_back({slot, tokens.subspan(at, rows), RowsWanted::kLast});
-    const auto output = engine->step(step);
-    ASSERT_TRUE(output) << output.error().message;
-    at += rows;
-    for (std::uint32_t slot = 0; slot < slots; ++slot)
-      EXPECT_TRUE(same_bits(output->row(slot), expected(at - 1))) << slots;
-  }
-  EXPECT_TRUE(static_cast<CudaBackend&>(*backend_).check_residency());
+  expect_one_set_of_bits_in_any_batch(model_, *backend_);
+  EXPECT_TRUE(backend_->check_residency());
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Gpu, testing::ValuesIn(model_names()),

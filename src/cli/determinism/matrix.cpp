@@ -172,6 +172,7 @@ std::vector<Cell> all_cells() {
       {.name = "batch 2", .slots = 2, .circumstances = {.seed = 1, .strangers = 1}},
       {.name = "batch 8", .slots = 8, .circumstances = {.seed = 2, .strangers = 3}},
       {.name = "batch 32", .slots = 32, .circumstances = {.seed = 3, .strangers = 8}},
+      {.name = "batch 64", .slots = 64, .circumstances = {.seed = 7, .strangers = 16}},
       {.name = "arrival shuffled",
        .slots = 8,
        .chunk = 37,

@@ -204,6 +204,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                                          Case{.heads = 22, .kv_heads = 2, .d_v = 70},
                                          Case{.d_v = 64, .window = 300, .sinks = true}));
 
+// Contexts of one split and a bit, of four and a position, of sixteen.
+TEST(LongContexts, HaveOneSetOfBits) {
+  Random random(23);
+  SCOPED_TRACE(random.note());
+  const Case shape{.heads = 4, .kv_heads = 1, .d_qk = 16, .d_v = 32};
+  for (const std::uint32_t positions : {300u, 1025u, 4096u}) check<DType::kF16>(shape, positions, random);
+  check<DType::kF32>(shape, 4096, random);
+}
+
 // Splits are joined in turns of so many.
 TEST(ManySplits, AreJoinedInTurns) {
   Random random(22);

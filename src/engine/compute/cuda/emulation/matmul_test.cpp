@@ -301,6 +301,32 @@ TEST(Matmul, OneOrderForAnyNumberOfRows) {
     }
 }
 
+// Widths of large models: every ring of stages is gone through many times. One row streams, nine are a batch, 65 a prefill.
+TEST(Matmul, EveryShapeHasTheBitsOfLongRows) {
+  Machine machine(true);
+  Random random(18);
+  SCOPED_TRACE(random.note());
+  constexpr std::uint32_t kRows = 65;
+  for (const std::uint32_t cols : {4096u, 14336u}) {
+    const auto x = random.normals(std::size_t{kRows} * cols);
+    for (const DType dtype : kOneOfEachKind) {
+      const MatrixShape shape{.dtype = dtype, .rows = 17, .cols = cols};
+      const auto stored = random_matrix(random, shape);
+      const Uploaded uploaded(shape, {stored});
+      const auto all = product(machine, {.weight = &uploaded.weight, .x = x, .rows = kRows});
+      for (const std::uint32_t rows : {1u, 8u, 9u})
+        EXPECT_TRUE(same_bits(product(machine, {.weight = &uploaded.weight, .x = x, .rows = rows}),
+                              std::span(all).first(std::size_t{rows} * shape.rows)))
+            << contract::dtype_info(dtype).name << " x " << cols << ", " << rows << " rows";
+      for (const std::uint32_t r : {0u, kRows - 1})
+        EXPECT_TRUE(
+            same_bits(std::span(all).subspan(r * shape.rows, shape.rows),
+                      expected_row(dtype, stored, shape.rows, std::span(x).subspan(std::size_t{r} * cols, cols))))
+            << contract::dtype_info(dtype).name << " x " << cols << ", row " << r;
+    }
+  }
+}
+
 // Rows in both forms, and everything they consist of.
 struct InForms {
   InForms(std::uint32_t rows, std::uint32_t width)
