@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "engine/compute/cuda/adapters/attention/attend.h"
 #include "engine/compute/cuda/adapters/support.h"
 #include "engine/compute/cuda/emulation/driver.h"
+#include "engine/contract/quant_blocks.h"
 #include "engine/io/quant/quantise.h"
 
 namespace {
@@ -113,6 +115,18 @@ double read_limit(CudaBackend& backend, const Plan& plan) {
   return 2.0 * static_cast<double>(plan.copy_bytes) * 10 / took.count();
 }
 
+// No file holds these, so no quantiser makes them: any codes that are numbers, under scales as weights have them.
+void random_f8_row(std::span<std::byte> row, std::mt19937& random) {
+  for (std::size_t at = 0; at < row.size(); at += sizeof(engine::contract::BlockF8_E4M3)) {
+    engine::contract::BlockF8_E4M3 block{.d = std::uniform_real_distribution<float>(1e-4f, 3e-4f)(random), .qs = {}};
+    for (std::uint8_t& code : block.qs) {
+      code = static_cast<std::uint8_t>(random());
+      if ((code & 0x7F) == 0x7F) code = 0;
+    }
+    std::memcpy(row.data() + at, &block, sizeof block);
+  }
+}
+
 // Rows of normal numbers as `dtype` stores them: some, repeated.
 std::vector<std::byte> random_weights(DType dtype, std::uint32_t n, std::uint32_t k, std::mt19937& random) {
   constexpr std::uint32_t kRows = 16;
@@ -121,8 +135,13 @@ std::vector<std::byte> random_weights(DType dtype, std::uint32_t n, std::uint32_
   std::normal_distribution<float> normal(0, 0.02f);
   std::vector<float> values(k);
   for (std::uint32_t row = 0; row < kRows; ++row) {
+    const auto to = std::span(some).subspan(row * row_bytes, row_bytes);
+    if (dtype == DType::kF8_E4M3) {
+      random_f8_row(to, random);
+      continue;
+    }
     for (float& value : values) value = normal(random);
-    const auto stored = engine::io::quantize_row(dtype, values, std::span(some).subspan(row * row_bytes, row_bytes));
+    const auto stored = engine::io::quantize_row(dtype, values, to);
     ASSERT(stored.has_value(), "{}", stored.has_value() ? "" : stored.error().message);
   }
   for (std::uint32_t row = 0; row < n; ++row)
@@ -297,7 +316,7 @@ int main() {
   const Plan plan = emulation::is_emulated() ? tiny() : Plan{};
   const double limit = read_limit(backend, plan);
   fmt::print(R"({{"stage":"speed","name":"device","text":"{}","read_limit_GB_s":{:.1f}}})" "\n", backend.device_class(), limit / 1e9);
-  constexpr std::array kTypes{DType::kBF16, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
+  constexpr std::array kTypes{DType::kBF16, DType::kF8_E4M3, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K};
   for (const DType dtype : kTypes)
     for (const Case& shape : plan.matrices) measure_matrix(backend, plan, dtype, shape, limit);
   for (const std::uint32_t batch : plan.batches)

@@ -25,11 +25,12 @@ using base::Result;
 constexpr std::uint64_t kReserveBytes = 512u << 20;
 static_assert(GraphLimits{}.bytes_max <= kReserveBytes / 2);
 
-// The compute capability from which on kernels overlap. LLORCH_CUDA_OVERLAP=0 runs them one after the other, for whoever looks
-// for a wait that is missing: no bit may depend on it.
+// The compute capability from which on kernels overlap.
 constexpr std::uint32_t kOverlapMajor = 9;
-bool overlap_wanted() {
-  const char* const value = std::getenv("LLORCH_CUDA_OVERLAP");
+// LLORCH_CUDA_OVERLAP=0 runs kernels one after the other, LLORCH_CUDA_GRAPHS=0 launches each by itself, for whoever looks for a wait
+// that is missing or for a graph that is stale: no bit may depend on either.
+bool wanted(const char* variable) {
+  const char* const value = std::getenv(variable);
   return value == nullptr || std::string_view(value) != "0";
 }
 
@@ -187,6 +188,7 @@ class CudaDriver final : public Driver {
   }
   // Captured on a stream of its own, so that a failure leaves the one that computes as it was.
   std::unique_ptr<Graph> make_graph(std::span<const Launch> launches) noexcept override {
+    if (!wanted("LLORCH_CUDA_GRAPHS")) return nullptr;
     make_current();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
@@ -289,7 +291,7 @@ Result<std::unique_ptr<CudaDriver>> CudaDriver::open(std::uint32_t device) {
                    .compute_major = static_cast<std::uint32_t>(properties.major),
                    .compute_minor = static_cast<std::uint32_t>(properties.minor),
                    .memory_bytes = properties.totalGlobalMem};
-  driver->overlaps_ = driver->info_.compute_major >= kOverlapMajor && overlap_wanted();
+  driver->overlaps_ = driver->info_.compute_major >= kOverlapMajor && wanted("LLORCH_CUDA_OVERLAP");
   cudaFuncAttributes attributes{};
   if (const cudaError_t error = cudaFuncGetAttributes(&attributes, driver->kernels_[0].function); error != cudaSuccess)
     return fail(unavailable(
