@@ -78,7 +78,7 @@ void multiply_type(const CudaStream& stream, const ProjectionInput& input, const
                            .x = from,
                            .bytes = left ? input.left.bytes : input.narrowed.bytes,
                            .halves = left ? input.left.halves : input.narrowed.halves,
-                           .rows_per_x = input.rows_per_x,
+                           .rows_per_x = kernels::Divisor::of(input.rows_per_x),
                            .y_stride = input.y_stride,
                            .y_stack_stride = input.y_stack_stride,
                            .rows = input.rows};
@@ -95,6 +95,8 @@ void multiply_type(const CudaStream& stream, const ProjectionInput& input, const
 }
 
 }  // namespace
+
+static_assert(std::uint64_t{kRowsMax} * kernels::kExpertsUsedMax <= 1u << 31, "kernels::Divisor");
 
 void project(const CudaStream& stream, const ProjectionInput& input, std::span<const Projection> projections) {
   ASSERT(projections.size() <= kernels::MatmulArgs::kTargetsMax, "{} projections", projections.size());

@@ -185,6 +185,12 @@ std::vector<float> expected_row(DType dtype, std::span<const std::byte> stored, 
   return y;
 }
 
+TEST(Divisor, IsExactForAllRowsThereCanBe) {
+  for (const std::uint32_t divisor : {1u, 2u, 3u, 6u, 7u, 8u, 10u, 22u, 31u, 32u, 63u, 64u})
+    for (std::uint32_t row = 0; row <= 65535; ++row)
+      ASSERT_EQ(kernels::Divisor::of(divisor).quotient(row), row / divisor) << row << " / " << divisor;
+}
+
 TEST(Fragments, HalfIndexIsABijection) {
   for (const std::uint32_t columns : {128u, 384u}) {
     std::set<std::uint64_t> seen;

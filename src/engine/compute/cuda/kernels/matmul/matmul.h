@@ -42,6 +42,17 @@ struct RowTile {
   std::uint32_t count = 0;
 };
 
+// Division by a number that the host knows, as a multiplication. REQUIRES: dividend * divisor <= 2^31.
+struct Divisor {
+  std::uint32_t inverse = 1u << 31;  // 2^31 / divisor, rounded up
+  bool operator==(const Divisor&) const = default;
+
+  static constexpr Divisor of(std::uint32_t divisor) { return {((1u << 31) + divisor - 1) / divisor}; }
+  LLORCH_KERNEL std::uint32_t quotient(std::uint32_t dividend) const {
+    return static_cast<std::uint32_t>(std::uint64_t{dividend} * inverse >> 31);
+  }
+};
+
 // Rows have places: tiles are cut from consecutive places. Row r is at place r, or at the one that `row_at` gives it.
 struct MatmulArgs {
   static constexpr std::uint32_t kTargetsMax = 4;
@@ -50,7 +61,7 @@ struct MatmulArgs {
   SourceRows x;  // F32 weights; part z for matrix z of the grid
   ByteRows bytes;
   HalfRows halves;
-  std::uint32_t rows_per_x = 1;  // that many rows in turn share a row of x
+  Divisor rows_per_x;  // that many rows in turn share a row of x
   std::uint64_t y_stride = 0;
   std::uint64_t y_stack_stride = 0;
   std::uint32_t rows = 0;
@@ -77,10 +88,7 @@ struct MatmulWork {
   LLORCH_KERNEL std::uint32_t row(std::uint32_t i) const {  // i < tile.count
     return args.row_at != nullptr ? args.row_at[tile.first + i] : tile.first + i;
   }
-  LLORCH_KERNEL std::uint32_t x_row(std::uint32_t i) const {
-    const std::uint32_t r = row(i);
-    return args.rows_per_x == 1 ? r : r / args.rows_per_x;
-  }
+  LLORCH_KERNEL std::uint32_t x_row(std::uint32_t i) const { return args.rows_per_x.quotient(row(i)); }
   // Among rows whose parts are rows of their own.
   LLORCH_KERNEL std::uint64_t x_part(std::uint32_t i) const { return std::uint64_t{x_row(i)} * args.x.parts + part; }
   LLORCH_KERNEL float* y_row(std::uint32_t i) const {
