@@ -72,7 +72,8 @@ def test_without_a_loop_it_is_everything(sass):
     (1, "90", []),  # there are steps to divide by
     (3, "5.20", ["k: per step: 5.00 -> 5.20"]),
     (3, "4.00", []),
-    (4, "0.60", ["k: per byte: 0.56 -> 0.60"]),
+    (3, "-", ["k: per step: 5.00 -> -"]),
+    (4, "0.60", []),
     (5, "9x16 1x1", ["k: narrower loads: 1x16 1x2 -> 9x16 1x1"]),
     (6, "2", ["k: divisions: 1 -> 2"]),
     (7, "2", ["k: spills: 1 -> 2"]),
@@ -83,7 +84,9 @@ def test_what_is_worse_is_said(sass, cell, value, said):
     assert sass.worse("k", now, then) == said
 
 
-def test_without_tensor_cores_instructions_count_by_themselves(sass):
+def test_without_tensor_steps_bytes_count_and_without_bytes_instructions(sass):
+    then = ["40", "10", "0", "-", "0.50", "1x4", "0", "0"]
+    assert sass.worse("k", ["40", "20", "0", "-", "0.60", "1x4", "0", "0"], then) == ["k: per byte: 0.50 -> 0.60"]
     then = ["40", "10", "0", "-", "-", "-", "0", "0"]
     assert sass.worse("k", ["40", "12", "0", "-", "-", "-", "0", "0"], then) == ["k: instructions: 10 -> 12"]
 

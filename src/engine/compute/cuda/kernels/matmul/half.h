@@ -153,16 +153,23 @@ struct HalfMatmul {
       }
     });
   }
+  // word(i) for a thread's share of kCount. The rounds are as many as are needed: a compiler that is not told unrolls further.
+  template <std::uint32_t kCount, class Word>
+  static LLORCH_KERNEL void each_word(std::uint32_t thread, const Word& word) {
+    LLORCH_UNROLL
+    for (std::uint32_t first = 0; first < kCount; first += kThreads)
+      if (first + kThreads <= kCount || first + thread < kCount) word(first + thread);
+  }
   template <class Block>
   static LLORCH_KERNEL void fetch_weights(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
                                           std::uint32_t thread) {
     constexpr std::uint32_t kWordsOfGroup = kHalfStepElements * kElementBytes / sizeof(Words4);
-    for (std::uint32_t i = thread; i < Shape::kGroups * kWordsOfGroup; i += kThreads) {
+    each_word<Shape::kGroups * kWordsOfGroup>(thread, [&](std::uint32_t i) {
       const std::uint32_t group = i / kWordsOfGroup, at = i % kWordsOfGroup, lane = at * (2 / kElementBytes);
       const Source from = source(work, group);
       block.copy16(&to.weights[group][lane / 32][lane % 32],
                    from.group + (std::uint64_t{step} * kWordsOfGroup + at) * sizeof(Words4), from.real);
-    }
+    });
     if constexpr (kF8) {
       if (thread >= 2 * Shape::kGroups) return;
       const std::uint32_t group = thread / 2, half = thread % 2;
@@ -186,11 +193,11 @@ struct HalfMatmul {
   static LLORCH_KERNEL void fetch_activations(Block& block, Step& to, const MatmulWork& work, std::uint32_t step,
                                               std::uint32_t thread) {
     const HalfRows& x = work.args.halves;
-    for (std::uint32_t i = thread; i < kRowsOfX * 4; i += kThreads) {
+    each_word<kRowsOfX * 4>(thread, [&](std::uint32_t i) {
       const bool real = i / 4 < work.tile.count;
       const std::uint64_t row = real ? work.x_part(i / 4) : 0;
       block.copy16(&to.x[i / 4][i % 4], x.values + row * x.stride + step * kHalfStep + i % 4 * 8, real);
-    }
+    });
   }
 
   template <class Block>
