@@ -28,10 +28,9 @@ void append_event(std::string& out, std::string_view event, std::string_view jso
 }
 
 void append_response(std::string& out, int status, std::string_view json) {
-  fmt::format_to(
-      std::back_inserter(out),
-      "HTTP/1.1 {} Mock\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", status,
-      json.size(), json);
+  fmt::format_to(std::back_inserter(out),
+                 "HTTP/1.1 {} Mock\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", status,
+                 json.size(), json);
 }
 
 void* owner_of(std::uint64_t number) { return reinterpret_cast<void*>(number); }
@@ -105,7 +104,7 @@ void MockWorker::take_request(Connection& connection) {
     connection.in.erase(0, step->consumed);
     if (step->status == net::h1::ParseStatus::kNeedMore) return;
     if (step->status != net::h1::ParseStatus::kDone) continue;
-    net::h1::RequestParser parser = std::exchange(connection.parser, net::h1::RequestParser(net::h1::ParserLimits{}));
+    net::h1::RequestParser parser = std::exchange(connection.parser, net::h1::RequestParser({}, chunks_));
     if (parser.target() == "/execute") {
       auto request = contract::decode<contract::ExecuteRequest>(parser.body());
       if (!request) fail("the worker was sent an execute request that is not valid: " + request.error().message);
