@@ -60,8 +60,8 @@ class RequestBudget {
     std::size_t bytes_ = 0;  // 0: not known to the budget
   };
 
-  // `reader` of the caller `account` takes this much memory now, more or less than before. Larger bodies give way if they must. SERVER_BUSY: this one
-  // is the one to give way, and it is forgotten. REQUIRES: `account` is the same until then.
+  // `reader` of the caller `account` takes this much memory now, more or less than before. Larger bodies give way if they
+  // must. SERVER_BUSY: this one is the one to give way, and it is forgotten. REQUIRES: `account` is the same until then.
   base::Result<> hold(Reader& reader, const std::string& account, std::size_t bytes);
   // It was refused, or its connection closed.
   void forget(Reader& reader);
