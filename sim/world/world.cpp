@@ -23,6 +23,7 @@ Options with_plant(Options o) {
     o.faults.commit_fails = 100;
     o.faults.crash_in_commit = 25;
   }
+  if (o.plant == Plant::kSilentPoolServes) o.faults.pool_hang_ms = o.faults.partition_ms = 6'000;
   if (o.plant == Plant::kNoStartBackoff) o.brain.retry.initial_delay_ms = o.brain.retry.max_delay_ms = 1;
   return o;
 }
