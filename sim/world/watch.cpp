@@ -29,7 +29,7 @@ void Watch::commanded(const brain::Command& command, const streaming::StreamHub&
   if (const auto* execute = std::get_if<brain::Execute>(&command)) {
     const streaming::StreamPtr stream = hub.find(execute->job_id);
     if (stream == nullptr) return world_.oracle.violate("a job is sent without a stream: " + execute->job_id.value);
-    const auto progress = stream->progress(world_.loop.now_ms());
+    const auto progress = stream->progress();
     if (progress.tokens_count > 0 && progress.clients_count > 0) world_.oracle.reached("replay under a reading client");
     world_.planted_shift[execute->job_id.value] = progress.tokens_count;
   } else if (const auto* finish = std::get_if<brain::Finish>(&command)) {
@@ -77,7 +77,7 @@ void Watch::cancel_answered(const std::string& job, const net::Response& respons
 
 void Watch::events_asked(const streaming::StreamPtr& stream, const std::string& last_event_id) const {
   if (stream == nullptr) return;
-  const auto progress = stream->progress(world_.loop.now_ms());
+  const auto progress = stream->progress();
   if (streaming::parse_event_id(last_event_id)->seq > progress.id.seq && !progress.finished) {
     world_.oracle.reached("reconnect after restart before the replay came so far");
   }

@@ -296,7 +296,7 @@ void Relay::Execution::take_end(std::string_view data) {
   if (!event) return end(std::nullopt, worker_reset("its end event is not valid"));
   event->job_id = order_.stream->identity().job_id.value;
   // A replay that stops early is as wrong as one with other words.
-  if (const auto held = order_.stream->progress(0); !held.sealed && held.tokens_count != tokens_out_) {
+  if (const auto held = order_.stream->progress(); !held.sealed && held.tokens_count != tokens_out_) {
     return end(std::nullopt,
                base::Error{ErrorCode::kReplayDiverged,
                            "the job was run again and ended before what its stream had already sent; submit "

@@ -115,7 +115,7 @@ class RelayTest : public testing::Test {
             .model = "demo",
             .queue_wait_ms = 9};
   }
-  std::int64_t tokens_held() const { return stream_->progress(0).tokens_count; }
+  std::int64_t tokens_held() const { return stream_->progress().tokens_count; }
 
   base::SystemClock clock_;
   net::IoRuntime runtime_;
@@ -413,7 +413,7 @@ TEST_F(RelayTest, CutAnywhereAndBrokenAnywhereTheStreamIsTheSame) {
       if (breaks == 0) break;
       ASSERT_EQ(outcome.error->code, ErrorCode::kWorkerReset) << "seed " << seed;
       if (!held && below(2) == 0) {  // one client leaves here, and comes back
-        held = stream_->progress(0).id;
+        held = stream_->progress().id;
         after = before;
         reads(after, held);
       }

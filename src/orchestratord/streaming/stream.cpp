@@ -227,7 +227,7 @@ void Stream::abort_clients() {
   }
 }
 
-Stream::Progress Stream::progress(std::int64_t now_ms) const {
+Stream::Progress Stream::progress() const {
   const std::lock_guard lock(mutex_);
   Progress p;
   p.tokens_count = log_.tokens_count();
@@ -239,9 +239,11 @@ Stream::Progress Stream::progress(std::int64_t now_ms) const {
   } else if (log_.events_count() > 0) {
     p.id = log_.id_of(log_.events_count() - 1);
   }
-  // A client whose connection broke with the end in its socket comes back as any other does.
-  const bool nobody_comes_back = sent_ms_ && now_ms - *sent_ms_ >= limits_.reconnect_grace_ms;
-  p.retain_over = p.finished && clients_.empty() && (nobody_comes_back || now_ms - *finished_ms_ >= limits_.retain_ms);
+  if (p.finished && clients_.empty()) {
+    p.retain_until_ms = *finished_ms_ + limits_.retain_ms;
+    // A client whose connection broke with the end in its socket comes back as any other does.
+    if (sent_ms_) p.retain_until_ms = std::min(*p.retain_until_ms, *sent_ms_ + limits_.reconnect_grace_ms);
+  }
   return p;
 }
 

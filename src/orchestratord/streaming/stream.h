@@ -71,9 +71,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
     bool finished = false;
     bool sealed = false;
     std::size_t clients_count = 0;
-    bool retain_over = false;  // nobody needs the buffer any more
+    // Of a finished stream that nobody reads: from when on nobody needs the buffer any more.
+    std::optional<std::int64_t> retain_until_ms;
   };
-  Progress progress(std::int64_t now_ms) const;
+  Progress progress() const;
   EventId terminal_id() const;
 
   const Identity& identity() const { return identity_; }

@@ -140,10 +140,15 @@ void StreamHub::tick() {
   const std::int64_t now_ms = options_.clock->now().mono_ms;
   std::vector<Checkpoint> moved;
   for (const StreamPtr& stream : take_due(now_ms)) {
-    const std::int64_t next_ms = now_ms + kLookEveryMs;
-    const std::int64_t due_ms = std::min(stream->tick(now_ms).value_or(next_ms), next_ms);
-    const Stream::Progress progress = stream->progress(now_ms);
-    if (progress.retain_over) {
+    const std::optional<std::int64_t> keep_alive_due_ms = stream->tick(now_ms);
+    const Stream::Progress progress = stream->progress();
+    std::int64_t due_ms = now_ms + kLookEveryMs;
+    if (!progress.retain_until_ms) {
+      due_ms = std::min(due_ms, keep_alive_due_ms.value_or(due_ms));
+    } else if (*progress.retain_until_ms > now_ms) {
+      // Most streams are such ones. A client that comes back for one and then stops reading is found by the later bound.
+      due_ms = std::max(due_ms, std::min(*progress.retain_until_ms, now_ms + options_.limits.slow_client_timeout_ms));
+    } else {
       forget(stream->identity().job_id);
       continue;
     }
@@ -171,7 +176,7 @@ StreamHub::Gauges StreamHub::gauges() const {
   Gauges g;
   for (const StreamPtr& stream : all()) {
     ++g.streams;
-    g.clients += static_cast<std::int64_t>(stream->progress(0).clients_count);
+    g.clients += static_cast<std::int64_t>(stream->progress().clients_count);
   }
   g.bytes_held = bytes_held_;
   const std::lock_guard lock(mutex_);

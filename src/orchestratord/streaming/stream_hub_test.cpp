@@ -101,8 +101,9 @@ class StreamHubTest : public testing::Test {
     const TokenData event{.t = t, .i = i};
     EXPECT_TRUE(stream->tokens({&event, 1}, now()));
   }
-  std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}) {
+  std::shared_ptr<FakeExchange> attach(const StreamPtr& stream, std::optional<EventId> last = {}, bool reads = true) {
     auto exchange = std::make_shared<FakeExchange>();
+    exchange->reads_ = reads;
     exchanges_.push_back(exchange);
     stream->attach({.exchange = exchange, .last_event_id = last}, now());
     return exchange;
@@ -166,6 +167,18 @@ TEST_F(StreamHubTest, NoProgressCountsAsADisconnect) {
   EXPECT_TRUE(client->aborted_);
   client->close(net::CloseReason::kAborted);
   EXPECT_EQ(gone_, std::vector<std::string>{"job-1"});
+}
+
+// The hub leaves a finished stream alone for a long time; one who comes back for it and stops reading still goes.
+TEST_F(StreamHubTest, AStuckReaderOfAFinishedStreamIsCutOff) {
+  const StreamPtr stream = running("job-1");
+  for (int i = 0; i < 4; ++i) token(stream, i, std::string(100'000, 'x'));
+  finish(stream);
+  pass(2000);
+  const auto client = attach(stream, {}, /*reads=*/false);
+  EXPECT_FALSE(client->ended_) << "more than a socket takes";
+  pass(2 * limits_.slow_client_timeout_ms);
+  EXPECT_TRUE(client->aborted_);
 }
 
 // OC-CTRL-2027: comments keep an idle connection alive and break no parser.
@@ -260,7 +273,7 @@ TEST_F(StreamHubTest, WhatTheKernelTookIsNotYetRead) {
   const StreamPtr stream = running("job-1");
   const auto broken = attach(stream);
   token(stream, 0, "a");
-  const EventId held = stream->progress(now()).id;
+  const EventId held = stream->progress().id;
   token(stream, 1, "b");
   finish(stream);
   broken->close(net::CloseReason::kFinished);
@@ -289,7 +302,7 @@ TEST_F(StreamHubTest, SentStreamsGoWhenMemoryIsShort) {
   int paused = 0;
   hub_->relay_begins(*live, [&](bool) { ++paused; });
   while (hub_->gauges().bytes_held <= limits.buffer_bytes_max && hub_->find(base::JobId("sent-9")) != nullptr) {
-    token(live, live->progress(now()).tokens_count, std::string(20'000, 'x'));
+    token(live, live->progress().tokens_count, std::string(20'000, 'x'));
   }
   EXPECT_EQ(hub_->find(base::JobId("sent-9")), nullptr);
   EXPECT_EQ(paused, 0);

@@ -67,7 +67,7 @@ contract::JobView shown_view(const net::http::Principal& caller, const state_sto
 }
 
 std::string last_event_id_of(const streaming::StreamPtr& stream) {
-  return stream == nullptr ? std::string() : streaming::to_string(stream->progress(0).id);
+  return stream == nullptr ? std::string() : streaming::to_string(stream->progress().id);
 }
 
 }  // namespace
