@@ -8,7 +8,10 @@
 namespace llorch::sim {
 namespace {
 
-constexpr std::int64_t kSchedules = 3'000;
+bool is_nightly() { return std::getenv("LLORCH_NIGHTLY") != nullptr; }
+
+// In so many every probe is reached.
+constexpr std::int64_t kNightlySchedules = 3'000, kSchedules = 500;
 
 std::uint64_t first_seed() {
   const char* text = std::getenv("LLORCH_TEST_SEED");
@@ -20,11 +23,12 @@ std::uint64_t first_seed() {
 // disk and network fail in every combination, and the rules of check/oracle.h hold; afterwards everything accepted ends.
 TEST(Schedules, EveryRuleHoldsAndEveryProbeIsReached) {
   const std::uint64_t seed = first_seed();
-  std::cout << "first seed " << seed << ", " << kSchedules << " schedules; LLORCH_TEST_SEED replays\n";
-  const BatchResult result = run_batch({.first_seed = seed, .schedules = kSchedules});
+  const std::int64_t schedules = is_nightly() ? kNightlySchedules : kSchedules;
+  std::cout << "first seed " << seed << ", " << schedules << " schedules; LLORCH_TEST_SEED replays\n";
+  const BatchResult result = run_batch({.first_seed = seed, .schedules = schedules});
   for (const auto& [what, times] : result.counts) std::cout << "  " << what << ": " << times << "\n";
   EXPECT_EQ(result.violation, "") << "replay: sim --seed " << result.violating_seed << " --trace";
-  EXPECT_EQ(result.missed(), std::vector<std::string>{});
+  if (is_nightly()) EXPECT_EQ(result.missed(), std::vector<std::string>{});
   EXPECT_LT(result.drain_ms_max, kDrainBoundMs);
 }
 
@@ -44,6 +48,8 @@ TEST(Schedules, AreReplayedBitForBit) {
 class Planted : public testing::TestWithParam<int> {};
 TEST_P(Planted, IsFound) {
   const auto plant = static_cast<Plant>(GetParam());
+  const bool found_late = plant == Plant::kSilentPoolServes || plant == Plant::kPurgeForgotten;
+  if (found_late && !is_nightly()) GTEST_SKIP() << "takes thousands of schedules: make nightly";
   const BatchResult result = run_batch({.first_seed = first_seed(), .schedules = 10'000, .plant = plant});
   EXPECT_NE(result.violation, "") << name(plant);
   std::cout << name(plant) << ": found by schedule " << result.schedules << ": " << result.violation << "\n";

@@ -15,11 +15,6 @@ namespace llorch::sim {
 using base::ErrorCode;
 using contract::JobStatus;
 
-namespace {
-// A decision may be late by as much as the loop and a hang of the process make it.
-constexpr std::int64_t kBoundSlackMs = 2'500;
-}  // namespace
-
 void Oracle::violate(const std::string& what) {
   if (violation_.empty()) violation_ = fmt::format("seed {} at {} ms: {}", options_.seed, loop_.now_ms(), what);
 }

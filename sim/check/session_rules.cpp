@@ -12,7 +12,6 @@ namespace llorch::sim {
 using base::ErrorCode;
 
 namespace {
-constexpr std::int64_t kBoundSlackMs = 2'500;  // as in oracle.cpp
 constexpr std::int64_t kDayMs = 24LL * 3'600 * 1'000;
 constexpr double kExact = 0.01;  // of what a bucket holds; its own sums are in millionths
 

@@ -20,6 +20,9 @@
 
 namespace llorch::sim {
 
+// A decision may be late by as much as the loop and a hang of the process make it.
+constexpr std::int64_t kBoundSlackMs = 2'500;
+
 class Oracle;
 
 class SessionRules {

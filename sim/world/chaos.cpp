@@ -5,9 +5,6 @@
 #include "sim/world/world.h"
 
 namespace llorch::sim {
-namespace {
-constexpr int kClientsHost = 100;
-}
 
 void Chaos::begin() {
   const FaultOptions& f = world_.options.faults;

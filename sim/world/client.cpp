@@ -14,11 +14,9 @@ using base::ErrorCode;
 
 namespace {
 
-constexpr int kClientsHost = 100;
-constexpr std::int64_t kCallTimeoutMs = 30'000;
+constexpr std::int64_t kClientTimeoutMs = 30'000;
 constexpr std::int64_t kPollMs = 2'000;
 constexpr std::int64_t kPatienceMs = 120'000;  // of one whose job was refused; a day's budget comes back at midnight
-constexpr std::int64_t kDivergesAt = 3;        // see worker.cpp
 
 contract::SubmitRequest submit_request_of(const Options& options, const JobRequest& r) {
   contract::SubmitRequest out;
@@ -107,7 +105,7 @@ void Client::submit() {
           {.caller = principal(),
            .path = "/v2/tasks",
            .body = contract::encode(submit_request_of(world_.options, plan_.request)),
-           .timeout_ms = kCallTimeoutMs},
+           .timeout_ms = kClientTimeoutMs},
           [this](const ApiAnswer& answer) {
             if (answer) {
               accepted_ = true;
@@ -147,7 +145,7 @@ void Client::cancel() {
           {.caller = principal(),
            .method = "DELETE",
            .path = "/v2/tasks/" + plan_.request.task_id,
-           .timeout_ms = kCallTimeoutMs},
+           .timeout_ms = kClientTimeoutMs},
           [this, knows = accepted_](const ApiAnswer& answer) {
             const bool not_found = !answer && answer.error().code == ErrorCode::kJobNotFound;
             if (answer || (!not_found && !is_unanswered(answer.error()))) return;
@@ -167,7 +165,7 @@ void Client::poll() {
           {.caller = principal(),
            .method = "GET",
            .path = "/v2/tasks/" + plan_.request.task_id,
-           .timeout_ms = kCallTimeoutMs},
+           .timeout_ms = kClientTimeoutMs},
           [this](const ApiAnswer& answer) {
             if (!answer && answer.error().code == ErrorCode::kJobNotFound) unknown();
             if (done_) return;

@@ -19,6 +19,8 @@ namespace llorch::sim {
 
 struct World;
 
+constexpr int kClientsHost = 100;
+
 struct ClientPlan {
   JobRequest request;
   std::int64_t submit_at_ms = 0;

@@ -15,7 +15,7 @@ namespace llorch::sim {
 
 namespace {
 constexpr int kOperatorsHost = 101;
-constexpr std::int64_t kCallTimeoutMs = 10'000;
+constexpr std::int64_t kOperatorTimeoutMs = 10'000;
 // Longer than a load and a few jobs take, so that what was let in gets something done.
 constexpr std::int64_t kMakeRoomMs = 60'000;
 }  // namespace
@@ -59,7 +59,7 @@ void Operator::order(std::string method, std::string path, std::string body) {
            .method = std::move(method),
            .path = std::move(path),
            .body = std::move(body),
-           .timeout_ms = kCallTimeoutMs},
+           .timeout_ms = kOperatorTimeoutMs},
           [](const ApiAnswer&) {});
 }
 
@@ -95,7 +95,7 @@ void Operator::say_goodbye() {
   const std::string pool = any_pool();
   ask_api(
       world_, process_,
-      {.caller = node_principal(pool), .method = "DELETE", .path = "/v2/pools/" + pool, .timeout_ms = kCallTimeoutMs},
+      {.caller = node_principal(pool), .method = "DELETE", .path = "/v2/pools/" + pool, .timeout_ms = kOperatorTimeoutMs},
       [](const ApiAnswer&) {});
 }
 
@@ -119,7 +119,7 @@ void Operator::take_back(const std::string& pool) {
           {.caller = principal(),
            .method = "DELETE",
            .path = fmt::format("/v2/pools/{}/drain", pool),
-           .timeout_ms = kCallTimeoutMs},
+           .timeout_ms = kOperatorTimeoutMs},
           [this, pool](const ApiAnswer& answer) {
             // A pool that nobody has heard of has no drain to take back; an earlier drain may still be on its way.
             const bool taken_back = answer || answer.error().code == base::ErrorCode::kPoolNotFound;

@@ -13,6 +13,9 @@
 
 namespace llorch::sim {
 
+// A worker that computes other tokens does so from here on.
+constexpr std::int64_t kDivergesAt = 3;
+
 struct JobRequest {
   std::string task_id;  // the job's id as well
   int model = 0;

@@ -20,8 +20,6 @@ using base::ErrorCode;
 namespace {
 constexpr std::int64_t kReadyTimeoutMs = 30'000;
 constexpr std::int64_t kShutdownGraceMs = 30'000;
-// A worker that computes other tokens does so from here on.
-constexpr std::int64_t kDivergesAt = 3;
 }  // namespace
 
 WorkerProcess::WorkerProcess(World& world, Pool& pool, wl::Spawn spawn, std::size_t port)

@@ -25,7 +25,7 @@ std::size_t bytes_of(const LogRecord& record) {
 }
 
 // How many bytes the descriptor took before it refused (its reader is gone, its disk is full); all of them if it did not.
-std::size_t write_all(int fd, std::string_view bytes) {
+std::size_t write_what_fits(int fd, std::string_view bytes) {
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t written = ::write(fd, bytes.data() + done, bytes.size() - done);
@@ -134,8 +134,8 @@ std::string LogWriter::text_of(const std::deque<Item>& items) const {
 
 bool LogWriter::write(Stream stream, std::string_view text) {
   const int fd = stream == Stream::kOut ? out_fd_ : error_fd_;
-  if (torn_ && write_all(fd, "\n") == 0) return false;
-  const std::size_t done = write_all(fd, text);
+  if (torn_ && write_what_fits(fd, "\n") == 0) return false;
+  const std::size_t done = write_what_fits(fd, text);
   torn_ = done > 0 && text[done - 1] != '\n';
   return done == text.size();
 }

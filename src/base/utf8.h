@@ -4,6 +4,8 @@
 
 namespace llorch::base {
 
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+
 // Whether `text` is well-formed UTF-8 (Unicode 15, table 3-7: no overlong forms, no surrogates, at most U+10FFFF).
 bool is_valid_utf8(std::string_view text);
 

@@ -11,7 +11,7 @@ namespace {
 
 using contract::SessionView;
 
-base::Result<std::string> fetch(const GlobalOptions& global, const std::string& method, const std::string& path,
+base::Result<std::string> call(const GlobalOptions& global, const std::string& method, const std::string& path,
                                 const std::string& body = "") {
   auto api = TRY(Api::connect(global));
   return api->call(method, path, body);
@@ -48,11 +48,11 @@ int print(const GlobalOptions& global, const base::Result<std::string>& body) {
 }  // namespace
 
 int create_session(const GlobalOptions& global, const contract::CreateSessionRequest& request) {
-  return print(global, fetch(global, "POST", "/v2/sessions", contract::encode(request)));
+  return print(global, call(global, "POST", "/v2/sessions", contract::encode(request)));
 }
 
 int list_sessions(const GlobalOptions& global) {
-  const auto body = fetch(global, "GET", "/v2/sessions");
+  const auto body = call(global, "GET", "/v2/sessions");
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
   const auto list = contract::decode<contract::SessionList>(*body);
@@ -72,13 +72,13 @@ int list_sessions(const GlobalOptions& global) {
 int show_session(const GlobalOptions& global, const std::string& session_id) {
   const auto path = path_of(session_id);
   if (!path) return report(path.error(), global.json);
-  return print(global, fetch(global, "GET", *path));
+  return print(global, call(global, "GET", *path));
 }
 
 int delete_session(const GlobalOptions& global, const std::string& session_id) {
   const auto path = path_of(session_id);
   if (!path) return report(path.error(), global.json);
-  const auto body = fetch(global, "DELETE", *path);
+  const auto body = call(global, "DELETE", *path);
   if (!body) return report(body.error(), global.json);
   if (global.json) return fmt::print("{}\n", *body), kOk;
   fmt::print("{}: deleted\n", session_id);

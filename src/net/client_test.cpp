@@ -19,7 +19,7 @@ namespace {
 
 using base::ErrorCode;
 
-constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
+constexpr const char* kClientToken = "0123456789abcdef0123456789abcdef";
 
 struct ClientTest : testing::Test {
   IoRuntime runtime;
@@ -30,7 +30,7 @@ struct ClientTest : testing::Test {
 
   // A token may come and need not.
   static http::AuthRules rules() {
-    return {.credentials = {http::make_credential(kToken, http::Role::kOperator).value()},
+    return {.credentials = {http::make_credential(kClientToken, http::Role::kOperator).value()},
             .optional_on_loopback = true};
   }
 
@@ -112,13 +112,13 @@ TEST_F(ClientTest, CallCarriesTokenAndCorrelationId) {
   const std::string body(1 << 20, 'x');
   const auto response = client.call({.method = "POST",
                                      .url = url("/echo"),
-                                     .bearer = kToken,
+                                     .bearer = kClientToken,
                                      .body = body,
                                      .correlation_id = base::CorrelationId("c-9")});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->status, 202);
   EXPECT_EQ(response->body, body);
-  EXPECT_EQ(response->headers.get("X-Got"), "Bearer " + std::string(kToken) + ",c-9");
+  EXPECT_EQ(response->headers.get("X-Got"), "Bearer " + std::string(kClientToken) + ",c-9");
   EXPECT_EQ(response->headers.get("X-Correlation-Id"), "c-9");
   EXPECT_EQ(client.call({.url = url("/big")})->body.size(), std::size_t{3 << 20});
 }
@@ -138,7 +138,7 @@ TEST_F(ClientTest, ARedirectIsAnAnswerAndNotFollowed) {
   });
   ASSERT_TRUE(redirects.start());
   Client client(runtime);
-  const auto response = client.call({.url = redirects.url() + "/there", .bearer = kToken});
+  const auto response = client.call({.url = redirects.url() + "/there", .bearer = kClientToken});
   ASSERT_TRUE(response) << response.error().message;
   EXPECT_EQ(response->status, 307);
   EXPECT_EQ(asked, 0);

@@ -20,11 +20,11 @@ using engine::text::TextOrigin;
 using engine::text::TextRun;
 using engine::text::Tokenizer;
 
-constexpr std::size_t kFileBytesMax = 8u << 20;
+constexpr std::size_t kJsonBytesMax = 8u << 20;
 const std::filesystem::path kFolder = LLORCH_SOURCE_DIR "/tests/parity/tokenizer_json";
 
 bj::array read_list(const std::filesystem::path& path) {
-  return bj::parse(base::read_file(path, kFileBytesMax).value()).as_array();
+  return bj::parse(base::read_file(path, kJsonBytesMax).value()).as_array();
 }
 
 std::vector<std::uint32_t> numbers(const std::vector<base::TokenId>& ids) {

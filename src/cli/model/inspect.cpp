@@ -38,7 +38,7 @@ base::Result<engine::text::Tokenizer> tokenizer_of(const std::string& model) {
   return engine::text::Tokenizer::create(TRY(engine::io::tokenizer_json::read_tokenizer(model)));
 }
 
-base::Result<bj::object> describe(const std::string& path) {
+base::Result<bj::object> model_facts(const std::string& path) {
   const auto files = TRY(engine::io::ModelFiles::open(path));
   const auto compiled = TRY(engine::models::compile_model(files, engine::contract::DType::kF16));
   std::uint64_t parameters = 0;
@@ -77,7 +77,7 @@ base::Result<bj::object> describe(const std::string& path) {
 }  // namespace
 
 int show(const GlobalOptions& global, const std::string& file) {
-  const auto facts = describe(file);
+  const auto facts = model_facts(file);
   if (!facts) return report(facts.error(), global.json);
   if (global.json) return fmt::print("{}\n", bj::serialize(*facts)), kOk;
   const auto text = [&](const char* key) { return std::string(facts->at(key).get_string()); };

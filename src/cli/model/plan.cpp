@@ -26,7 +26,7 @@ struct Plan {
   std::string hash, text;
 };
 
-base::Result<Plan> describe(const PlanOptions& options) {
+base::Result<Plan> compiled(const PlanOptions& options) {
   auto files = TRY(engine::io::ModelFiles::open(options.model));
   if (!options.projector.empty()) TRY(files.add_projector(TRY(engine::io::GgufFile::open(options.projector))));
   const auto kv_dtype = options.kv_dtype == "f32" ? engine::contract::DType::kF32 : engine::contract::DType::kF16;
@@ -47,7 +47,7 @@ base::Result<Plan> describe(const PlanOptions& options) {
 }  // namespace
 
 int plan(const GlobalOptions& global, const PlanOptions& options) {
-  const auto described = describe(options);
+  const auto described = compiled(options);
   if (!described) return report(described.error(), global.json);
   if (global.json) {
     fmt::print("{}\n", boost::json::serialize(boost::json::object{

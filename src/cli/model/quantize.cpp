@@ -26,7 +26,7 @@ base::Result<> complete(const std::filesystem::path& folder, engine::models::Exp
   return {};
 }
 
-base::Result<Written> run(const QuantizeOptions& options) {
+base::Result<Written> quantize_model(const QuantizeOptions& options) {
   TRY(check_output(options.output));
   const io::ModelFiles files = TRY(io::ModelFiles::open(options.in));
   engine::models::ExportModel model = TRY(engine::models::export_model(files));
@@ -40,7 +40,7 @@ base::Result<Written> run(const QuantizeOptions& options) {
 }  // namespace
 
 int quantize(const GlobalOptions& global, const QuantizeOptions& options) {
-  const auto written = run(options);
+  const auto written = quantize_model(options);
   if (!written) return report(written.error(), global.json);
   if (global.json) return fmt::print("{}\n", bj::serialize(written->facts)), kOk;
   fmt::print("{}  {}\n", options.in, human_bytes(written->facts.at("bytes_before").to_number<std::int64_t>()));

@@ -20,7 +20,7 @@ std::string preset_names() {
   return names;
 }
 
-base::Result<models::SynthRequest> request_of(const SynthOptions& options) {
+base::Result<models::SynthRequest> synth_request_of(const SynthOptions& options) {
   models::SynthRequest request{.architecture = options.architecture, .shape = options.shape, .seed = options.seed};
   if (!options.preset.empty()) {
     const models::SynthPreset* preset = models::find_synth_preset(options.preset);
@@ -40,9 +40,9 @@ base::Result<models::SynthRequest> request_of(const SynthOptions& options) {
   return request;
 }
 
-base::Result<Written> run(const SynthOptions& options) {
+base::Result<Written> synthesize_model(const SynthOptions& options) {
   TRY(check_output(options.output));
-  const models::SynthRequest request = TRY(request_of(options));
+  const models::SynthRequest request = TRY(synth_request_of(options));
   Written written = TRY(write_output(TRY(models::synth_model(request)), options.output, false));
   written.facts["architecture"] = request.architecture;
   written.facts["seed"] = request.seed;
@@ -81,7 +81,7 @@ void add_shape(::CLI::App& command, models::SynthShape& shape) {
 }  // namespace
 
 int synth(const GlobalOptions& global, const SynthOptions& options) {
-  const auto written = run(options);
+  const auto written = synthesize_model(options);
   if (!written) return report(written.error(), global.json);
   if (global.json) return fmt::print("{}\n", bj::serialize(written->facts)), kOk;
   print_written(*written);

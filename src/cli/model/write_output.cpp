@@ -32,7 +32,7 @@ Result<DType> type_named(const std::string& name) {
   return invalid(fmt::format("there is no type {}; known are {}", name, models::quantise_target_names()));
 }
 
-Result<models::TypeRequest> request_of(const OutputOptions& options, bool allow_requantise) {
+Result<models::TypeRequest> type_request_of(const OutputOptions& options, bool allow_requantise) {
   models::TypeRequest request{.type = TRY(type_named(options.type)), .allow_requantise = allow_requantise};
   if (!options.head_type.empty()) request.head = TRY(type_named(options.head_type));
   if (!options.embedding_type.empty()) request.embedding = TRY(type_named(options.embedding_type));
@@ -155,7 +155,7 @@ void add_output_options(::CLI::App& command, OutputOptions& options, const char*
 }
 
 Result<> check_output(const OutputOptions& options) {
-  TRY(request_of(options, false));
+  TRY(type_request_of(options, false));
   std::error_code error;
   if (std::filesystem::is_directory(options.out, error))
     return base::fail(ErrorCode::kConflict, fmt::format("{} is a folder; name the file to write", options.out));
@@ -164,7 +164,7 @@ Result<> check_output(const OutputOptions& options) {
 }
 
 Result<Written> write_output(const models::ExportModel& model, const OutputOptions& options, bool allow_requantise) {
-  const models::TypeRequest request = TRY(request_of(options, allow_requantise));
+  const models::TypeRequest request = TRY(type_request_of(options, allow_requantise));
   const std::vector<models::TensorType> types = TRY(models::choose_types(model, request));
   const StopSignals signals;
   ProgressLine line;

@@ -13,7 +13,7 @@ std::string text(std::initializer_list<int> bytes) {
 base::Result<Header> read(const std::string& file, const FileLimits& limits = {}) {
   return read_header(std::as_bytes(std::span(file)), limits);
 }
-std::string reason_of(const base::Result<Header>& result) {
+std::string header_reason(const base::Result<Header>& result) {
   if (result) return "none";
   for (const auto& [key, value] : result.error().details)
     if (key == "reason") return std::get<std::string>(value);
@@ -43,14 +43,14 @@ TEST(Header, PngAndItsLimits) {
   const Header header = read(png(1000, 300)).value();
   EXPECT_EQ(header.kind, FileKind::kPng);
   EXPECT_EQ(header.shown(), (Size{1000, 300}));
-  EXPECT_EQ(reason_of(read(png(1000, 0))), "image_corrupt");
-  EXPECT_EQ(reason_of(read(png(1000, 300), {.side_max = 999})), "image_size");
-  EXPECT_EQ(reason_of(read(png(1000, 300), {.pixels_max = 299'999})), "image_size");
+  EXPECT_EQ(header_reason(read(png(1000, 0))), "image_corrupt");
+  EXPECT_EQ(header_reason(read(png(1000, 300), {.side_max = 999})), "image_size");
+  EXPECT_EQ(header_reason(read(png(1000, 300), {.pixels_max = 299'999})), "image_size");
   EXPECT_TRUE(read(png(1000, 300), {.side_max = 1000, .pixels_max = 300'000}));
-  EXPECT_EQ(reason_of(read(png(1000, 300).substr(0, 23))), "image_corrupt");
+  EXPECT_EQ(header_reason(read(png(1000, 300).substr(0, 23))), "image_corrupt");
   std::string other = png(8, 8);
   other[12] = 'i';
-  EXPECT_EQ(reason_of(read(other)), "image_corrupt");
+  EXPECT_EQ(header_reason(read(other)), "image_corrupt");
 }
 
 TEST(Header, JpegFramesAndVarieties) {
@@ -61,11 +61,11 @@ TEST(Header, JpegFramesAndVarieties) {
     EXPECT_EQ(header.shown(), (Size{640, 480}));
   }
   EXPECT_TRUE(read(before + frame(0xC0, 5, 5, 1)));
-  EXPECT_EQ(reason_of(read(before + frame(0xC0, 5, 5, 4))), "image_format") << "four inks";
-  EXPECT_EQ(reason_of(read(before + frame(0xC0, 5, 5, 3, 12))), "image_format");
-  EXPECT_EQ(reason_of(read(before + frame(0xC9, 5, 5))), "image_format") << "arithmetic coding";
-  EXPECT_EQ(reason_of(read(before + segment(0xDA, "scan"))), "image_corrupt");
-  EXPECT_EQ(reason_of(read(before + "x" + frame(0xC0, 5, 5))), "image_corrupt");
+  EXPECT_EQ(header_reason(read(before + frame(0xC0, 5, 5, 4))), "image_format") << "four inks";
+  EXPECT_EQ(header_reason(read(before + frame(0xC0, 5, 5, 3, 12))), "image_format");
+  EXPECT_EQ(header_reason(read(before + frame(0xC9, 5, 5))), "image_format") << "arithmetic coding";
+  EXPECT_EQ(header_reason(read(before + segment(0xDA, "scan"))), "image_corrupt");
+  EXPECT_EQ(header_reason(read(before + "x" + frame(0xC0, 5, 5))), "image_corrupt");
   const std::string whole = before + frame(0xC0, 640, 480);
   for (std::size_t length = 0; length < whole.size(); ++length) EXPECT_FALSE(read(whole.substr(0, length))) << length;
 }
@@ -86,7 +86,7 @@ TEST(Header, OrientationTurnsTheSize) {
 
 TEST(Header, OtherFilesAreNamedAsSuch) {
   for (const char* other : {"", "GIF89a", "RIFF____WEBP", "\xFF\xD8", "<svg>"})
-    EXPECT_EQ(reason_of(read(other)), "image_format");
+    EXPECT_EQ(header_reason(read(other)), "image_format");
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ template <class T>
 constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
 template <class T>
-T load(std::span<const std::byte> bytes, std::uint64_t index) {
+T element_at(std::span<const std::byte> bytes, std::uint64_t index) {
   T value;
   std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
   return value;
@@ -34,17 +34,17 @@ T load(std::span<const std::byte> bytes, std::uint64_t index) {
 template <class Visit>
 bool visit_number(const GgufArray& array, std::uint64_t i, Visit&& visit) {
   switch (array.element_type) {
-    case GgufType::kU8: return visit(load<std::uint8_t>(array.bytes, i));
-    case GgufType::kI8: return visit(load<std::int8_t>(array.bytes, i));
-    case GgufType::kU16: return visit(load<std::uint16_t>(array.bytes, i));
-    case GgufType::kI16: return visit(load<std::int16_t>(array.bytes, i));
-    case GgufType::kU32: return visit(load<std::uint32_t>(array.bytes, i));
-    case GgufType::kI32: return visit(load<std::int32_t>(array.bytes, i));
-    case GgufType::kU64: return visit(load<std::uint64_t>(array.bytes, i));
-    case GgufType::kI64: return visit(load<std::int64_t>(array.bytes, i));
-    case GgufType::kF32: return visit(load<float>(array.bytes, i));
-    case GgufType::kF64: return visit(load<double>(array.bytes, i));
-    case GgufType::kBool: return visit(load<std::uint8_t>(array.bytes, i) != 0);
+    case GgufType::kU8: return visit(element_at<std::uint8_t>(array.bytes, i));
+    case GgufType::kI8: return visit(element_at<std::int8_t>(array.bytes, i));
+    case GgufType::kU16: return visit(element_at<std::uint16_t>(array.bytes, i));
+    case GgufType::kI16: return visit(element_at<std::int16_t>(array.bytes, i));
+    case GgufType::kU32: return visit(element_at<std::uint32_t>(array.bytes, i));
+    case GgufType::kI32: return visit(element_at<std::int32_t>(array.bytes, i));
+    case GgufType::kU64: return visit(element_at<std::uint64_t>(array.bytes, i));
+    case GgufType::kI64: return visit(element_at<std::int64_t>(array.bytes, i));
+    case GgufType::kF32: return visit(element_at<float>(array.bytes, i));
+    case GgufType::kF64: return visit(element_at<double>(array.bytes, i));
+    case GgufType::kBool: return visit(element_at<std::uint8_t>(array.bytes, i) != 0);
     case GgufType::kString:
     case GgufType::kArray: return false;
   }

@@ -10,8 +10,6 @@
 namespace llorch::engine::text {
 namespace {
 
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
-
 tl::unexpected<base::Error> invalid(std::string message) {
   return base::fail(base::ErrorCode::kInvalidParams, std::move(message));
 }
@@ -39,7 +37,7 @@ std::string Utf8Assembler::push(std::string_view bytes) {
   while (!rest.empty()) {
     const base::Utf8Step step = base::next_code_point(rest);
     if (step.status == base::Utf8Status::kIncomplete) break;
-    out += step.status == base::Utf8Status::kComplete ? rest.substr(0, step.bytes) : kReplacementCharacter;
+    out += step.status == base::Utf8Status::kComplete ? rest.substr(0, step.bytes) : base::kReplacementCharacter;
     rest.remove_prefix(step.bytes);
   }
   pending_ = std::string(rest);
@@ -48,7 +46,7 @@ std::string Utf8Assembler::push(std::string_view bytes) {
 
 std::string Utf8Assembler::finish() {
   // What is pending is one unfinished code point, hence one replacement.
-  return std::exchange(pending_, {}).empty() ? std::string() : std::string(kReplacementCharacter);
+  return std::exchange(pending_, {}).empty() ? std::string() : std::string(base::kReplacementCharacter);
 }
 
 TextStream::TextStream(const Tokenizer& tokenizer, Options options)

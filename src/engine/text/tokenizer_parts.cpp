@@ -23,7 +23,7 @@ constexpr auto kEndSpellings =
                                      "<\xEF\xBD\x9C"
                                      "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"});
 
-tl::unexpected<base::Error> invalid(std::string message) {
+tl::unexpected<base::Error> invalid_key(std::string message) {
   return base::fail(ErrorCode::kConfigKeyInvalid, std::move(message));
 }
 
@@ -31,35 +31,35 @@ base::Result<> check_shape(const TokenizerData& data) {
   using L = TokenizerLimits;
   const std::size_t count = data.tokens.size();
   if (count == 0 || count > L::kTokensMax || data.merges.size() > L::kMergesMax) {
-    return invalid(fmt::format("tokenizer: {} tokens and {} merges, limits are 1..{} and {}", count, data.merges.size(),
+    return invalid_key(fmt::format("tokenizer: {} tokens and {} merges, limits are 1..{} and {}", count, data.merges.size(),
                                L::kTokensMax, L::kMergesMax));
   }
   if (!data.kinds.empty() && data.kinds.size() != count) {
-    return invalid(fmt::format("tokenizer.ggml.token_type has {} entries for {} tokens", data.kinds.size(), count));
+    return invalid_key(fmt::format("tokenizer.ggml.token_type has {} entries for {} tokens", data.kinds.size(), count));
   }
   const auto too_long = [](const std::string& text) { return text.size() > L::kStringBytesMax; };
   if (std::any_of(data.tokens.begin(), data.tokens.end(), too_long) ||
       std::any_of(data.merges.begin(), data.merges.end(), too_long)) {
-    return invalid(fmt::format("tokenizer: a token or merge is longer than {} bytes", L::kStringBytesMax));
+    return invalid_key(fmt::format("tokenizer: a token or merge is longer than {} bytes", L::kStringBytesMax));
   }
   if (!data.scores.empty() && data.scores.size() != count) {
-    return invalid(fmt::format("the tokenizer has {} scores for {} tokens", data.scores.size(), count));
+    return invalid_key(fmt::format("the tokenizer has {} scores for {} tokens", data.scores.size(), count));
   }
   if (std::any_of(data.scores.begin(), data.scores.end(), [](double score) { return std::isnan(score); })) {
-    return invalid("a score of the tokenizer is not a number");
+    return invalid_key("a score of the tokenizer is not a number");
   }
   const auto outside = [count](TokenId id) { return index(id) >= count; };
   for (const auto& id : {data.bos, data.eos, data.eot, data.eom, data.unknown}) {
-    if (id && outside(*id)) return invalid(fmt::format("tokenizer: special token id {} of {}", index(*id), count));
+    if (id && outside(*id)) return invalid_key(fmt::format("tokenizer: special token id {} of {}", index(*id), count));
   }
   for (const auto* ids : {&data.more_end_of_generation, &data.json.prefix, &data.json.suffix}) {
     if (std::any_of(ids->begin(), ids->end(), outside)) {
-      return invalid("tokenizer: an end-of-generation id or one of those around every text is not in the vocabulary");
+      return invalid_key("tokenizer: an end-of-generation id or one of those around every text is not in the vocabulary");
     }
   }
   const auto rule_outside = [&](const AddedTokenRule& rule) { return outside(rule.id); };
   if (std::any_of(data.json.added.begin(), data.json.added.end(), rule_outside)) {
-    return invalid("tokenizer: an added token is not in the vocabulary");
+    return invalid_key("tokenizer: an added token is not in the vocabulary");
   }
   return {};
 }
@@ -94,7 +94,7 @@ std::vector<TokenId> end_of_generation_ids(const TokenizerData& data) {
 base::Result<bool> adds(const std::optional<bool>& said, bool by_default, const std::optional<TokenId>& id,
                         std::string_view name) {
   if (said.value_or(false) && !id) {
-    return invalid(fmt::format("the tokenizer adds {0} to every text, but there is no {0} token", name));
+    return invalid_key(fmt::format("the tokenizer adds {0} to every text, but there is no {0} token", name));
   }
   return id && said.value_or(by_default);
 }
@@ -118,7 +118,7 @@ base::Result<> check_every_text_encodes(const model::Fallback& fallback) {
 
 base::Result<> check_scores(const TokenizerData& data) {
   if (data.scores.size() == data.tokens.size()) return {};
-  return invalid(fmt::format("the tokenizer has {} scores for {} tokens", data.scores.size(), data.tokens.size()));
+  return invalid_key(fmt::format("the tokenizer has {} scores for {} tokens", data.scores.size(), data.tokens.size()));
 }
 
 std::unique_ptr<const model::Vocabulary> make_vocabulary(const TokenizerData& data,
@@ -220,7 +220,7 @@ base::Result<std::unique_ptr<const model::Model>> make_json_model(const Tokenize
   if (data.model == "unigram") {
     TRY(check_scores(data));
     if (!std::all_of(data.scores.begin(), data.scores.end(), [](double score) { return std::isfinite(score); })) {
-      return invalid("a score of the tokenizer is not finite");
+      return invalid_key("a score of the tokenizer is not finite");
     }
     return std::unique_ptr<const model::Model>(std::make_unique<const model::UnigramModel>(
         vocabulary, data.scores, model::UnigramOptions{.fuse_unknown = data.json.fuse_unknown, .fallback = fallback}));

@@ -6,10 +6,10 @@ namespace llorch::engine::images::decode {
 namespace {
 
 // Where pixel (x, y) of the shown image lies in the stored one.
-struct Source {
+struct StoredPixel {
   std::uint32_t x = 0, y = 0;
 };
-Source source_of(std::uint8_t orientation, const Size& stored, std::uint32_t x, std::uint32_t y) {
+StoredPixel stored_pixel_of(std::uint8_t orientation, const Size& stored, std::uint32_t x, std::uint32_t y) {
   const std::uint32_t right = stored.width - 1, bottom = stored.height - 1;
   switch (orientation) {
     case 2: return {right - x, y};
@@ -29,7 +29,7 @@ std::vector<std::uint8_t> oriented(const Header& header, const std::vector<std::
   std::size_t at = 0;
   for (std::uint32_t y = 0; y < shown.height; ++y) {
     for (std::uint32_t x = 0; x < shown.width; ++x) {
-      const Source from = source_of(header.orientation, header.stored, x, y);
+      const StoredPixel from = stored_pixel_of(header.orientation, header.stored, x, y);
       const std::size_t source = 3 * (std::size_t{from.y} * header.stored.width + from.x);
       for (std::size_t channel = 0; channel < 3; ++channel) pixels[at++] = stored[source + channel];
     }

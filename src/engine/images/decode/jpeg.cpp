@@ -34,7 +34,7 @@ void on_progress(j_common_ptr info) {
 }
 
 // Left by longjmp from inside the library: nothing here has a destructor.
-bool read_image(Decoder& decoder, std::span<const std::byte> file, const Size& size, std::uint8_t* pixels) {
+bool read_jpeg(Decoder& decoder, std::span<const std::byte> file, const Size& size, std::uint8_t* pixels) {
   jpeg_decompress_struct& info = decoder.info;
   if (setjmp(decoder.on_failure) != 0) return false;
   jpeg_create_decompress(&info);
@@ -65,7 +65,7 @@ bool decode_jpeg(std::span<const std::byte> file, const Header& header, std::spa
   decoder.errors.emit_message = on_message;
   decoder.errors.output_message = on_output;
   decoder.progress.progress_monitor = on_progress;
-  const bool done = read_image(decoder, file, header.stored, pixels.data());
+  const bool done = read_jpeg(decoder, file, header.stored, pixels.data());
   jpeg_destroy_decompress(&decoder.info);
   return done;
 }

@@ -11,12 +11,12 @@ namespace {
 // Of ancillary chunks nothing is kept, so this bounds what one may make the library hold.
 constexpr png_alloc_size_t kChunkBytesMax = 1U << 20;
 
-struct Source {
+struct PngBytes {
   std::span<const std::byte> left;
 };
 
 void read_bytes(png_structp png, png_bytep out, std::size_t count) {
-  auto& source = *static_cast<Source*>(png_get_io_ptr(png));
+  auto& source = *static_cast<PngBytes*>(png_get_io_ptr(png));
   if (source.left.size() < count) png_error(png, "the file ends");
   std::memcpy(out, source.left.data(), count);
   source.left = source.left.subspan(count);
@@ -34,7 +34,7 @@ void convert_to_rgb(png_structp png) {
 }
 
 // Left by longjmp from inside the library: nothing here has a destructor.
-bool read_image(png_structp png, png_infop info, const Size& size, png_bytepp rows) {
+bool read_png(png_structp png, png_infop info, const Size& size, png_bytepp rows) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_set_user_limits(png, size.width, size.height);
   png_set_chunk_cache_max(png, 1);
@@ -53,14 +53,14 @@ bool read_image(png_structp png, png_infop info, const Size& size, png_bytepp ro
 }  // namespace
 
 bool decode_png(std::span<const std::byte> file, const Header& header, std::span<std::uint8_t> pixels) {
-  Source source{file};
+  PngBytes source{file};
   png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, nullptr, on_error, on_warning);
   if (png == nullptr) return false;
   png_infop info = png_create_info_struct(png);
   std::vector<png_bytep> rows(header.stored.height);
   for (std::size_t y = 0; y < rows.size(); ++y) rows[y] = pixels.data() + y * 3 * header.stored.width;
   png_set_read_fn(png, &source, read_bytes);
-  const bool done = info != nullptr && read_image(png, info, header.stored, rows.data());
+  const bool done = info != nullptr && read_png(png, info, header.stored, rows.data());
   png_destroy_read_struct(&png, &info, nullptr);
   return done;
 }

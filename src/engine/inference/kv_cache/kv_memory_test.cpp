@@ -19,7 +19,7 @@ using contract::StateKind;
 using paging::PageId;
 using testing::FaultyBackend;
 
-constexpr std::array kStates{
+constexpr std::array kMemoryStates{
     StateDescriptor{.id = 0, .kind = StateKind::kKv, .bytes_per_token = 8, .size_bytes = 512},
     StateDescriptor{.id = 5, .kind = StateKind::kKv, .bytes_per_token = 4, .size_bytes = 256, .window_tokens = 100}};
 
@@ -33,7 +33,7 @@ struct Watcher : KvObserver {
 };
 
 struct Cache {
-  explicit Cache(const KvLimits& limits, std::span<const StateDescriptor> states = kStates) {
+  explicit Cache(const KvLimits& limits, std::span<const StateDescriptor> states = kMemoryStates) {
     contract::Backend* const device = &backend;
     auto made = KvMemory::make(plan_kv(states, limits), {&device, 1});
     EXPECT_TRUE(made) << made.error().message;

@@ -12,7 +12,7 @@ using namespace fit;
 
 namespace {
 
-constexpr std::size_t kCount = kQuantBlockElements;
+constexpr std::size_t kBlock = kQuantBlockElements;
 
 // Every whole level but 0, so that a block that is already quantised finds its own scale again, and some between around the
 // end that the largest value usually meets.
@@ -29,8 +29,6 @@ constexpr auto linear_targets() {
   return targets;
 }
 
-bool finite(std::uint16_t half_bits) { return (half_bits & 0x7c00) != 0x7c00; }
-
 // Codes 0..15 of 32 elements, as Q4 blocks pair them.
 template <class Code>
 void pack_nibbles(std::uint8_t (&qs)[16], Code&& code) {
@@ -40,19 +38,19 @@ void pack_nibbles(std::uint8_t (&qs)[16], Code&& code) {
 template <class Code>
 void pack_fifth_bits(std::uint8_t (&qh)[4], Code&& code) {
   std::memset(qh, 0, sizeof qh);
-  for (std::size_t e = 0; e < kCount; ++e)
+  for (std::size_t e = 0; e < kBlock; ++e)
     qh[e / 8] = static_cast<std::uint8_t>(qh[e / 8] | (code(e) >> 4 & 1) << e % 8);
 }
 
 template <int kLow, int kHigh>
 struct Symmetric {
   std::uint16_t d;
-  std::array<float, kCount> levels;
+  std::array<float, kBlock> levels;
 
   explicit Symmetric(const float* x) {
     static constexpr auto kTargets = linear_targets<kLow, kHigh>();
-    d = f32_to_f16(fit_scale<LinearLevels<kLow, kHigh>, kCount>(x, kTargets));
-    assign<LinearLevels<kLow, kHigh>, kCount>(x, f16_to_f32(d), 0, levels.data());
+    d = f32_to_f16(fit_scale<LinearLevels<kLow, kHigh>, kBlock>(x, kTargets));
+    assign<LinearLevels<kLow, kHigh>, kBlock>(x, f16_to_f32(d), 0, levels.data());
   }
   int code(std::size_t e) const { return static_cast<int>(levels[e]) - kLow; }
 };
@@ -60,13 +58,13 @@ struct Symmetric {
 template <int kTop>
 struct WithMin {
   std::uint16_t d, m;
-  std::array<float, kCount> levels;
+  std::array<float, kBlock> levels;
 
   explicit WithMin(const float* x) {
-    const ScaleMin wanted = fit_scale_min<kTop, kCount, false>(x);
+    const ScaleMin wanted = fit_scale_min<kTop, kBlock, false>(x);
     d = f32_to_f16(wanted.scale);
     m = f32_to_f16(wanted.min);
-    assign<LinearLevels<0, kTop>, kCount>(x, f16_to_f32(d), f16_to_f32(m), levels.data());
+    assign<LinearLevels<0, kTop>, kBlock>(x, f16_to_f32(d), f16_to_f32(m), levels.data());
   }
   int code(std::size_t e) const { return static_cast<int>(levels[e]); }
 };
@@ -82,19 +80,19 @@ constexpr std::array<std::int8_t, 15> kMxfp4Levels{-12, -8, -6, -4, -3, -2, -1, 
 
 // The largest magnitude becomes 127: with 255 levels there is nothing to gain from a search.
 bool encode(const float* x, BlockQ8_0& out) {
-  const float peak = std::fabs(peak_of({x, kCount}));
+  const float peak = std::fabs(peak_of({x, kBlock}));
   out.d = f32_to_f16(peak / 127);
-  std::array<float, kCount> levels;
-  assign<LinearLevels<-127, 127>, kCount>(x, f16_to_f32(out.d), 0, levels.data());
-  for (std::size_t e = 0; e < kCount; ++e) out.qs[e] = static_cast<std::int8_t>(levels[e]);
-  return finite(out.d);
+  std::array<float, kBlock> levels;
+  assign<LinearLevels<-127, 127>, kBlock>(x, f16_to_f32(out.d), 0, levels.data());
+  for (std::size_t e = 0; e < kBlock; ++e) out.qs[e] = static_cast<std::int8_t>(levels[e]);
+  return is_finite_f16(out.d);
 }
 
 bool encode(const float* x, BlockQ4_0& out) {
   const Symmetric<-8, 7> block(x);
   out.d = block.d;
   pack_nibbles(out.qs, [&](std::size_t e) { return block.code(e); });
-  return finite(out.d);
+  return is_finite_f16(out.d);
 }
 
 bool encode(const float* x, BlockQ5_0& out) {
@@ -102,7 +100,7 @@ bool encode(const float* x, BlockQ5_0& out) {
   out.d = block.d;
   pack_nibbles(out.qs, [&](std::size_t e) { return block.code(e); });
   pack_fifth_bits(out.qh, [&](std::size_t e) { return block.code(e); });
-  return finite(out.d);
+  return is_finite_f16(out.d);
 }
 
 bool encode(const float* x, BlockQ4_1& out) {
@@ -110,7 +108,7 @@ bool encode(const float* x, BlockQ4_1& out) {
   out.d = block.d;
   out.m = block.m;
   pack_nibbles(out.qs, [&](std::size_t e) { return block.code(e); });
-  return finite(out.d) && finite(out.m);
+  return is_finite_f16(out.d) && is_finite_f16(out.m);
 }
 
 bool encode(const float* x, BlockQ5_1& out) {
@@ -119,7 +117,7 @@ bool encode(const float* x, BlockQ5_1& out) {
   out.m = block.m;
   pack_nibbles(out.qs, [&](std::size_t e) { return block.code(e); });
   pack_fifth_bits(out.qh, [&](std::size_t e) { return block.code(e); });
-  return finite(out.d) && finite(out.m);
+  return is_finite_f16(out.d) && is_finite_f16(out.m);
 }
 
 bool encode(const float* x, BlockIQ4_NL& out) {
@@ -129,25 +127,25 @@ bool encode(const float* x, BlockIQ4_NL& out) {
     for (std::size_t i = 0; i < 8; ++i) targets[16 + i] = -127 * (0.90f + 0.03f * static_cast<float>(i));
     return targets;
   }();
-  std::array<float, kCount> levels;
-  out.d = f32_to_f16(fit_scale<Iq4Levels, kCount>(x, kTargets));
-  assign<Iq4Levels, kCount>(x, f16_to_f32(out.d), 0, levels.data());
+  std::array<float, kBlock> levels;
+  out.d = f32_to_f16(fit_scale<Iq4Levels, kBlock>(x, kTargets));
+  assign<Iq4Levels, kBlock>(x, f16_to_f32(out.d), 0, levels.data());
   pack_nibbles(out.qs, [&](std::size_t e) { return iq4_code(levels[e]); });
-  return finite(out.d);
+  return is_finite_f16(out.d);
 }
 
 // The exponent that puts the largest magnitude at 8..16 of the doubled levels, or a neighbour of it.
 bool encode(const float* x, BlockMXFP4& out) {
   using Levels = TableLevels<kMxfp4Levels>;
-  const float peak = std::fabs(peak_of({x, kCount}));
+  const float peak = std::fabs(peak_of({x, kBlock}));
   const int first = peak == 0 ? 0 : std::clamp(std::ilogb(peak) - 3 + 128, 0, 254);
   double best_error = 0;
-  std::array<float, kCount> levels{};
+  std::array<float, kBlock> levels{};
   for (int e = std::max(first - 1, 0); e <= std::min(first + 1, 254); ++e) {
     const double scale = mxfp4_scale(static_cast<std::uint8_t>(e));
-    std::array<float, kCount> candidate;
+    std::array<float, kBlock> candidate;
     double error = 0;
-    for (std::size_t i = 0; i < kCount; ++i) {
+    for (std::size_t i = 0; i < kBlock; ++i) {
       candidate[i] = Levels::nearest(static_cast<float>(x[i] / scale));
       const double rest = x[i] - scale * candidate[i];
       error += rest * rest;

@@ -5,6 +5,8 @@
 
 namespace llorch::engine::io {
 
+constexpr bool is_finite_f16(std::uint16_t half) { return (half & 0x7c00) != 0x7c00; }
+
 // Exact. NaN payloads keep their top bits.
 constexpr float f16_to_f32(std::uint16_t half) {
   const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;

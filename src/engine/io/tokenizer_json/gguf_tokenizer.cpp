@@ -20,7 +20,7 @@ using text::PreTokenizerStep;
 using text::TokenizerData;
 using text::pre_tokenizer::Scanner;
 
-constexpr std::size_t kTokenizerBytesMax = 64u << 20;
+constexpr std::size_t kTokenizerJsonBytesMax = 64u << 20;
 
 struct Cut {
   std::string_view name;  // tokenizer.ggml.pre
@@ -192,7 +192,7 @@ base::Result<GgufTokenizer> gguf_tokenizer(const std::filesystem::path& folder) 
     out.notes.push_back("the folder has no tokenizer.json: the new file has no tokenizer and takes token ids only");
     return out;
   }
-  std::string json = TRY(read_text_file(folder / "tokenizer.json", kTokenizerBytesMax));
+  std::string json = TRY(read_text_file(folder / "tokenizer.json", kTokenizerJsonBytesMax));
   const auto data = read_tokenizer_folder(folder);
   if (data) {
     const auto alone = parse_tokenizer_files({.tokenizer = json});

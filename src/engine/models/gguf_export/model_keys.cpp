@@ -65,9 +65,9 @@ bool close(double a, double b, double tolerance = 1e-6) {
   return a == b || std::abs(a - b) <= tolerance * std::max(std::abs(a), std::abs(b));
 }
 
-class Writer {
+class KeyWriter {
  public:
-  Writer(const Family& family, const ModelConfig& config)
+  KeyWriter(const Family& family, const ModelConfig& config)
       : family_(family),
         config_(config),
         dialect_(dialect_of(family)),
@@ -289,7 +289,7 @@ std::string_view gguf_architecture(const Family& family, const ModelConfig& conf
   return sparse && mixture != family.gguf.end() ? *mixture : family.gguf.front();
 }
 
-GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config) { return Writer(family, config).run(); }
+GgufModelKeys gguf_model_keys(const Family& family, const ModelConfig& config) { return KeyWriter(family, config).run(); }
 
 base::Result<ModelConfig> read_back(const Family& family, const GgufModelKeys& keys, std::uint32_t vocab) {
   io::GgufWriter writer;

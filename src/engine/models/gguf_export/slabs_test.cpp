@@ -11,8 +11,8 @@ namespace {
 using contract::DType;
 
 // A stored F32 matrix (or vector, rows = 1) of 0, 1, 2, ...
-struct Stored {
-  Stored(std::uint64_t rows, std::uint64_t cols) : values(rows * cols) {
+struct StoredSlab {
+  StoredSlab(std::uint64_t rows, std::uint64_t cols) : values(rows * cols) {
     std::iota(values.begin(), values.end(), 0.0F);
     memory = io::StoredFile::of_memory(std::as_bytes(std::span(values)));
     file = {.name = "w",
@@ -45,14 +45,14 @@ std::vector<float> read(const std::vector<BoundTensor>& pieces, std::size_t* sla
 }
 
 TEST(Slabs, AreTheTensorInPieces) {
-  const Stored stored(3000, 1000);
+  const StoredSlab stored(3000, 1000);
   std::size_t slabs = 0;
   EXPECT_EQ(read({stored.tensor}, &slabs), stored.values);
   EXPECT_EQ(slabs, 3U);  // 1048 rows each
 }
 
 TEST(Slabs, GatherWhatIsScattered) {
-  Stored stored(4, 6);
+  StoredSlab stored(4, 6);
   // The matrix transposed, its columns in two stacks.
   stored.tensor.parts = {{.source = &stored.file, .offset = 0, .counts = {2, 3, 4}, .strides = {3, 1, 6}}};
   const std::vector<float> expected{0, 6, 12, 18, 1, 7,  13, 19, 2, 8,  14, 20,
@@ -61,18 +61,18 @@ TEST(Slabs, GatherWhatIsScattered) {
 }
 
 TEST(Slabs, PiecesFollowEachOther) {
-  const Stored a(2, 3), b(1, 3);
+  const StoredSlab a(2, 3), b(1, 3);
   EXPECT_EQ(read({a.tensor, b.tensor}), (std::vector<float>{0, 1, 2, 3, 4, 5, 0, 1, 2}));
 }
 
 // Two heads of 8 rows of which 4 rotate behind the first 2: 0 1 | 2 3 4 5 | 6 7 becomes 0 1 | 2 4 3 5 | 6 7.
 TEST(Slabs, PairsBecomeNeighbours) {
   const HeadRows rows{.heads = 2, .head_rows = 8, .first = 2, .dims = 4};
-  const Stored vector(1, 16);
+  const StoredSlab vector(1, 16);
   const std::vector<float> expected{0, 1, 2, 4, 3, 5, 6, 7, 8, 9, 10, 12, 11, 13, 14, 15};
   EXPECT_EQ(read({with_pairs_as_neighbours(vector.tensor, rows)}), expected);
 
-  const Stored matrix(16, 3);
+  const StoredSlab matrix(16, 3);
   std::vector<float> moved;
   for (const float row : expected) {
     for (int c = 0; c < 3; ++c) moved.push_back(row * 3 + static_cast<float>(c));

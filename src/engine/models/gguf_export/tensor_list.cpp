@@ -22,7 +22,7 @@ using contract::WeightKey;
 using Shape = std::vector<std::uint64_t>;
 
 template <contract::ParamStruct P>
-Shape shape_of(const SlotSpec& slot, const P& params) {
+Shape exported_shape_of(const SlotSpec& slot, const P& params) {
   alignas(contract::kParamBlockAlign) const P aligned = params;
   const contract::ParamBlock block{contract::kParamBlockVersion, P::kOpcode, std::as_bytes(std::span(&aligned, 1))};
   Shape shape;
@@ -31,17 +31,17 @@ Shape shape_of(const SlotSpec& slot, const P& params) {
 }
 
 // Row-major. REQUIRES: an operation with weights.
-Shape shape_of(const SlotSpec& slot, OpType type, std::uint16_t layer, const ModelConfig& config) {
+Shape exported_shape_of(const SlotSpec& slot, OpType type, std::uint16_t layer, const ModelConfig& config) {
   switch (type) {
-    case OpType::kEmbedding: return shape_of(slot, embedding_params(config));
-    case OpType::kNorm: return shape_of(slot, norm_params(config, layer));
-    case OpType::kAttention: return shape_of(slot, attention_params(config, layer, 0));
-    case OpType::kMlaAttention: return shape_of(slot, mla_params(config, layer));
-    case OpType::kFfn: return shape_of(slot, ffn_params(config, layer, 0));
-    case OpType::kMoe: return shape_of(slot, moe_params(config, 0));
-    case OpType::kMambaMixer: return shape_of(slot, mamba_params(config, layer));
-    case OpType::kShortconv: return shape_of(slot, shortconv_params(config, layer));
-    case OpType::kLmHead: return shape_of(slot, head_params(config, false));
+    case OpType::kEmbedding: return exported_shape_of(slot, embedding_params(config));
+    case OpType::kNorm: return exported_shape_of(slot, norm_params(config, layer));
+    case OpType::kAttention: return exported_shape_of(slot, attention_params(config, layer, 0));
+    case OpType::kMlaAttention: return exported_shape_of(slot, mla_params(config, layer));
+    case OpType::kFfn: return exported_shape_of(slot, ffn_params(config, layer, 0));
+    case OpType::kMoe: return exported_shape_of(slot, moe_params(config, 0));
+    case OpType::kMambaMixer: return exported_shape_of(slot, mamba_params(config, layer));
+    case OpType::kShortconv: return exported_shape_of(slot, shortconv_params(config, layer));
+    case OpType::kLmHead: return exported_shape_of(slot, head_params(config, false));
     default: break;
   }
   ASSERT(false, "operation {} has no weights of a text model", static_cast<int>(type));
@@ -99,7 +99,7 @@ class Lister {
                                     slot.name, contract::opcode_name(key.opcode),
                                     key.layer == contract::kNoLayer ? "" : fmt::format(" in layer {}", key.layer)));
     }
-    Shape shape = stored_shape(key, shape_of(slot, type, key.layer, config_), config_);
+    Shape shape = stored_shape(key, exported_shape_of(slot, type, key.layer, config_), config_);
     std::ranges::reverse(shape);
     const std::string name = tensor_name(source->name, key.layer);
     const auto [at, is_new] = numbers_.try_emplace(name, tensors_.size());

@@ -53,7 +53,7 @@ const Row& row_of(DType type) {
 }
 
 std::string_view name_of(DType type) { return contract::dtype_info(type).name; }
-bool fits(DType type, std::uint64_t cols) { return cols % contract::dtype_info(type).block_elements == 0; }
+bool divides_into_blocks(DType type, std::uint64_t cols) { return cols % contract::dtype_info(type).block_elements == 0; }
 bool can_change(const ExportTensor& tensor) { return !tensor.fixed && tensor.role != TensorRole::kFloats; }
 
 class Chooser {
@@ -89,7 +89,7 @@ class Chooser {
       }
       matched_[i] = true;
       type = request_.overrides[i].type;
-      if (!fits(*type, tensor.dims[0])) {
+      if (!divides_into_blocks(*type, tensor.dims[0])) {
         return invalid(fmt::format("--tensor {}: {} has rows of {}, which blocks of {} do not fill", pattern(i),
                                    tensor.name, tensor.dims[0], name_of(*type)));
       }
@@ -142,7 +142,7 @@ DType default_head_type(DType type) { return row_of(type).head; }
 DType default_embedding_type(DType type) { return row_of(type).embedding; }
 
 DType fitting_type(DType type, std::uint64_t cols) {
-  while (!fits(type, cols)) type = row_of(type).smaller_blocks;
+  while (!divides_into_blocks(type, cols)) type = row_of(type).smaller_blocks;
   return type;
 }
 

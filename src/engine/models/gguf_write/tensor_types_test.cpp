@@ -8,19 +8,19 @@ namespace {
 using base::ErrorCode;
 using contract::DType;
 
-ExportTensor tensor(std::string name, TensorRole role, std::uint64_t cols = 256, DType stored = DType::kBF16) {
+ExportTensor shaped_tensor(std::string name, TensorRole role, std::uint64_t cols = 256, DType stored = DType::kBF16) {
   return {.name = std::move(name), .dims = {cols, 8}, .role = role, .stored = stored, .read = {}};
 }
 
 ExportModel model() {
   ExportModel out;
-  out.tensors = {tensor("token_embd.weight", TensorRole::kEmbedding),
-                 tensor("output.weight", TensorRole::kHead),
-                 tensor("blk.0.attn_q.weight", TensorRole::kMatrix),
-                 tensor("blk.0.ffn_down.weight", TensorRole::kMatrix, 96),
-                 tensor("blk.0.ffn_gate_inp.weight", TensorRole::kRouter),
-                 tensor("blk.0.attn_norm.weight", TensorRole::kFloats)};
-  out.tensors.push_back(tensor("rope_freqs.weight", TensorRole::kFloats, 16, DType::kF16));
+  out.tensors = {shaped_tensor("token_embd.weight", TensorRole::kEmbedding),
+                 shaped_tensor("output.weight", TensorRole::kHead),
+                 shaped_tensor("blk.0.attn_q.weight", TensorRole::kMatrix),
+                 shaped_tensor("blk.0.ffn_down.weight", TensorRole::kMatrix, 96),
+                 shaped_tensor("blk.0.ffn_gate_inp.weight", TensorRole::kRouter),
+                 shaped_tensor("blk.0.attn_norm.weight", TensorRole::kFloats)};
+  out.tensors.push_back(shaped_tensor("rope_freqs.weight", TensorRole::kFloats, 16, DType::kF16));
   out.tensors.back().fixed = true;
   return out;
 }

@@ -13,7 +13,7 @@ using namespace contract;
 constexpr std::uint64_t kPartialSum = 0x100;
 
 // Lists are written with their length first, so no two plans share a form.
-class Writer {
+class HashWriter {
  public:
   void number(std::uint64_t value) {
     sha_.update_u32_le(static_cast<std::uint32_t>(value));
@@ -37,7 +37,7 @@ class Writer {
   base::Sha256 sha_;
 };
 
-void write_instruction(Writer& writer, const Instruction& insn) {
+void write_instruction(HashWriter& writer, const Instruction& insn) {
   writer.number(static_cast<std::uint64_t>(insn.opcode) | (insn.partial_sum ? kPartialSum : 0));
   writer.registers(insn.inputs);
   writer.registers(insn.outputs);
@@ -50,7 +50,7 @@ void write_instruction(Writer& writer, const Instruction& insn) {
 }  // namespace
 
 Hash128 hash_plan(const CompiledPlan& plan, ExecutionMode mode) {
-  Writer writer;
+  HashWriter writer;
   writer.number(static_cast<std::uint64_t>(mode));
   writer.number(plan.plan.instructions.size());
   for (const Instruction& insn : plan.plan.instructions) write_instruction(writer, insn);

@@ -16,7 +16,7 @@ bool have_one_scale_a_block(std::uint64_t begin, std::uint64_t count, std::uint6
   return true;
 }
 
-bool fits(const BoundTensor& tensor, const TensorPart& part, std::uint64_t row) {
+bool scale_fits(const BoundTensor& tensor, const TensorPart& part, std::uint64_t row) {
   if (part.source->type != io::StoredType::kF8_E4M3 || part.scales == nullptr) return false;
   if (part.scales->elements_count() == 1) return true;
   const std::uint64_t columns = part.source->dims[1];
@@ -39,7 +39,7 @@ bool fits(const BoundTensor& tensor, const TensorPart& part, std::uint64_t row) 
 void keep_f8(BoundTensor& tensor) {
   if (tensor.step != TensorStep::kWiden || tensor.stored.rank == 0) return;
   const std::uint64_t row = tensor.stored.shape[tensor.stored.rank - 1U];
-  if (!std::ranges::all_of(tensor.parts, [&](const TensorPart& part) { return fits(tensor, part, row); })) return;
+  if (!std::ranges::all_of(tensor.parts, [&](const TensorPart& part) { return scale_fits(tensor, part, row); })) return;
   tensor.stored.dtype = contract::DType::kF8_E4M3;
   tensor.step = TensorStep::kF8Blocks;
 }

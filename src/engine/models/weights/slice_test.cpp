@@ -12,7 +12,7 @@ namespace {
 
 using base::ErrorCode;
 using contract::DType;
-using Values = std::vector<float>;
+using SliceValues = std::vector<float>;
 
 // A tensor in memory, of which BoundTensors are made.
 struct Stored {
@@ -25,7 +25,7 @@ struct Stored {
             .dims = {count},
             .data = io::FileRange(*memory, 0, count * sizeof(float))};
   }
-  Values values;
+  SliceValues values;
   std::unique_ptr<io::StoredFile> memory;
   io::FileTensor file;
 };
@@ -46,17 +46,17 @@ BoundTensor bound(const Layout& layout, const io::FileTensor& file) {
   return tensor;
 }
 
-Values fetched(const BoundTensor& tensor) {
-  Values values(tensor.elements_count());
+SliceValues fetched(const BoundTensor& tensor) {
+  SliceValues values(tensor.elements_count());
   EXPECT_TRUE(tensor.read(0, std::as_writable_bytes(std::span(values))));
   return values;
 }
 
 // [begin, begin + count) of one axis, element by element.
-Values sliced(const Values& whole, const std::vector<std::uint32_t>& shape, const TensorShare& share) {
+SliceValues sliced(const SliceValues& whole, const std::vector<std::uint32_t>& shape, const TensorShare& share) {
   std::size_t inner = 1;
   for (std::size_t d = share.axis + std::size_t{1}; d < shape.size(); ++d) inner *= shape[d];
-  Values result;
+  SliceValues result;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const std::size_t x = i / inner % shape[share.axis];
     if (x >= share.begin && x < share.begin + share.count) result.push_back(whole[i]);
@@ -81,7 +81,7 @@ TEST(Slice, HoldsTheSameElementsHoweverTheyAreStored) {
   };
   const Stored stored(1 << 12);
   for (const Layout& layout : layouts) {
-    const Values whole = fetched(bound(layout, stored.file));
+    const SliceValues whole = fetched(bound(layout, stored.file));
     for (std::uint8_t axis = 0; axis < layout.shape.size(); ++axis) {
       for (std::uint32_t ranks : {1U, 2U, 3U}) {
         const std::uint32_t count = layout.shape[axis] / ranks;
@@ -106,7 +106,7 @@ TEST(Slice, CutsEveryTensorOfAStack) {
                      {{.offset = 100, .counts = {1, 4, 6}, .strides = {0, 6, 1}},
                       {.offset = 0, .counts = {1, 4, 6}, .strides = {0, 6, 1}},
                       {.offset = 300, .counts = {1, 4, 6}, .strides = {0, 6, 1}}}};
-  const Values whole = fetched(bound(stack, stored.file));
+  const SliceValues whole = fetched(bound(stack, stored.file));
   for (std::uint8_t axis : {1, 2}) {
     const TensorShare share{.kind = TensorShare::Kind::kSlice,
                             .axis = axis,
@@ -162,7 +162,7 @@ TEST(Slice, WhatAnotherDeviceAddsIsZeros) {
   const Stored stored(12);
   BoundTensor tensor = bound({"b", {12}, {{.counts = {1, 1, 12}, .strides = {0, 12, 1}}}}, stored.file);
   ASSERT_TRUE(cut({.kind = TensorShare::Kind::kZeros}, tensor));
-  EXPECT_EQ(fetched(tensor), Values(12, 0.0F));
+  EXPECT_EQ(fetched(tensor), SliceValues(12, 0.0F));
 }
 
 }  // namespace

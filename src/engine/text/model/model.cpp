@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/utf8.h"
 
 namespace llorch::engine::text::model {
 
 namespace {
-
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
 // Whether well-formed UTF-8 may hold the byte (Unicode 15, table 3-7).
 bool is_utf8_byte(std::size_t byte) { return byte < 0xC0 || (byte > 0xC1 && byte < 0xF5); }
@@ -28,7 +27,7 @@ void Fallback::append_uncovered(std::vector<TokenId>& out) const {
     out.push_back(*unknown);
     return;
   }
-  const bool has_tokens = append_bytes(kReplacementCharacter, out);
+  const bool has_tokens = append_bytes(base::kReplacementCharacter, out);
   ASSERT(has_tokens);
 }
 

@@ -10,8 +10,6 @@ namespace llorch::engine::text::model {
 namespace {
 
 constexpr std::string_view kSpmSpace = "\xE2\x96\x81";              // U+2581
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
-
 // Bytes 33-126, 161-172, 174-255 stand for themselves; the other 68 are U+0100, U+0101, ... in byte order.
 constexpr std::array<char32_t, 256> byte_bpe_chars() {
   std::array<char32_t, 256> chars{};
@@ -50,7 +48,7 @@ std::optional<std::uint8_t> parse_byte_token(std::string_view text) {
 bool append_fixed_output(const TokenizerData& data, std::size_t i, std::string& output) {
   switch (data.kinds[i]) {
     case TokenKind::kControl: return true;
-    case TokenKind::kUnknown: output += kReplacementCharacter; return true;
+    case TokenKind::kUnknown: output += base::kReplacementCharacter; return true;
     case TokenKind::kByte:
       if (const auto byte = parse_byte_token(data.tokens[i])) output += static_cast<char>(*byte);
       return true;

@@ -8,7 +8,7 @@ namespace {
 using base::ErrorCode;
 using contract::JobStatus;
 
-BrainConfig no_jitter() {
+BrainConfig without_jitter() {
   BrainConfig c;
   c.retry.jitter = false;
   return c;
@@ -37,7 +37,7 @@ TEST(Attempts, TheStraightWay) {
 
 // SYS-6.1.6, SYS-7.3.1, DECISIONS §2: worker loss puts the job back at its place with a backoff, until attempts run out.
 TEST(Attempts, RetriesWithBackoffUntilExhausted) {
-  Driver d(no_jitter());
+  Driver d(without_jitter());
   d.add_worker();
   ExecutionId x = d.run("j1");
   d.submit("j2");
@@ -64,7 +64,7 @@ TEST(Attempts, RetriesWithBackoffUntilExhausted) {
 // its turn instead of losing an attempt, and its place, to a dead process.
 TEST(Attempts, NothingIsSentToAWorkerThatMayBeDead) {
   for (const ErrorCode code : {ErrorCode::kWorkerReset, ErrorCode::kUnreachable}) {
-    Driver d(no_jitter());
+    Driver d(without_jitter());
     d.add_worker();
     const ExecutionId x = d.run("j1");
     d.submit("j2");
@@ -242,7 +242,7 @@ TEST(Timeouts, RequestBeatsDefaultAndIsCapped) {
 
 // A worker that never begins is given up and the job tried elsewhere, but only after the old attempt is over.
 TEST(Timeouts, AWorkerThatNeverBeginsLosesTheJob) {
-  Driver d(no_jitter());
+  Driver d(without_jitter());
   d.add_worker();
   const ExecutionId x = d.run("j1");
   d.after_ms(60'000);
@@ -257,7 +257,7 @@ TEST(Timeouts, AWorkerThatNeverBeginsLosesTheJob) {
 
 // SYS-7.3.1: the pool knows before the connection does; the attempt is given up after five seconds.
 TEST(Attempts, AGoneWorkersAttemptsAreGivenUp) {
-  Driver d(no_jitter());
+  Driver d(without_jitter());
   d.add_worker();
   const ExecutionId x = d.run("j1");
   d.send(ExecuteStarted{x});

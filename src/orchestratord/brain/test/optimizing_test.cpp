@@ -13,7 +13,7 @@ BrainConfig config() {
   c.timeout.idle_ms = c.timeout.default_ms = c.timeout.max_ms = 1'000'000;
   return c;
 }
-contract::Placement pin(const std::string& pool) { return {.mode = PlacementMode::kPin, .pin_pool_id = pool}; }
+contract::Placement pinned_to(const std::string& pool) { return {.mode = PlacementMode::kPin, .pin_pool_id = pool}; }
 
 // The review as the shell does it.
 const std::vector<Command>& answer(Driver& d, const ReviewQueue& review) {
@@ -69,8 +69,8 @@ TEST(Optimizing, StaleJobsAndCostlyWishesAreTold) {
   auto s = d.pool_state("pool-2");
   s.workers = {Driver::worker("w2")};
   d.see(s);
-  d.run("j0", {.placement = pin("pool-1")});
-  for (const char* id : {"j1", "j2", "j3", "j4"}) d.submit(id, {.placement = pin("pool-1")});
+  d.run("j0", {.placement = pinned_to("pool-1")});
+  for (const char* id : {"j1", "j2", "j3", "j4"}) d.submit(id, {.placement = pinned_to("pool-1")});
   d.after_ms(30'000);
   answer(d, d.only<ReviewQueue>());
   EXPECT_EQ(counted(d, Metric::kOptimizerSuggestions, "relax_placement"), 1);

@@ -21,7 +21,7 @@ using testing::HarnessWeight;
 using testing::matmul_rows;
 using testing::Random;
 using testing::same_bits;
-using Row = std::span<const float>;
+using AttentionRow = std::span<const float>;
 using enum contract::AttentionSlot;
 
 struct Case {
@@ -150,9 +150,9 @@ class World {
         reference::AttentionOptions options{
             .position = end - begin - 1, .window = c_.window, .scale = kScale, .softcap = c_.softcap};
         if (c_.sinks) options.sink = at(kSinks).floats()[h];
-        const auto o = reference::attention_exact(Row(q).subspan((p * kHeads + h) * c_.d_qk, c_.d_qk),
-                                                  Row(keys).subspan(begin * c_.d_qk, (end - begin) * c_.d_qk),
-                                                  Row(values).subspan(begin * c_.d_v, (end - begin) * c_.d_v), options);
+        const auto o = reference::attention_exact(AttentionRow(q).subspan((p * kHeads + h) * c_.d_qk, c_.d_qk),
+                                                  AttentionRow(keys).subspan(begin * c_.d_qk, (end - begin) * c_.d_qk),
+                                                  AttentionRow(values).subspan(begin * c_.d_v, (end - begin) * c_.d_v), options);
         std::copy(o.begin(), o.end(), attended.begin() + static_cast<std::ptrdiff_t>((p * kHeads + h) * c_.d_v));
       }
     }
@@ -354,7 +354,7 @@ TEST(AttentionAdapter, SpansEqualTheirTwinTogetherAndAlone) {
       ASSERT_TRUE(same_bits(world.run_spans(device, 0, 3), expected));
       for (std::size_t s = 0; s < 3; ++s)
         ASSERT_TRUE(same_bits(world.run_spans(device, s, s + 1),
-                              Row(expected).subspan(kSpans[s] * kWidth, (kSpans[s + 1] - kSpans[s]) * kWidth)));
+                              AttentionRow(expected).subspan(kSpans[s] * kWidth, (kSpans[s + 1] - kSpans[s]) * kWidth)));
     }
   }
 }

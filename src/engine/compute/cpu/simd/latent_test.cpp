@@ -12,22 +12,22 @@ using testing::isas;
 using testing::Random;
 using testing::same_bits;
 
-struct Case {
+struct LatentCase {
   KvType type;
   std::size_t heads, latent, rest, positions;
 };
-const Case kCases[] = {{KvType::kF32, 4, 32, 8, 150},
+const LatentCase kLatentCases[] = {{KvType::kF32, 4, 32, 8, 150},
                        {KvType::kF16, 7, 48, 16, 131},
                        {KvType::kF16, 1, 7, 2, 66},
                        {KvType::kF32, 9, 16, 0, 1},
                        {KvType::kF16, 16, 20, 4, 64}};
 
 // One sequence's cache rows in scattered pages full of NaN, and queries at every position.
-class Cache {
+class LatentCache {
  public:
   static constexpr std::size_t kOffset = 64;
 
-  Cache(const Case& c, Random& random) : c_(c), key_dim_(c.latent + c.rest) {
+  LatentCache(const LatentCase& c, Random& random) : c_(c), key_dim_(c.latent + c.rest) {
     rows_ = random.normals(c.positions * key_dim_);
     q_ = random.normals(c.positions * c.heads * key_dim_);
     const std::size_t pages = (c.positions + kPagePositions - 1) / kPagePositions;
@@ -83,7 +83,7 @@ class Cache {
   std::size_t key_dim() const { return key_dim_; }
 
  private:
-  Case c_;
+  LatentCase c_;
   std::size_t key_dim_;
   std::vector<float> rows_, q_;
   std::vector<std::vector<std::byte>> storage_;
@@ -93,10 +93,10 @@ class Cache {
 
 TEST(LatentAttention, EqualsTheWrittenOrderAtEveryPosition) {
   Random random(70);
-  for (const Case& c : kCases) {
+  for (const LatentCase& c : kLatentCases) {
     SCOPED_TRACE(::testing::Message() << "heads " << c.heads << " dims " << c.latent << "+" << c.rest << " "
                                       << random.note());
-    Cache cache(c, random);
+    LatentCache cache(c, random);
     const auto rows = cache.cached();
     std::vector<float> expected;
     for (std::uint32_t p = 0; p < c.positions; ++p)
@@ -114,8 +114,8 @@ TEST(LatentAttention, EqualsTheWrittenOrderAtEveryPosition) {
 TEST(LatentAttention, IsCloseToTheFormula) {
   Random random(71);
   SCOPED_TRACE(random.note());
-  const Case c{KvType::kF32, 2, 48, 16, 200};
-  Cache cache(c, random);
+  const LatentCase c{KvType::kF32, 2, 48, 16, 200};
+  LatentCache cache(c, random);
   const auto out = cache.run(kernels(isas().back()), c.positions), rows = cache.cached();
   std::vector<float> latents;
   for (std::size_t p = 0; p < c.positions; ++p)

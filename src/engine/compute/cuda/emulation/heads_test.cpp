@@ -18,7 +18,7 @@ using cpu::testing::Random;
 using cpu::testing::same_bits;
 using kernels::kPage;
 
-struct Machine {
+struct HeadsMachine {
   std::unique_ptr<Driver> driver = make_driver({.seed = 11, .host_threads = 2});
   CudaStream stream{*driver};
 };
@@ -62,7 +62,7 @@ std::span<const float> part(const std::vector<float>& all, std::size_t begin, st
 }
 
 TEST(Heads, AreNormedTurnedAndAppended) {
-  Machine machine;
+  HeadsMachine machine;
   Random random(31);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kHeads = 3, kKvHeads = 2, kQk = 10, kV = 7, kRotary = 8;
@@ -112,7 +112,7 @@ TEST(Heads, AreNormedTurnedAndAppended) {
 }
 
 TEST(Latents, AreNormedTurnedAppendedAndAttendedTo) {
-  Machine machine;
+  HeadsMachine machine;
   Random random(32);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kLatent = 20, kRest = 6, kKey = kLatent + kRest, kHeads = 9, kRows = 40, kNope = 5;
@@ -181,7 +181,7 @@ TEST(Latents, AreNormedTurnedAppendedAndAttendedTo) {
 
 // Rows that see all of their span and nothing of another one.
 TEST(Spans, AreAttendedToFromEnds) {
-  Machine machine;
+  HeadsMachine machine;
   Random random(33);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kHeads = 4, kKvHeads = 2, kQk = 6, kV = 5, kRows = 70;
@@ -222,7 +222,7 @@ TEST(Spans, AreAttendedToFromEnds) {
 }
 
 TEST(Rows, AreCopiedCombinedKeptAndScattered) {
-  Machine machine;
+  HeadsMachine machine;
   Random random(34);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kWidth = 300, kRows = 6, kUsed = 3, kParts = 2, kImageRows = 8;

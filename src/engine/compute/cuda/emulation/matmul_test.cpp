@@ -36,9 +36,9 @@ constexpr DType kOneOfEachKind[] = {DType::kF32,  DType::kF16,  DType::kBF16, DT
 bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF8_E4M3; }
 
 // An emulated machine; kernels get plain host memory, but narrowed activations lie on the device.
-struct Machine {
-  explicit Machine(bool backwards = false) : Machine(EmulationOptions{.backwards = backwards}) {}
-  explicit Machine(const EmulationOptions& options) : driver(make_driver(options)) {}
+struct MatmulMachine {
+  explicit MatmulMachine(bool backwards = false) : MatmulMachine(EmulationOptions{.backwards = backwards}) {}
+  explicit MatmulMachine(const EmulationOptions& options) : driver(make_driver(options)) {}
   std::unique_ptr<Driver> driver;
   CudaStream stream{*driver};
 };
@@ -69,7 +69,7 @@ struct Product {
   const adapters::RowMatrices* own = nullptr;
   std::uint32_t rows_per_x = 1;
 };
-std::vector<float> product(const Machine& machine, const Product& p) {
+std::vector<float> product(const MatmulMachine& machine, const Product& p) {
   const kernels::Matrix& w = p.weight->matrix;
   std::vector<float> y(std::size_t{p.rows} * w.n, NAN);
   adapters::Carver size;
@@ -213,7 +213,7 @@ TEST(Fragments, WeightsLieAsLanesTakeThem) {
 }
 
 TEST(Matmul, QuantisesLikeTheReference) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(5);
   SCOPED_TRACE(random.note());
   auto x = random.hostiles(3 * 320);
@@ -236,7 +236,7 @@ TEST(Matmul, QuantisesLikeTheReference) {
 
 // To nearest, with the largest value in [2^14, 2^15); columns past the width are zeros.
 TEST(Matmul, NarrowsToNearest) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(11);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kWidth = 200, kStride = 256, kRows = 5;
@@ -259,7 +259,7 @@ TEST(Matmul, NarrowsToNearest) {
 
 // BF16 rows keep their values whatever their range is, down to 2^-28 of the largest.
 TEST(Matmul, Bf16WeightsKeepTheirValues) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(17);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kRows = 40, kCols = 96;
@@ -284,7 +284,7 @@ TEST(Matmul, Bf16WeightsKeepTheirValues) {
 
 // Every type, rows that fill no group, more columns than are staged at a time, every kernel there is for the type.
 TEST(Matmul, OneOrderForAnyNumberOfRows) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(6);
   SCOPED_TRACE(random.note());
   for (const DType dtype : kMatrixTypes)
@@ -309,7 +309,7 @@ TEST(Matmul, OneOrderForAnyNumberOfRows) {
 
 // Widths of large models: every ring of stages is gone through many times. One row streams, nine are a batch, 65 a prefill.
 TEST(Matmul, EveryShapeHasTheBitsOfLongRows) {
-  Machine machine(true);
+  MatmulMachine machine(true);
   Random random(18);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kRows = 65;
@@ -354,7 +354,7 @@ struct InForms {
   std::vector<float> scales;
   kernels::NarrowedRows rows_of;
 };
-InForms narrowed_apart(const Machine& machine, std::span<const float> y, std::uint32_t rows, std::uint32_t width) {
+InForms narrowed_apart(const MatmulMachine& machine, std::span<const float> y, std::uint32_t rows, std::uint32_t width) {
   InForms out(rows, width);
   const kernels::SourceRows from{.x = y.data(), .x_stride = width};
   machine.stream.launch<kernels::Quantise>(
@@ -366,7 +366,7 @@ InForms narrowed_apart(const Machine& machine, std::span<const float> y, std::ui
 
 // What norms and activations leave are the bits that quantising and narrowing their results gives.
 TEST(Matmul, RowsAreLeftAsTheyWouldBeNarrowed) {
-  Machine machine(true);
+  MatmulMachine machine(true);
   Random random(8);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kRows = 3;
@@ -413,7 +413,7 @@ TEST(Matmul, RowsAreLeftAsTheyWouldBeNarrowed) {
 // Kernels that begin while their activations are still being narrowed touch them only once they are there. Forwards copies to
 // shared memory happen at once, backwards as late as they may.
 TEST(Matmul, MayBeginBeforeItsActivationsAreThere) {
-  Machine machine, forwards(EmulationOptions{.overlapping = true}),
+  MatmulMachine machine, forwards(EmulationOptions{.overlapping = true}),
       backwards(EmulationOptions{.backwards = true, .overlapping = true});
   Random random(7);
   SCOPED_TRACE(random.note());
@@ -433,7 +433,7 @@ TEST(Matmul, MayBeginBeforeItsActivationsAreThere) {
 
 // SYS-2.3.2: a row's bits are those it has alone, at every batch size, at every place in it, forwards and backwards.
 TEST(Matmul, ARowIsAloneAtAnyBatchSize) {
-  Machine forwards(false), backwards(true);
+  MatmulMachine forwards(false), backwards(true);
   Random random(12);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kRowsMax = 130, kCols = 256;
@@ -448,7 +448,7 @@ TEST(Matmul, ARowIsAloneAtAnyBatchSize) {
         alone.push_back(y);
     for (std::uint32_t rows = 1; rows <= kRowsMax; ++rows) {
       const std::size_t first = random.between(0, kRowsMax - rows);
-      const Machine& machine = rows % 2 == 0 ? forwards : backwards;
+      const MatmulMachine& machine = rows % 2 == 0 ? forwards : backwards;
       const auto y =
           product(machine, {.weight = &uploaded.weight, .x = std::span(x).subspan(first * kCols), .rows = rows});
       ASSERT_TRUE(same_bits(y, std::span(alone).subspan(first * shape.rows, y.size())))
@@ -459,7 +459,7 @@ TEST(Matmul, ARowIsAloneAtAnyBatchSize) {
 
 // Small integers have exact sums in any order, so this is about which element meets which, whatever a mma does inside.
 TEST(Matmul, HalvesMeetTheirElements) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(13);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kRows = 300, kCols = 300, kRowsOfX = 140;
@@ -503,7 +503,7 @@ TEST(Matmul, SumsAreWithinTheirBounds) {
 }
 
 TEST(Matmul, SeveralWeightsOfSeveralTypesShareX) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(14);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kCols = 256, kRows = 5;
@@ -547,7 +547,7 @@ TEST(Matmul, SeveralWeightsOfSeveralTypesShareX) {
 
 // BF16 rows here span more than F16 can: what is tiny beside the largest element may be lost.
 TEST(Matmul, GatherDequantisesExactly) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(8);
   SCOPED_TRACE(random.note());
   for (const DType dtype : kMatrixTypes) {
@@ -584,7 +584,7 @@ struct Pairs {
   std::vector<kernels::RowTile> tiles;
   adapters::RowMatrices own;
 };
-Pairs grouped(const Machine& machine, std::vector<std::uint32_t> experts, std::uint32_t count,
+Pairs grouped(const MatmulMachine& machine, std::vector<std::uint32_t> experts, std::uint32_t count,
               std::uint32_t tile_rows) {
   Pairs pairs{.experts = std::move(experts)};
   const auto size = static_cast<std::uint32_t>(pairs.experts.size());
@@ -604,7 +604,7 @@ Pairs grouped(const Machine& machine, std::vector<std::uint32_t> experts, std::u
 
 // Every pair is in one tile, in that of its expert, with those of its expert in their order.
 TEST(Moe, GroupsEveryPairOnce) {
-  Machine machine(true);
+  MatmulMachine machine(true);
   Random random(15);
   SCOPED_TRACE(random.note());
   for (int i = 0; i < 200; ++i) {
@@ -631,7 +631,7 @@ TEST(Moe, GroupsEveryPairOnce) {
 
 // A pair's result is the one it has by itself.
 TEST(Moe, GroupingMovesNoBit) {
-  Machine machine;
+  MatmulMachine machine;
   Random random(16);
   SCOPED_TRACE(random.note());
   constexpr std::uint32_t kExperts = 5, kUsed = 2, kRows = 90, kCols = 256;

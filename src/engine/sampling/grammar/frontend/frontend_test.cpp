@@ -21,14 +21,14 @@ Verdict verdict(const std::shared_ptr<const Grammar>& grammar, std::string_view 
   return matcher.is_complete() ? Verdict::kWhole : Verdict::kPrefix;
 }
 
-struct Case {
+struct FrontendCase {
   std::string grammar;
   std::vector<std::string> whole;
   std::vector<std::string> other;
 };
 
 TEST(Regex, Language) {
-  const std::vector<Case> cases{
+  const std::vector<FrontendCase> cases{
       {"abc", {"abc"}, {"", "ab", "abcd"}},
       {"^a|b$", {"a", "b"}, {"ab", ""}},
       {"(?:ab|c)+?d{2,3}", {"abdd", "cccddd", "abcdd"}, {"dd", "abd", "abdddd"}},
@@ -49,7 +49,7 @@ TEST(Regex, Language) {
        }()},
        {"ababc"}},
   };
-  for (const Case& each : cases) {
+  for (const FrontendCase& each : cases) {
     const auto grammar = Grammar::from_regex(each.grammar);
     ASSERT_TRUE(grammar) << each.grammar << ": " << grammar.error().message;
     for (const auto& text : each.whole)
@@ -94,7 +94,7 @@ TEST(Regex, Refusals) {
 }
 
 TEST(Gbnf, Language) {
-  const std::vector<Case> cases{
+  const std::vector<FrontendCase> cases{
       {"root ::= \"a\" | \"b\" \"c\"", {"a", "bc"}, {"ab", "b"}},
       {"# comment\nroot ::= (\n  \"x\" # inner\n  | y\n)*\ny ::= [0-9a-f] [^\\n\\]] . \"\\x41\\u00e9\"\n",
        {"", "x", "f/éAé", "xx0\"zAéx"},
@@ -113,7 +113,7 @@ TEST(Gbnf, Language) {
       {"root ::= list |\n  \"none\"\nlist ::= \"x\" list | \"x\"", {"none", "xxxxxxx"}, {""}},
       {"root ::= \"a\"? \"b\"? root2\nroot2 ::= \"c\"*", {"", "a", "abccc", "ccc"}, {"ba"}},
   };
-  for (const Case& each : cases) {
+  for (const FrontendCase& each : cases) {
     const auto grammar = Grammar::from_gbnf(each.grammar);
     ASSERT_TRUE(grammar) << each.grammar << ": " << grammar.error().message;
     for (const auto& text : each.whole)

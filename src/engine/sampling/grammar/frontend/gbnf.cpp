@@ -17,8 +17,6 @@ namespace {
 using ir::ExprId;
 using ir::Symbol;
 
-constexpr std::uint64_t kCountMax = 1u << 30;
-
 bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
@@ -185,7 +183,7 @@ class GbnfParser {
       std::uint64_t value = 0;
       for (; peek() >= '0' && peek() <= '9'; ++at_) {
         value = value * 10 + static_cast<std::uint64_t>(peek() - '0');
-        if (value > kCountMax) return failure(fmt::format("a repetition is above {}", kCountMax));
+        if (value > ir::kRepeatCountMax) return failure(fmt::format("a repetition is above {}", ir::kRepeatCountMax));
       }
       if (at_ == begin) return failure("a repetition is written {n}, {n,}, {,n} or {n,m}");
       skip(Lines::kStay);

@@ -24,9 +24,6 @@ const SymbolSet kSpace{{0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x
                        {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const SymbolSet kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
-// The largest repetition count that can be told from no bound in 32 bits.
-constexpr std::uint64_t kCountMax = 1u << 30;
-
 Pattern of_set(SymbolSet set) { return {.kind = Pattern::Kind::kSet, .set = std::move(set)}; }
 
 }  // namespace
@@ -226,7 +223,7 @@ base::Result<std::uint32_t> PatternParser::number() {
   const std::size_t begin = at_;
   for (; peek() >= '0' && peek() <= '9'; ++at_) {
     value = value * 10 + static_cast<std::uint64_t>(peek() - '0');
-    if (value > kCountMax) return failure(fmt::format("a repetition is above {}", kCountMax));
+    if (value > ir::kRepeatCountMax) return failure(fmt::format("a repetition is above {}", ir::kRepeatCountMax));
   }
   if (at_ == begin) return failure("a repetition is written {n}, {n,} or {n,m}");
   return static_cast<std::uint32_t>(value);

@@ -21,6 +21,8 @@ constexpr std::uint32_t index(ExprId id) { return static_cast<std::uint32_t>(id)
 inline constexpr Symbol kFirstCall = 256;
 constexpr Symbol call_symbol(RuleId rule) { return kFirstCall + index(rule); }
 
+// The largest count of a repetition that a grammar may spell; kUnbounded is above it.
+inline constexpr std::uint64_t kRepeatCountMax = 1u << 30;
 inline constexpr std::uint32_t kUnbounded = std::numeric_limits<std::uint32_t>::max();
 
 struct Bounds {

@@ -5,8 +5,6 @@
 #include "engine/text/jinja/value/operations.h"
 
 namespace llorch::engine::text::jinja {
-namespace {
-
 base::Result<Args> positional(Runtime& run, CallArgs& arguments, std::size_t required, std::size_t allowed) {
   if (!arguments.keyword.empty()) return base::fail(run.error("a method takes no named arguments"));
   if (arguments.positional.size() < required || arguments.positional.size() > allowed)
@@ -15,6 +13,8 @@ base::Result<Args> positional(Runtime& run, CallArgs& arguments, std::size_t req
   bound.resize(allowed, Value::missing());
   return bound;
 }
+
+namespace {
 
 template <DictView::Part kPart>
 base::Result<Value> dict_view(Runtime& run, const Value& self, CallArgs& arguments) {

@@ -29,6 +29,8 @@ std::span<const Builtin> string_methods();
 
 // For more than one file.
 using Args = std::vector<Value>;
+// The arguments of a method: between `required` and `allowed`, none by name; those that are not given are missing values.
+base::Result<Args> positional(Runtime& run, CallArgs& arguments, std::size_t required, std::size_t allowed);
 inline bool given(const Value& argument) { return !argument.is(Kind::kMissing); }
 inline bool given_and_not_none(const Value& argument) { return given(argument) && !argument.is(Kind::kNone); }
 base::Result<TextPtr> strip_text(Runtime& run, const Text& text, const Value& characters, bool left, bool right);

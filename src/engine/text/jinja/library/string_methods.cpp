@@ -8,22 +8,13 @@
 namespace llorch::engine::text::jinja {
 namespace {
 
-base::Result<Args> positional(Runtime& run, CallArgs& arguments, std::size_t required, std::size_t allowed) {
-  if (!arguments.keyword.empty()) return base::fail(run.error("a method of strings takes no named arguments"));
-  if (arguments.positional.size() < required || arguments.positional.size() > allowed)
-    return base::fail(run.error("a method has too few or too many arguments"));
-  Args bound = arguments.positional;
-  bound.resize(allowed, Value::missing());
-  return bound;
-}
-
 base::Result<const Text*> text_argument(Runtime& run, const Value& value) {
   if (value.is(Kind::kString)) return &value.as_text();
   return base::fail(run.error(fmt::format("a method of strings meets {}", type_name(value))));
 }
 
 template <Casing kCasing>
-base::Result<Value> cased(Runtime& run, const Value& self, CallArgs& arguments) {
+base::Result<Value> cased_method(Runtime& run, const Value& self, CallArgs& arguments) {
   TRY(positional(run, arguments, 0, 0));
   return change_case(run, self.as_text(), kCasing);
 }
@@ -111,13 +102,13 @@ base::Result<Value> count(Runtime& run, const Value& self, CallArgs& arguments) 
   return Value::integer(found, self.origin());
 }
 
-base::Result<Value> replace(Runtime& run, const Value& self, CallArgs& arguments) {
+base::Result<Value> replace_method(Runtime& run, const Value& self, CallArgs& arguments) {
   const Args a = TRY(positional(run, arguments, 2, 3));
   const Int limit = given(a[2]) ? TRY(index_of(run, a[2])) : Int{-1};
   return replace_text(run, self.as_text(), *TRY(text_argument(run, a[0])), *TRY(text_argument(run, a[1])), limit);
 }
 
-base::Result<Value> join(Runtime& run, const Value& self, CallArgs& arguments) {
+base::Result<Value> join_method(Runtime& run, const Value& self, CallArgs& arguments) {
   const Args a = TRY(positional(run, arguments, 1, 1));
   return join_texts(run, self.as_text(), a[0], true);
 }
@@ -281,14 +272,14 @@ bool is_ascii(char32_t c) { return c < 0x80; }
 bool is_alnum(char32_t c) { return is_alpha(c) || is_numeric(c) || is_digit(c); }
 
 template <bool kUpper>
-base::Result<Value> has_case(Runtime& run, const Value& self, CallArgs& arguments) {
+base::Result<Value> has_case_method(Runtime& run, const Value& self, CallArgs& arguments) {
   TRY(positional(run, arguments, 0, 0));
   CallArgs none;
   return Value::boolean(TRY(run.apply_test(kUpper ? "upper" : "lower", self, none)), self.origin());
 }
 
 constexpr Builtin kStringMethods[] = {
-    {"capitalize", cased<Casing::kCapitalize>},
+    {"capitalize", cased_method<Casing::kCapitalize>},
     {"casefold", nullptr},
     {"center", justify<Side::kBoth>},
     {"count", count},
@@ -305,21 +296,21 @@ constexpr Builtin kStringMethods[] = {
     {"isdecimal", all_characters<is_decimal>},
     {"isdigit", all_characters<is_digit>},
     {"isidentifier", nullptr},
-    {"islower", has_case<false>},
+    {"islower", has_case_method<false>},
     {"isnumeric", nullptr},
     {"isprintable", all_characters<is_printable, IfEmpty::kTrue>},
     {"isspace", all_characters<is_white_space>},
     {"istitle", nullptr},
-    {"isupper", has_case<true>},
-    {"join", join},
+    {"isupper", has_case_method<true>},
+    {"join", join_method},
     {"ljust", justify<Side::kLeft>},
-    {"lower", cased<Casing::kLower>},
+    {"lower", cased_method<Casing::kLower>},
     {"lstrip", strip<true, false>},
     {"maketrans", nullptr},
     {"partition", partition<false>},
     {"removeprefix", remove_affix<false>},
     {"removesuffix", remove_affix<true>},
-    {"replace", replace},
+    {"replace", replace_method},
     {"rfind", find_in<true, IfAbsent::kMinusOne>},
     {"rindex", find_in<true, IfAbsent::kError>},
     {"rjust", justify<Side::kRight>},
@@ -331,9 +322,9 @@ constexpr Builtin kStringMethods[] = {
     {"startswith", has_affix<false>},
     {"strip", strip<true, true>},
     {"swapcase", nullptr},
-    {"title", cased<Casing::kTitle>},
+    {"title", cased_method<Casing::kTitle>},
     {"translate", nullptr},
-    {"upper", cased<Casing::kUpper>},
+    {"upper", cased_method<Casing::kUpper>},
     {"zfill", zfill},
 };
 

@@ -15,7 +15,7 @@ using scheduling::Rank;
 using scheduling::Tier;
 
 namespace {
-constexpr std::int64_t kAskAgainMs = 1000;
+constexpr std::int64_t kAskQueueAgainMs = 1000;
 }
 
 LaneIndex Brain::State::intern_lane(ModelIndex model_index, const jobs::JobSpec& spec, const std::string& version) {
@@ -129,7 +129,7 @@ std::optional<Error> Brain::State::placement_error(const jobs::JobSpec& spec) co
                  "No pool that the placement accepts answers now. Try again, or accept other pools.",
                  {}}
         .with("reason", std::string(reason))
-        .with("retry_after_ms", kAskAgainMs);
+        .with("retry_after_ms", kAskQueueAgainMs);
   }
   return Error{ErrorCode::kInvalidParams,
                pinned ? "No pool has the id of placement.pin_pool_id and the device asked for; `llorch ls` and GET "

@@ -18,14 +18,14 @@ using testing::HarnessWeight;
 using testing::Random;
 using testing::same_bits;
 
-struct Case {
+struct MambaCase {
   DType weights;
   std::uint32_t width, heads, d_head, d_state, groups, d_conv, norm_groups;
   bool biases;
   float dt_min, dt_max;
 };
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-const Case kCases[] = {
+const MambaCase kMambaCases[] = {
     {DType::kF32, 48, 6, 8, 16, 2, 4, 2, false, 0, kInfinity},
     {DType::kF32, 40, 5, 7, 20, 1, 3, 1, true, 0.05f, 0.9f},
     {DType::kQ8_0, 64, 4, 16, 32, 4, 4, 1, true, 0, kInfinity},
@@ -36,7 +36,7 @@ class MambaWorld {
  public:
   static constexpr std::uint32_t kLength = 23;
 
-  MambaWorld(Random& random, const Case& c) : c_(c), weights_(static_cast<std::size_t>(MambaSlot::kCount)) {
+  MambaWorld(Random& random, const MambaCase& c) : c_(c), weights_(static_cast<std::size_t>(MambaSlot::kCount)) {
     using enum MambaSlot;
     const auto matrix = [&](std::uint32_t n, std::uint32_t k) {
       return HarnessWeight::random(random, c.weights, {n, k});
@@ -158,14 +158,14 @@ class MambaWorld {
     return channels;
   }
 
-  Case c_;
+  MambaCase c_;
   std::vector<HarnessWeight> weights_;
   std::vector<float> x_;
 };
 
 TEST(MambaMixer, EqualsItsTwinWhateverTheChunksAndNeighbours) {
   Random random(60);
-  for (const Case& c : kCases) {
+  for (const MambaCase& c : kMambaCases) {
     MambaWorld world(random, c);
     const auto expected = world.expected(world.x());
     const auto neighbour = world.expected(testing::reversed_rows(world.x(), c.width));
@@ -184,7 +184,7 @@ TEST(MambaMixer, EqualsItsTwinWhateverTheChunksAndNeighbours) {
 
 TEST(MambaMixer, IsCloseToTheFormula) {
   Random random(61);
-  for (const Case& c : {kCases[0], kCases[1]}) {
+  for (const MambaCase& c : {kMambaCases[0], kMambaCases[1]}) {
     SCOPED_TRACE(random.note());
     MambaWorld world(random, c);
     const auto exact = world.oracle();
@@ -200,7 +200,7 @@ TEST(MambaMixer, IsCloseToTheFormula) {
 
 TEST(MambaMixer, WhatItCannotDoIsRefusedAtLoad) {
   Random random(62);
-  MambaWorld world(random, kCases[0]);
+  MambaWorld world(random, kMambaCases[0]);
   const auto code = [&](auto change) {
     MambaMixerParams params = world.params();
     auto weights = world.weights();

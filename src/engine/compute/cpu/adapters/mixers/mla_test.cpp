@@ -19,13 +19,13 @@ using testing::Random;
 using testing::same_bits;
 using Row = std::span<const float>;
 
-struct Case {
+struct MlaCase {
   DType weights, kv;
   contract::RopeLayout rope;
   std::uint32_t heads, q_lora, kv_lora, d_nope, d_rope, d_v;
   bool biases;
 };
-const Case kCases[] = {
+const MlaCase kMlaCases[] = {
     {DType::kF32, DType::kF32, contract::RopeLayout::kInterleaved, 5, 24, 40, 20, 12, 18, true},
     {DType::kF32, DType::kF16, contract::RopeLayout::kHalf, 3, 0, 33, 7, 8, 9, true},
     {DType::kQ8_0, DType::kF16, contract::RopeLayout::kInterleaved, 8, 32, 64, 32, 16, 32, false},
@@ -38,7 +38,7 @@ class MlaWorld {
   static constexpr std::uint32_t kWidth = 64, kLength = 70;
   static constexpr float kScale = 0.21f, kEps = 1e-6f;
 
-  MlaWorld(Random& random, const Case& c) : c_(c), weights_(static_cast<std::size_t>(MlaSlot::kCount)) {
+  MlaWorld(Random& random, const MlaCase& c) : c_(c), weights_(static_cast<std::size_t>(MlaSlot::kCount)) {
     using enum MlaSlot;
     const auto matrix = [&](std::vector<std::uint32_t> shape) {
       return HarnessWeight::random(random, c.weights, std::move(shape));
@@ -212,14 +212,14 @@ class MlaWorld {
                                    x);
   }
 
-  Case c_;
+  MlaCase c_;
   std::vector<HarnessWeight> weights_;
   std::vector<float> inv_freq_, x_;
 };
 
 TEST(MlaAttention, EqualsItsTwinWhateverTheChunksAndNeighbours) {
   Random random(72);
-  for (const Case& c : kCases) {
+  for (const MlaCase& c : kMlaCases) {
     MlaWorld world(random, c);
     const auto expected = world.expected();
     for (const auto& device : testing::devices())
@@ -233,7 +233,7 @@ TEST(MlaAttention, EqualsItsTwinWhateverTheChunksAndNeighbours) {
 TEST(MlaAttention, AbsorbedIsTheDirectForm) {
   Random random(73);
   SCOPED_TRACE(random.note());
-  MlaWorld world(random, kCases[0]);
+  MlaWorld world(random, kMlaCases[0]);
   const auto exact = world.direct();
   const auto y = world.run(testing::devices().back(), 63);
   double largest = 0;
@@ -245,7 +245,7 @@ TEST(MlaAttention, AbsorbedIsTheDirectForm) {
 
 TEST(MlaAttention, WhatItCannotDoIsRefusedAtLoad) {
   Random random(74);
-  MlaWorld world(random, kCases[0]);
+  MlaWorld world(random, kMlaCases[0]);
   const auto code = [&](auto change) {
     MlaAttentionParams params = world.params();
     auto weights = world.weights();

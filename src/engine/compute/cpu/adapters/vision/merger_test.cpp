@@ -21,12 +21,12 @@ using testing::HarnessWeight;
 using testing::Random;
 using testing::same_bits;
 
-struct Case {
+struct MergerCase {
   DType weights;
   std::uint32_t width_in, width_out, merge_size;
   bool biases, norm_joined;
 };
-const Case kCases[] = {{DType::kF32, 9, 21, 2, true, false},
+const MergerCase kMergerCases[] = {{DType::kF32, 9, 21, 2, true, false},
                        {DType::kF32, 9, 21, 2, true, true},
                        {DType::kQ8_0, 24, 40, 2, false, true},
                        {DType::kF16, 16, 17, 1, true, false},
@@ -38,7 +38,7 @@ class MergerWorld {
   static constexpr std::uint32_t kParts = 3, kPart = 2, kRowsMax = 8;
   static constexpr float kEps = 1e-6f;
 
-  MergerWorld(Random& random, const Case& c) : c_(c), weights_(static_cast<std::size_t>(SpatialMergeSlot::kCount)) {
+  MergerWorld(Random& random, const MergerCase& c) : c_(c), weights_(static_cast<std::size_t>(SpatialMergeSlot::kCount)) {
     using enum SpatialMergeSlot;
     const auto vector = [&](std::uint32_t n) { return HarnessWeight::random(random, DType::kF32, {n}); };
     const std::uint32_t norm_width = c.norm_joined ? joined() : c.width_in;
@@ -159,14 +159,14 @@ class MergerWorld {
   const HarnessWeight& at(SpatialMergeSlot slot) const { return weights_[static_cast<std::size_t>(slot)]; }
   std::uint32_t joined() const { return c_.merge_size * c_.merge_size * c_.width_in; }
 
-  Case c_;
+  MergerCase c_;
   std::vector<HarnessWeight> weights_;
   std::vector<float> x_;
 };
 
 TEST(VisionMerger, EqualsItsTwinAndWritesItsOwnPartOnly) {
   Random random(83);
-  for (const Case& c : kCases) {
+  for (const MergerCase& c : kMergerCases) {
     const MergerWorld world(random, c);
     const auto expected = world.expected();
     for (const auto& device : testing::devices())
@@ -180,7 +180,7 @@ TEST(VisionMerger, EqualsItsTwinAndWritesItsOwnPartOnly) {
 TEST(VisionMerger, IsCloseToTheFormula) {
   Random random(84);
   SCOPED_TRACE(random.note());
-  for (const Case& c : {kCases[0], kCases[1]}) {
+  for (const MergerCase& c : {kMergerCases[0], kMergerCases[1]}) {
     const MergerWorld world(random, c);
     const auto exact = world.oracle();
     const auto y = world.merged_rows();
@@ -193,7 +193,7 @@ TEST(VisionMerger, IsCloseToTheFormula) {
 
 TEST(VisionMerger, WhatItCannotDoIsRefusedAtLoad) {
   Random random(85);
-  const MergerWorld merge(random, kCases[0]), extract(random, kCases[1]);
+  const MergerWorld merge(random, kMergerCases[0]), extract(random, kMergerCases[1]);
   EXPECT_FALSE(Harness(merge.merge_params(), merge.weights(), {}).error());
   EXPECT_FALSE(Harness(extract.extract_params(), extract.weights(), {}).error());
   // The norm's width tells the two apart.
